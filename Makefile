@@ -1,0 +1,46 @@
+# `make demo` and `make test` do all their own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+
+.PHONY: setup java demo test check torture test-compat bench clean
+
+setup: java $(VENV)/.ready
+
+java:
+	@tools/need-java
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[connect,dev]'
+	@touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: check
+	$(BIN)/python -m pytest
+
+torture: setup
+	$(BIN)/python -m pytest -m torture --verbosity=1
+
+# The operator's tests on the oldest Spark that is supported.
+test-compat: java
+	$(PYTHON) -m venv .venv-compat
+	.venv-compat/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]' 'pyspark==4.0.0' 2>/dev/null || \
+		.venv-compat/bin/pip install --quiet --editable '.[dev]' 'pyspark==4.0.0'
+	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest tests/spark
+
+bench: setup
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .venv-compat build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,276 @@
+"""What is a duplicate: the decision itself, over columns of plain numbers.
+
+Nothing here reads a clock, a file or Spark. `judge` is a function of the rows of one batch, of what is remembered
+about their keys, and of the batch's horizon:
+
+- Rows are judged in the order of time; equal times in the order of `sequence`, then of `tie`.
+- A row is a duplicate if a row with its key was accepted less than one window away, before it or after it. Where two
+  windows meet, the shorter counts. Exactly one window away is new.
+- A duplicate is not remembered, so it does not extend the window.
+- What was accepted in earlier batches is forgotten once the horizon has reached its time + its `keep`. What the batch
+  itself accepts is remembered at least until the batch ends, however old its time is.
+- A row without a key is never a duplicate and is never remembered. No row is dropped for being late.
+
+The original named for a duplicate is, of the accepted rows that make it one, the earliest from an earlier batch, or
+if there is none, the earliest of its own batch.
+
+All times, windows and horizons are whole microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Keys = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
+
+NO_HORIZON = -(2**63)
+"""The horizon of a first batch: nothing has been seen, so nothing is forgotten."""
+
+NO_SEQUENCE = -(2**63)
+"""Stands for the sequence number of a row that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one batch, a column each, in any order.
+
+    `high` and `low` are the two halves of the 128-bit digest of the key; they mean nothing where `has_key` is false.
+    `keep` is how long the row is remembered once accepted: its window, and longer where rows come out of order.
+    `tie` only has to differ between rows that differ: it makes the verdicts independent of the order of arrival.
+    """
+
+    high: Keys
+    low: Keys
+    has_key: Flags
+    time: Numbers
+    window: Numbers
+    keep: Numbers
+    sequence: Numbers
+    tie: Numbers
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """What was accepted earlier under the keys that were asked for: `key` is the position of the key in the question."""
+
+    key: Index
+    time: Numbers
+    window: Numbers
+    keep: Numbers
+    sequence: Numbers
+
+    @classmethod
+    def none(cls) -> Memories:
+        """No memories at all."""
+        number = np.empty(0, np.int64)
+        return cls(np.empty(0, np.intp), number, number, number, number)
+
+    def take(self, chosen: Flags | Index) -> Memories:
+        """The chosen memories, by mask or by position."""
+        return Memories(
+            self.key[chosen],
+            self.time[chosen],
+            self.window[chosen],
+            self.keep[chosen],
+            self.sequence[chosen],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The verdict on each row, in the order the rows came in, and the rows to remember.
+
+    `original_time` and `original_sequence` mean something only where `is_duplicate`. `accepted` holds the positions of the new rows that have a key, in the order of
+    (high, low, time): the order a run is stored in.
+    """
+
+    is_duplicate: Flags
+    original_time: Numbers
+    original_sequence: Numbers
+    accepted: Index
+
+
+Recall = Callable[[Keys, Keys], Memories]
+"""Asked with distinct keys in ascending order (high, low), answers with what is remembered about any of them."""
+
+
+def recall_nothing(high: Keys, low: Keys) -> Memories:
+    """The memory of a batch that stands alone."""
+    return Memories.none()
+
+
+def is_forgotten(time: Numbers, keep: Numbers, horizon: int) -> Flags:
+    """Whether what was accepted at `time`, to be kept for `keep`, is forgotten at this horizon."""
+    # Written as a subtraction on the side of the horizon: time + keep may not fit 64 bits, horizon - keep always does
+    # unless there is no horizon, which forgets nothing.
+    if horizon == NO_HORIZON:
+        return np.zeros(len(time), np.bool_)
+    return np.asarray(time <= horizon - keep, np.bool_)
+
+
+def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
+    """Judge the rows of one batch. See the module for the rules."""
+    size = len(rows)
+    is_duplicate = np.zeros(size, np.bool_)
+    original_time = np.zeros(size, np.int64)
+    original_sequence = np.zeros(size, np.int64)
+
+    order = _in_order(rows)
+    high, low = rows.high[order], rows.low[order]
+    time, window = rows.time[order], rows.window[order]
+    starts_key = np.ones(len(order), np.bool_)
+    starts_key[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    first = np.flatnonzero(starts_key)
+    key = np.cumsum(starts_key) - 1
+
+    memories = recall(high[first], low[first])
+    memories = memories.take(~is_forgotten(memories.time, memories.keep, horizon))
+    blocked, by = _blocked_by_memories(key, time, window, memories)
+    dropped = order[blocked]
+    is_duplicate[dropped] = True
+    original_time[dropped] = memories.time[by]
+    original_sequence[dropped] = memories.sequence[by]
+
+    free = np.ones(len(order), np.bool_)
+    free[blocked] = False
+    free_at = np.flatnonzero(free)
+    winner = _winners(key[free_at], time[free_at], window[free_at])
+    lost = winner != np.arange(len(free_at))
+    dropped, originals = order[free_at[lost]], order[free_at[winner[lost]]]
+    is_duplicate[dropped] = True
+    original_time[dropped] = rows.time[originals]
+    original_sequence[dropped] = rows.sequence[originals]
+
+    return Verdicts(is_duplicate, original_time, original_sequence, order[free_at[~lost]])
+
+
+def _in_order(rows: Rows) -> Index:
+    """The positions of the rows that have a key, in the order (high, low, time, sequence, tie)."""
+    with_key = np.flatnonzero(rows.has_key)
+    high = rows.high[with_key]
+    order = with_key[np.argsort(high)]
+    # Few keys repeat within a batch, so one sort by half the key does nearly all; only repeats need the full order.
+    sorted_high = rows.high[order]
+    same = sorted_high[1:] == sorted_high[:-1]
+    repeated = np.zeros(len(order), np.bool_)
+    repeated[1:] = same
+    repeated[:-1] |= same
+    at = np.flatnonzero(repeated)
+    some = order[at]
+    order[at] = some[
+        np.lexsort((rows.tie[some], rows.sequence[some], rows.time[some], rows.low[some], rows.high[some]))
+    ]
+    return order
+
+
+def _blocked_by_memories(key: Index, time: Numbers, window: Numbers, memories: Memories) -> tuple[Index, Index]:
+    """Which rows a memory makes duplicates, and for each the position of its original among the memories.
+
+    The rows come in the order (key, time).
+    """
+    none = np.empty(0, np.intp)
+    if len(memories.key) == 0:
+        return none, none
+    asked = np.zeros(key[-1] + 1, np.bool_)
+    asked[memories.key] = True
+    met = np.flatnonzero(asked[key])
+    key, time, window = key[met], time[met], window[met]
+    # Only rows less than the memory's own window away can conflict with it.
+    begin = _lexicographic_search(key, time, memories.key, memories.time - memories.window + 1)
+    end = _lexicographic_search(key, time, memories.key, memories.time + memories.window)
+    row, memory = _expand(begin, end)
+    near = np.abs(time[row] - memories.time[memory]) < np.minimum(window[row], memories.window[memory])
+    row, memory = row[near], memory[near]
+    best_first = np.lexsort((memories.sequence[memory], memories.time[memory], row))
+    row, memory = row[best_first], memory[best_first]
+    is_best = np.ones(len(row), np.bool_)
+    is_best[1:] = row[1:] != row[:-1]
+    return met[row[is_best]], memory[is_best]
+
+
+def _winners(key: Index, time: Numbers, window: Numbers) -> Index:
+    """For rows in the order (key, time), the position of the row each one loses to; its own where it is new."""
+    size = len(key)
+    winner = np.arange(size)
+    same = key[1:] == key[:-1]
+    repeated = np.zeros(size, np.bool_)
+    repeated[1:] = same
+    repeated[:-1] |= same
+    at = np.flatnonzero(repeated)
+    if len(at) == 0:
+        return winner
+    changes = same & (window[1:] != window[:-1])
+    mixed = np.isin(key[at], key[1:][changes])
+    uniform_at, mixed_at = at[~mixed], at[mixed]
+    winner[uniform_at] = uniform_at[_winners_of_uniform_windows(key[uniform_at], time[uniform_at], window[uniform_at])]
+    winner[mixed_at] = mixed_at[_winners_of_mixed_windows(key[mixed_at], time[mixed_at], window[mixed_at])]
+    return winner
+
+
+def _winners_of_uniform_windows(key: Index, time: Numbers, window: Numbers) -> Index:
+    """`_winners` where all rows of a key have one window: new is the first, then the first one window later, and so on."""
+    size = len(key)
+    if size == 0:
+        return np.empty(0, np.intp)
+    successor = np.append(_lexicographic_search(key, time, key, time + window), size)
+    # One past the last row stands for "none": also where the next row belongs to another key.
+    next_key = np.append(key, -1)[successor]
+    successor[next_key != np.append(key, -1)] = size
+    is_new = np.zeros(size + 1, np.bool_)
+    is_new[0] = True
+    is_new[1:-1] = key[1:] != key[:-1]
+    # Each round doubles the length of the steps taken, so a chain of n new rows takes log n rounds.
+    while (reached := successor[is_new]).min() < size:
+        is_new[reached] = True
+        successor = successor[successor]
+    return np.maximum.accumulate(np.where(is_new[:-1], np.arange(size), 0))
+
+
+def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Index:
+    """`_winners` where a key has rows of several windows. Rare, and each verdict hangs on the one before: a plain loop."""
+    winner = np.arange(len(key))
+    current_key = -1
+    newest: dict[int, tuple[int, int]] = {}
+    for at, (row_key, row_time, row_window) in enumerate(
+        zip(key.tolist(), time.tolist(), window.tolist(), strict=True)
+    ):
+        if row_key != current_key:
+            current_key, newest = row_key, {}
+        # Of the rows accepted under one window only the newest can be near enough.
+        near = [entry for width, entry in newest.items() if row_time - entry[0] < min(width, row_window)]
+        if near:
+            winner[at] = min(near)[1]
+        else:
+            newest[row_window] = (row_time, at)
+    return winner
+
+
+def _lexicographic_search(key: Index, time: Numbers, wanted_key: Index, wanted_time: Numbers) -> Index:
+    """For each wanted (key, time) the position of the first of the sorted (key, time) that is not before it."""
+    wanted = len(wanted_key)
+    keys = np.concatenate([wanted_key, key])
+    times = np.concatenate([wanted_time, time])
+    # The sort is stable, so a wanted pair comes before the equal ones.
+    order = np.lexsort((times, keys))
+    is_wanted = order < wanted
+    position = np.empty(wanted, np.intp)
+    position[order[is_wanted]] = np.cumsum(~is_wanted)[is_wanted]
+    return position
+
+
+def _expand(begin: Index, end: Index) -> tuple[Index, Index]:
+    """All pairs (position, range) with the position in range number `range`, from `begin` up to but not `end`."""
+    length = np.maximum(end - begin, 0)
+    range_ = np.repeat(np.arange(len(begin)), length)
+    offset = np.arange(len(range_)) - np.repeat(np.cumsum(length) - length, length)
+    return begin[range_] + offset, range_

@@ -1,0 +1,102 @@
+"""Lengths of time as people write them: Spark's interval text, ISO 8601, timedelta. All become whole microseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from oncebus.errors import OncebusError
+
+MICROSECOND = 1
+MILLISECOND = 1000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+LONGEST = 36500 * DAY
+"""No duration may be longer: times and durations then always add up within 64 bits."""
+
+_UNITS = {
+    "microsecond": MICROSECOND,
+    "millisecond": MILLISECOND,
+    "second": SECOND,
+    "minute": MINUTE,
+    "hour": HOUR,
+    "day": DAY,
+    "week": WEEK,
+}
+_TERM = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d+)(?:\.(?P<fraction>\d+))?\s*(?P<unit>[a-z]+?)s?\b", re.IGNORECASE)
+_ISO = re.compile(
+    r"(?P<sign>[+-]?)P(?:(?P<week>\d+)W)?(?:(?P<day>\d+)D)?"
+    r"(?:T(?:(?P<hour>\d+)H)?(?:(?P<minute>\d+)M)?(?:(?P<second>\d+)(?:\.(?P<fraction>\d+))?S)?)?",
+    re.IGNORECASE,
+)
+
+
+class BadDuration(OncebusError, ValueError):
+    """A text or value is not a length of time that can be used here."""
+
+
+def parse_duration(value: str | timedelta, name: str) -> int:
+    """The microseconds of a duration. `name` is what the error calls it."""
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    text = value.strip()
+    if text[:1].upper() == "P" or text[1:2].upper() == "P":
+        return _iso(text, value, name)
+    return _interval(text, value, name)
+
+
+def checked_duration(microseconds: int, given: object, name: str, *, least: int = 1) -> int:
+    """The duration itself if it is in range; `given` is what the error shows."""
+    if microseconds < least:
+        wanted = "longer than zero" if least > 0 else "zero or longer"
+        raise BadDuration(f"{name.capitalize()} {given!r} must be {wanted}.")
+    if microseconds > LONGEST:
+        raise BadDuration(f"{name.capitalize()} {given!r} is longer than {LONGEST // DAY} days.")
+    return microseconds
+
+
+def _iso(text: str, given: str, name: str) -> int:
+    match = _ISO.fullmatch(text)
+    if match is None or text[-1] in "PpTt":
+        if re.fullmatch(r"[+-]?P(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T.*)?", text, re.IGNORECASE):
+            raise BadDuration(f"{name.capitalize()} {given!r} has years or months, which have no fixed length.")
+        raise _unreadable(given, name)
+    total = sum(int(match[unit] or 0) * _UNITS[unit] for unit in ("week", "day", "hour", "minute", "second"))
+    total += _fraction(match["fraction"], SECOND, given, name)
+    return -total if match["sign"] == "-" else total
+
+
+def _interval(text: str, given: str, name: str) -> int:
+    rest = re.sub(r"^interval\b", "", text, flags=re.IGNORECASE).strip()
+    if not rest:
+        raise _unreadable(given, name)
+    total = 0
+    while rest:
+        match = _TERM.match(rest)
+        if match is None:
+            raise _unreadable(given, name)
+        unit = match["unit"].lower()
+        if unit in ("month", "year"):
+            raise BadDuration(f"{name.capitalize()} {given!r} has {unit}s, which have no fixed length.")
+        if unit not in _UNITS:
+            raise _unreadable(given, name)
+        term = int(match["whole"]) * _UNITS[unit] + _fraction(match["fraction"], _UNITS[unit], given, name)
+        total += -term if match["sign"] == "-" else term
+        rest = rest[match.end() :].strip()
+    return total
+
+
+def _fraction(digits: str | None, unit: int, given: str, name: str) -> int:
+    if not digits:
+        return 0
+    whole, rest = divmod(int(digits) * unit, 10 ** len(digits))
+    if rest:
+        raise BadDuration(f"{name.capitalize()} {given!r} is finer than a microsecond.")
+    return whole
+
+
+def _unreadable(given: str, name: str) -> BadDuration:
+    return BadDuration(f"{name.capitalize()} {given!r} is not a duration. Write it like '10 minutes' or 'PT10M'.")

@@ -1,0 +1,181 @@
+"""Who writes a ledger: each start of a query, and each batch that joined, is a generation.
+
+A generation is claimed by publishing `generation-NUMBER-TOKEN.json`, once, before its first run:
+
+    {"generation": 2, "token": "…", "query": "…", "first_batch": 18, "keeps_below": 18, "owner": {…} or null}
+
+`token` names this one start, `query` the query (the same after a restart from its checkpoint). `keeps_below` is what
+the claim leaves of the generations before it: their batches below that number count, the others do not. A query that
+is restarted repeats its last batch if that was not committed, so it keeps the batches below its first. A new query
+cannot know whether its predecessor's last batch was committed; a message that was never output must not be dropped,
+so it keeps the batches below that last one, unless it was confirmed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oncebus.errors import OncebusError
+
+EVERY_BATCH = 2**62
+REPEATABLE_BATCHES = 8
+"""How far back a query may be taken by an older checkpoint: so many batches are neither merged nor deleted."""
+
+SILENT_SECONDS = 60.0
+"""A writer on another machine that has published nothing for so long is taken to have ended."""
+
+
+class LedgerInUse(OncebusError):
+    """Another writer is, or has since been, at work on the ledger."""
+
+
+class CheckpointTooOld(OncebusError):
+    """The query's checkpoint is from a time that the ledger cannot go back to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that can be asked whether it still lives, by processes at the same place."""
+
+    place: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        """The process that asks."""
+        return cls(_place(), os.getpid(), _started(os.getpid()) or "")
+
+    def is_alive(self) -> bool | None:
+        """Whether the process lives; None where that cannot be told from here."""
+        if self.place != _place():
+            return None
+        return _started(self.pid) == self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One writer's time with the ledger. See the module."""
+
+    number: int
+    token: str
+    query: str
+    first_batch: int
+    keeps_below: int
+    owner: Owner | None
+
+    @property
+    def file_name(self) -> str:
+        """The name it is claimed under."""
+        return f"generation-{self.number:06d}-{self.token}.json"
+
+    def to_json(self) -> bytes:
+        """The file's content."""
+        return json.dumps(asdict(self), indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Generation:
+        """Read back what `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(data)
+        owner = fields.pop("owner")
+        return cls(**fields, owner=Owner(**owner) if owner else None)
+
+
+def limits(generations: Sequence[Generation]) -> dict[int, int]:
+    """For each generation's number, the first of its batches that does not count, given the generations in order."""
+    result = {}
+    for at, generation in enumerate(generations):
+        limit = EVERY_BATCH
+        for later in generations[at + 1 :]:
+            limit = min(limit, later.keeps_below)
+            if later.query != generation.query:
+                break
+        result[generation.number] = limit
+    return result
+
+
+def lineage(generations: Sequence[Generation]) -> set[int]:
+    """The numbers of the newest generations that are starts of one and the same query."""
+    numbers = set()
+    for generation in reversed(generations):
+        if generation.query != generations[-1].query:
+            break
+        numbers.add(generation.number)
+    return numbers
+
+
+def succeed(
+    generations: Sequence[Generation],
+    *,
+    token: str,
+    query: str,
+    first_batch: int,
+    last_recorded: int | None,
+    last_confirmed: int | None,
+    owner: Owner | None,
+    location: str,
+) -> Generation:
+    """The generation that would follow, or the reason why there can be none.
+
+    `last_recorded` is the newest batch that the newest query has left a run of, `last_confirmed` the newest known to
+    be committed. Whether the newest writer still lives is not asked here.
+    """
+    newest = generations[-1] if generations else None
+    if newest is not None and newest.query == query:
+        if last_recorded is not None and first_batch <= last_recorded - REPEATABLE_BATCHES:
+            raise CheckpointTooOld(
+                f"Ledger '{location}' has recorded batch {last_recorded} of query {query}, but its checkpoint continues "
+                f"at batch {first_batch}, more than {REPEATABLE_BATCHES} batches back. Restore the ledger of the same "
+                "time as the checkpoint, or start the query with a new checkpoint."
+            )
+        keeps_below = first_batch
+    elif any(generation.query == query for generation in generations):
+        raise CheckpointTooOld(
+            f"Ledger '{location}' was taken over by query {newest.query if newest else ''} after query {query} had "
+            "written it. Start the query with a new checkpoint."
+        )
+    else:
+        keeps_below = keeps_of_predecessor(last_recorded, last_confirmed)
+    number = newest.number + 1 if newest else 1
+    return Generation(number, token, query, first_batch, keeps_below, owner)
+
+
+def keeps_of_predecessor(last_recorded: int | None, last_confirmed: int | None) -> int:
+    """Below which batch another query's keys count, once that query is over."""
+    if last_recorded is None:
+        return EVERY_BATCH
+    if last_confirmed is not None and last_confirmed >= last_recorded:
+        return last_recorded + 1
+    return last_recorded
+
+
+def _place() -> str:
+    """Names the space in which a process number means something: this boot of this machine, this container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return platform.node()
+
+
+def _started(pid: int) -> str | None:
+    """When the process started, as the system counts; None if there is no such process."""
+    try:
+        # The fields after the name in parentheses: the process state is the first of them, the start time the 20th.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        if Path("/proc/self").exists():
+            return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return ""

@@ -1,0 +1,501 @@
+"""The ledger: what was accepted, and when, in files that are written once.
+
+Writers come in two kinds. The tasks of a streaming query `join` a generation and then `judge` and `tidy` their part
+of each batch. A batch job opens a `LedgerBatch`, whose keys join the ledger all at once when its block ends well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+
+from oncebus.detection import NO_HORIZON, Memories, Rows, Verdicts, judge, part_of
+from oncebus.detection.decision import Keys
+from oncebus.errors import OncebusError
+from oncebus.ledger.filter import filter_masks
+from oncebus.ledger.generations import (
+    REPEATABLE_BATCHES,
+    SILENT_SECONDS,
+    Generation,
+    LedgerInUse,
+    Owner,
+    lineage,
+    succeed,
+)
+from oncebus.ledger.merging import choose_merge, merge
+from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
+from oncebus.ledger.run import Entries, Run, encode_run
+from oncebus.ledger.storage import TEMPORARY, Stamp, Storage, abandoned, storage_at
+
+FORMAT = 1
+_DESCRIPTION = "ledger.json"
+_CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
+_GENERATION = re.compile(r"generation-(\d+)-([0-9a-f]+)\.json")
+_BATCH_QUERY = "batch "
+_ATTEMPTS = 20
+
+
+class LedgerMismatch(OncebusError):
+    """The ledger is not one that this caller may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who asks to write: one start of one query.
+
+    `follows` is the number of a generation that is known to have ended, whatever its owner's process does.
+    """
+
+    token: str
+    query: str
+    owner: Owner | None
+    follows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSummary:
+    """What a ledger holds at a moment. Ids that are forgotten but not yet deleted are counted."""
+
+    ids: int
+    bytes: int
+    runs: int
+    generation: int
+    horizon: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    stamps: dict[str, Stamp]
+    generations: list[Generation]
+    runs: list[RunName]
+    confirmed: dict[int, int]
+
+    @property
+    def newest(self) -> Generation | None:
+        return self.generations[-1] if self.generations else None
+
+    def last_recorded(self) -> int | None:
+        """The newest batch of the newest query that counts."""
+        if self.newest is None:
+            return None
+        numbers = lineage(self.generations)
+        counting = visible_runs(self.runs, self.generations, Position(self.newest.number + 1, 0))
+        return max((run.last.batch for run in counting if run.last.generation in numbers), default=None)
+
+    def last_confirmed(self) -> int | None:
+        if self.newest is None:
+            return None
+        if self.newest.query.startswith(_BATCH_QUERY):
+            return self.newest.first_batch
+        numbers = lineage(self.generations)
+        return max((batch for number, batch in self.confirmed.items() if number in numbers), default=None)
+
+
+class Ledger:
+    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the folder is made by the first writer."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.location = storage.location
+        self._open_runs = _OPEN_RUNS.setdefault(storage.location, {})
+        self._known_generations = _KNOWN_GENERATIONS.setdefault(storage.location, {})
+
+    @classmethod
+    def open(cls, location: str | os.PathLike[str]) -> Ledger:
+        """The ledger at a path or URI, there or not."""
+        return cls(storage_at(location))
+
+    def batch(self) -> LedgerBatch:
+        """A batch that continues from what the ledger holds now. Its keys join when the block ends well:
+
+        with Ledger.open(path).batch() as ledger:
+            detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
+        """
+        listing = self._list()
+        token = uuid.uuid4().hex
+        generation = succeed(
+            listing.generations,
+            token=token,
+            query=_BATCH_QUERY + token,
+            first_batch=0,
+            last_recorded=listing.last_recorded(),
+            last_confirmed=listing.last_confirmed(),
+            owner=Owner.this_process(),
+            location=self.location,
+        )
+        return LedgerBatch(self, generation, clock=time.time_ns() // 1000)
+
+    def describe_or_check(self, key: Sequence[str]) -> None:
+        """Make the ledger one for this key, or raise `LedgerMismatch` if it is one for another already."""
+        wanted = {"format": FORMAT, "key": list(key)}
+        stamps = self._storage.names()
+        if _DESCRIPTION not in stamps:
+            others = [name for name in stamps if not name.startswith(TEMPORARY)]
+            if others:
+                raise LedgerMismatch(
+                    f"Folder '{self.location}' is not a ledger: it holds '{min(others)}' but no '{_DESCRIPTION}'. "
+                    "Give a folder of its own."
+                )
+            self._storage.publish(_DESCRIPTION, [json.dumps(wanted, indent=1).encode() + b"\n"])
+            return
+        try:
+            found = json.loads(bytes(self._storage.read(_DESCRIPTION)))
+            found_format, found_key = found["format"], found["key"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise LedgerMismatch(f"Ledger '{self.location}' has an unreadable '{_DESCRIPTION}': {error}") from error
+        if found_format != FORMAT:
+            raise LedgerMismatch(
+                f"Ledger '{self.location}' has format {found_format}; this version of Oncebus writes format {FORMAT}. "
+                "Use the version that made it, or start a new ledger."
+            )
+        if found_key != wanted["key"]:
+            raise LedgerMismatch(
+                f"Ledger '{self.location}' is for the key ({', '.join(map(str, found_key))}), not for "
+                f"({', '.join(key)}). Use the same key columns, or start a new ledger."
+            )
+
+    def exists(self) -> bool:
+        """Whether some writer has been here."""
+        return _DESCRIPTION in self._storage.names()
+
+    def newest_ended(self, is_running: Callable[[str], bool], owner: Owner | None) -> int | None:
+        """The number of the newest generation if its query is known to have ended; None if there is none or it is unknown.
+
+        `is_running` tells whether a query of the caller's own Spark session runs. Raises `LedgerInUse` if it does.
+        """
+        newest = self._list().newest
+        if newest is None:
+            return None
+        if is_running(newest.query):
+            raise LedgerInUse(
+                f"Ledger '{self.location}' is being written by query {newest.query}, which runs in this session. "
+                "Stop it first, or use a ledger of its own for each query."
+            )
+        is_ours = newest.owner is None or newest.owner == owner
+        return newest.number if is_ours else None
+
+    def join(self, writer: Writer, batch: int) -> Generation:
+        """The generation in which this writer writes its batch: the one it has claimed before, or a new one."""
+        listing = self._list()
+        for generation in listing.generations:
+            if generation.token == writer.token:
+                if generation is not listing.newest:
+                    raise self._taken_over(generation, listing.generations[-1])
+                return generation
+        if listing.newest is not None:
+            self._refuse_if_live(listing, listing.newest, writer)
+        generation = succeed(
+            listing.generations,
+            token=writer.token,
+            query=writer.query,
+            first_batch=batch,
+            last_recorded=listing.last_recorded(),
+            last_confirmed=listing.last_confirmed(),
+            owner=writer.owner,
+            location=self.location,
+        )
+        self._storage.delete(abandoned(listing.stamps))
+        self._claim(generation)
+        return generation
+
+    def judge(self, rows: Rows, generation: Generation, batch: int, *, parts: int, clock: int) -> Verdicts:
+        """Judge the rows of one part of a batch, and publish what is accepted before answering.
+
+        All rows of a key must come in one call, with the same number of `parts` for all calls of the batch. Called
+        again with the same rows, gives the same verdicts and publishes the same file.
+        """
+        if len(rows) == 0:
+            return judge(rows, lambda high, low: Memories.none(), NO_HORIZON)
+        part = self.part(rows, parts)
+        below = Position(generation.number, batch)
+        for _ in range(_ATTEMPTS):
+            visible = self._visible(self._list(), generation, below)
+            try:
+                runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
+            except FileNotFoundError:
+                # Merged or deleted since it was listed: what replaces it is there now.
+                continue
+            verdicts = judge(rows, _Recall(runs), horizon_of(visible))
+            break
+        else:
+            raise LedgerInUse(
+                f"Ledger '{self.location}' has moved on: the runs that batch {batch} of generation "
+                f"{generation.number} saw have been deleted. Start again from the ledger as it is now."
+            )
+        chosen = verdicts.accepted
+        accepted = Entries(
+            rows.high[chosen],
+            rows.low[chosen],
+            rows.time[chosen],
+            rows.window[chosen],
+            rows.keep[chosen],
+            rows.sequence[chosen],
+        )
+        horizon = min(int(rows.time.max()), clock)
+        name = RunName(below, below, part, parts, len(accepted), horizon, generation.token)
+        self._storage.publish(str(name), encode_run(accepted, horizon))
+        return verdicts
+
+    def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
+        """Delete what this part no longer needs and merge what has grown old. Never changes a verdict.
+
+        What may still be asked by a repeated batch stays: runs of the newest batches are neither merged nor deleted.
+        """
+        listing = self._list()
+        here = Position(generation.number, batch)
+        visible = self._visible(listing, generation, here)
+        ours = [run for run in listing.runs if run.part % parts == part and run.last < here]
+        garbage = set(ours) - set(visible)
+
+        numbers = lineage([*(g for g in listing.generations if g.number < generation.number), generation])
+        newest_settled = batch - REPEATABLE_BATCHES
+        settled = [
+            run for run in visible if run.last.generation not in numbers or run.last.batch <= newest_settled
+        ]
+        horizon = horizon_of(settled)
+        # The horizon itself must not be deleted: one run that bears it stays, the same one in the eyes of every part.
+        keeper = max(settled, key=lambda run: (run.horizon, str(run)), default=None)
+        settled = [run for run in settled if run in set(ours)]
+        try:
+            expired = {run for run in settled if run != keeper and self._is_expired(run, horizon)}
+            self._storage.delete(map(str, garbage | expired))
+            mergeable = [run for run in settled if run.parts == parts and run not in expired]
+            chosen = choose_merge([run.size for run in mergeable])
+            if chosen is not None:
+                self._merge([mergeable[at] for at in chosen], generation)
+        except FileNotFoundError:
+            # A second evaluation of the same part is tidying too; the next batch will see what it left.
+            return
+
+    def confirm(self, query: str, batch: int) -> None:
+        """Record that the query's output is committed up to this batch.
+
+        A query that is stopped for good can be confirmed up to `lastProgress["batchId"]`. A later query with another
+        checkpoint then knows all its keys; without it, those of its last batch are taken for never output.
+        """
+        listing = self._list()
+        newest = listing.newest
+        if newest is None or newest.query != query:
+            raise LedgerMismatch(
+                f"Ledger '{self.location}' was last written by query {newest.query if newest else None}, not by {query}."
+            )
+        self._storage.publish(f"confirmed-{newest.number:06d}-{batch}", [b""])
+
+    def summary(self) -> LedgerSummary:
+        """What the ledger holds now."""
+        listing = self._list()
+        newest = listing.newest.number if listing.newest else 0
+        visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
+        return LedgerSummary(
+            ids=sum(run.size for run in visible),
+            bytes=sum(stamp.size for name, stamp in listing.stamps.items() if not name.startswith(TEMPORARY)),
+            runs=len(visible),
+            generation=newest,
+            horizon=horizon_of(visible) if visible else None,
+        )
+
+    # What follows is for LedgerBatch and the methods above.
+
+    def commit_batch(self, generation: Generation) -> None:
+        """Let the runs of a batch generation count. Use `LedgerBatch`."""
+        listing = self._list()
+        written = [run for run in listing.runs if run.token == generation.token and not run.is_merged]
+        if not written:
+            return
+        newest = listing.newest.number if listing.newest else 0
+        if newest != generation.number - 1:
+            self.discard_batch(generation)
+            raise LedgerInUse(
+                f"Ledger '{self.location}' was written by generation {newest} while this batch was open. Nothing of "
+                "the batch was recorded; run it again."
+            )
+        self._claim(generation)
+        for part, parts in sorted({(run.part, run.parts) for run in written}):
+            self.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
+
+    def discard_batch(self, generation: Generation) -> None:
+        """Delete what a batch generation that is not committed has written. Use `LedgerBatch`."""
+        self._storage.delete([str(run) for run in self._list().runs if run.token == generation.token])
+
+    def is_committed(self, generation: Generation) -> bool:
+        """Whether the generation was claimed."""
+        return generation.file_name in self._storage.names()
+
+    def _claim(self, generation: Generation) -> None:
+        self._storage.publish(generation.file_name, [generation.to_json()])
+        # Two writers may have come at the same moment: whoever sees the other steps back, so at most one stays.
+        rivals = [
+            name
+            for name in self._storage.names()
+            if (match := _GENERATION.fullmatch(name))
+            and int(match[1]) == generation.number
+            and match[2] != generation.token
+        ]
+        if rivals:
+            self._storage.delete([generation.file_name])
+            raise LedgerInUse(
+                f"Ledger '{self.location}' was claimed by another writer at the same moment ('{rivals[0]}'). "
+                "Stop one of the two, then start again."
+            )
+
+    def _refuse_if_live(self, listing: _Listing, newest: Generation, writer: Writer) -> None:
+        if newest.query.startswith(_BATCH_QUERY) or newest.number == writer.follows:
+            return
+        alive = newest.owner.is_alive() if newest.owner else None
+        if alive is None:
+            written = [stamp.modified_ns for name, stamp in listing.stamps.items() if newest.token in name]
+            silent = time.time() - max(written, default=0) / 1e9
+            if silent < SILENT_SECONDS:
+                raise LedgerInUse(
+                    f"Ledger '{self.location}' was written {silent:.0f} s ago by query {newest.query} from another "
+                    f"place. Stop that query; {SILENT_SECONDS:.0f} s later the ledger is free."
+                )
+        elif alive:
+            if newest.owner == writer.owner and newest.query == writer.query:
+                return
+            where = "this process" if newest.owner == writer.owner else f"process {newest.owner and newest.owner.pid}"
+            raise LedgerInUse(
+                f"Ledger '{self.location}' is being written by query {newest.query} of {where}. Stop it first; if it "
+                "has ended, call detect_duplicates again."
+            )
+
+    def _taken_over(self, ours: Generation, newest: Generation) -> LedgerInUse:
+        return LedgerInUse(
+            f"Ledger '{self.location}' has been taken over from query {ours.query} by query {newest.query} "
+            f"(generation {newest.number}). Only one query may write a ledger."
+        )
+
+    def part(self, rows: Rows, parts: int) -> int:
+        """Which part these rows, all of one part, are."""
+        with_key = np.flatnonzero(rows.has_key)
+        if len(with_key) == 0:
+            return 0
+        return int(part_of(rows.high[with_key[:1]], rows.low[with_key[:1]], parts)[0])
+
+    def _visible(self, listing: _Listing, generation: Generation, below: Position) -> list[RunName]:
+        earlier = [other for other in listing.generations if other.number < generation.number]
+        return visible_runs(listing.runs, [*earlier, generation], below)
+
+    def _is_expired(self, name: RunName, horizon: int) -> bool:
+        return name.size == 0 or self._run(name).forgotten_from <= horizon
+
+    def _merge(self, names: Sequence[RunName], generation: Generation) -> None:
+        runs = [self._run(name) for name in names]
+        for run in runs:
+            run.verify()
+        horizon = horizon_of(names)
+        entries = merge([run.entries() for run in runs], horizon)
+        first, last = names[0], names[-1]
+        name = RunName(
+            first.first, last.last, first.part, first.parts, len(entries), horizon, generation.token
+        )
+        self._storage.publish(str(name), encode_run(entries, horizon))
+
+    def _run(self, name: RunName) -> Run:
+        text = str(name)
+        known = self._open_runs.get(text)
+        stamp = self._stamps[text]
+        if known is not None and known[0] == stamp:
+            return known[1]
+        run = Run(f"{self.location}/{text}", self._storage.read(text))
+        if not self._storage.is_verified(text, stamp):
+            run.verify()
+            self._storage.set_verified(text, stamp)
+        self._open_runs[text] = (stamp, run)
+        return run
+
+    def _list(self) -> _Listing:
+        stamps = self._storage.names()
+        self._stamps = stamps
+        for gone in [name for name in self._open_runs if name not in stamps]:
+            del self._open_runs[gone]
+        generations = []
+        confirmed: dict[int, int] = {}
+        for name, stamp in stamps.items():
+            if match := _CONFIRMED.fullmatch(name):
+                number, batch = int(match[1]), int(match[2])
+                confirmed[number] = max(batch, confirmed.get(number, batch))
+            elif _GENERATION.fullmatch(name):
+                generations.append(self._generation(name, stamp))
+        generations.sort(key=lambda generation: generation.number)
+        return _Listing(stamps, generations, parse_run_names(stamps), confirmed)
+
+    def _generation(self, name: str, stamp: Stamp) -> Generation:
+        known = self._known_generations.get(name)
+        if known is None or known[0] != stamp:
+            try:
+                generation = Generation.from_json(bytes(self._storage.read(name)))
+            except (ValueError, TypeError, KeyError) as error:
+                raise LedgerMismatch(f"Ledger '{self.location}' has an unreadable '{name}': {error}") from error
+            known = self._known_generations[name] = (stamp, generation)
+        return known[1]
+
+
+class LedgerBatch:
+    """One batch that continues from a ledger and joins it at the end.
+
+    The version of the ledger it sees is fixed when it is made. Leaving the block normally lets its keys join, once;
+    leaving it by an exception forgets them.
+    """
+
+    def __init__(self, ledger: Ledger, generation: Generation, clock: int) -> None:
+        self.ledger = ledger
+        self.generation = generation
+        self.clock = clock
+        self.is_used = False
+        self._is_over = False
+
+    def __enter__(self) -> LedgerBatch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_over:
+            if kind is None:
+                self.commit()
+            else:
+                self.discard()
+
+    def commit(self) -> None:
+        """Let what was judged in this batch join the ledger."""
+        self._is_over = True
+        self.ledger.commit_batch(self.generation)
+
+    def discard(self) -> None:
+        """Forget what was judged in this batch."""
+        self._is_over = True
+        self.ledger.discard_batch(self.generation)
+
+
+class _Recall:
+    """Asks several runs at once."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+
+    def __call__(self, high: Keys, low: Keys) -> Memories:
+        if not self._runs or len(high) == 0:
+            return Memories.none()
+        mask = filter_masks(low)
+        found = [run.recall(high, low, mask) for run in self._runs]
+        return Memories(
+            np.concatenate([one.key for one in found]),
+            np.concatenate([one.time for one in found]),
+            np.concatenate([one.window for one in found]),
+            np.concatenate([one.keep for one in found]),
+            np.concatenate([one.sequence for one in found]),
+        )
+
+
+# Opening a run costs more than asking it, and Spark reuses its Python workers: what is open stays so in the process.
+_OPEN_RUNS: dict[str, dict[str, tuple[Stamp, Run]]] = {}
+_KNOWN_GENERATIONS: dict[str, dict[str, tuple[Stamp, Generation]]] = {}

@@ -1,0 +1,68 @@
+"""Which runs to merge and when, and the merge itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from oncebus.detection import is_forgotten
+from oncebus.ledger.run import Entries
+
+FAN = 8
+"""So many neighbours of about one size become one run."""
+
+FULL = 1_000_000
+"""A run with so many entries is not merged any more, which bounds a merge to FAN times as many."""
+
+
+def choose_merge(sizes: Sequence[int], fan: int = FAN, full: int = FULL) -> range | None:
+    """Which runs to merge next, given the sizes of the mergeable ones from the oldest to the newest.
+
+    Runs fall into tiers by size, each tier `fan` times the one below. A stretch of `fan` neighbours, none above a
+    tier, becomes one run of the tier above, so an entry is rewritten once a tier and a tier keeps less than `fan`
+    runs at rest.
+    """
+    tiers = [_tier(size, fan) for size in sizes]
+    for tier in sorted(set(tiers)):
+        begin = 0
+        for at in range(len(sizes) + 1):
+            if at == len(sizes) or tiers[at] > tier or sizes[at] >= full:
+                if at - begin >= fan:
+                    return range(begin, begin + fan)
+                begin = at + 1
+    return None
+
+
+def merge(runs: Sequence[Entries], horizon: int) -> Entries:
+    """The entries of all the runs as one, without those that are forgotten at the horizon.
+
+    The horizon has to be that of the runs themselves, not of a later batch: a repeated batch may still ask.
+    """
+    everything = Entries(
+        np.concatenate([run.high for run in runs]),
+        np.concatenate([run.low for run in runs]),
+        np.concatenate([run.time for run in runs]),
+        np.concatenate([run.window for run in runs]),
+        np.concatenate([run.keep for run in runs]),
+        np.concatenate([run.sequence for run in runs]),
+    )
+    everything = everything.take(~is_forgotten(everything.time, everything.keep, horizon))
+    # A stable sort takes advantage of the stretches that are in order already, which is all of them.
+    order = np.argsort(everything.high, kind="stable")
+    high = everything.high[order]
+    same = high[1:] == high[:-1]
+    repeated = np.zeros(len(high), np.bool_)
+    repeated[1:] = same
+    repeated[:-1] |= same
+    some = order[repeated]
+    order[repeated] = some[np.lexsort((everything.time[some], everything.low[some], everything.high[some]))]
+    return everything.take(order)
+
+
+def _tier(size: int, fan: int) -> int:
+    tier = 0
+    while size >= fan:
+        size //= fan
+        tier += 1
+    return tier

@@ -1,0 +1,128 @@
+"""`detect_duplicates`: exact duplicate detection as one function on a DataFrame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from oncebus.durations import checked_duration, parse_duration
+from oncebus.errors import OncebusError
+from oncebus.ledger import Ledger, LedgerBatch, Owner
+from oncebus.spark.columns import CLOCK, KEY, TIE, Columns, key_digest, resolve_columns, tie_breaker
+from oncebus.spark.task import FixedLedger, StreamLedger, Task
+
+_MOST_PARTS = 256
+
+
+class BadCall(OncebusError, ValueError):
+    """The arguments do not go together."""
+
+
+def detect_duplicates(
+    messages: DataFrame,
+    *,
+    key: str | Sequence[str],
+    time: str,
+    window: str | timedelta,
+    ledger: str | os.PathLike[str] | LedgerBatch | None = None,
+    sequence: str | None = None,
+    lateness: str | timedelta | None = None,
+    parts: int | None = None,
+) -> DataFrame:
+    """The same rows with `is_duplicate`, `original_time` and, where a sequence is given, `original_sequence`.
+
+    A row is a duplicate if a row with its key was accepted less than one window away. Rows are judged in the order of
+    `time`, batch after batch; a duplicate does not extend the window; exactly one window later is new.
+
+    messages: a batch or streaming DataFrame.
+    key: a column or several. A row in which one of them is null is never a duplicate.
+    time: a timestamp column. A null in it is an error.
+    window: "10 minutes", "PT10M", a timedelta, or the name of a column that holds an interval or microseconds. Where
+        two windows meet, the shorter counts.
+    ledger: where accepted keys are remembered. A path or URI for a stream, which needs one; for a batch, none (the
+        DataFrame is judged alone) or the value of `with Ledger.open(path).batch() as ledger`.
+    sequence: a whole-number column that breaks ties in time, the lower first, and names the original.
+    lateness: how much longer than its window to remember a key, where rows come out of order.
+    parts: into how many tasks the rows of a batch are spread; the cluster's default parallelism unless given. A part
+        is held in a Python worker's memory as a whole. It may change from run to run.
+
+    What is evaluated counts as output: in a stream the keys of each batch are remembered as the batch is evaluated, and
+    a batch that Spark repeats gets the same verdicts again.
+    """
+    columns = resolve_columns(messages.schema, key, time, window, sequence)
+    extra = 0 if lateness is None else checked_duration(parse_duration(lateness, "lateness"), lateness, "lateness", least=0)
+    if parts is not None and not 1 <= parts <= _MOST_PARTS:
+        raise BadCall(f"Parts {parts!r} must be from 1 to {_MOST_PARTS}.")
+    spark = messages.sparkSession
+    place: StreamLedger | FixedLedger | None
+    if messages.isStreaming:
+        if ledger is None or isinstance(ledger, LedgerBatch):
+            raise BadCall("A streaming DataFrame needs a ledger: the path or URI of a folder for it.")
+        place = _stream_ledger(spark, os.fspath(ledger), columns, parts or _parallelism(spark))
+    elif ledger is None:
+        place = None
+    elif isinstance(ledger, LedgerBatch):
+        place = _fixed_ledger(spark, ledger, columns, parts or _parallelism(spark))
+    else:
+        raise BadCall(
+            f"A batch DataFrame joins a ledger in a block: with Ledger.open({os.fspath(ledger)!r}).batch() as ledger: "
+            "detect_duplicates(…, ledger=ledger)."
+        )
+    task = Task(columns.time, columns.window, extra, columns.sequence, place)
+    spread = _spread(messages, columns, place.parts if place else parts)
+    return spread.mapInArrow(_as_function(task), columns.output)
+
+
+def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFrame:
+    """The rows with what the tasks need beside them, all rows of a key in one partition."""
+    digest, tie = key_digest(messages.schema, columns.key), tie_breaker(messages.schema)
+    prepared = messages.select("*", digest.alias(KEY), tie.alias(TIE), F.current_timestamp().alias(CLOCK))
+    # Rows without a key may go anywhere; a null leaves the hash as it is, so this does not move the others.
+    anywhere = F.when(F.col(KEY).isNull(), F.col(TIE))
+    by: list[Column] = [F.col(KEY), anywhere]
+    return prepared.repartition(*by) if parts is None else prepared.repartition(parts, *by)
+
+
+def _stream_ledger(spark: SparkSession, location: str, columns: Columns, parts: int) -> StreamLedger:
+    ledger = Ledger.open(location)
+    # Through Spark Connect the tasks run elsewhere: this process says nothing about them, and may not see their files.
+    owner = None if _is_remote(spark) else Owner.this_process()
+    if owner is not None or ledger.exists():
+        ledger.describe_or_check(columns.key_signature)
+    follows = ledger.newest_ended(lambda query: _is_running(spark, query), owner)
+    return StreamLedger(ledger.location, columns.key_signature, parts, owner, follows)
+
+
+def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int) -> FixedLedger:
+    if batch.is_used:
+        raise BadCall("This ledger batch has judged a DataFrame already: open a batch for each.")
+    batch.ledger.describe_or_check(columns.key_signature)
+    batch.ledger.newest_ended(lambda query: _is_running(spark, query), None)
+    batch.is_used = True
+    return FixedLedger(batch.ledger.location, batch.generation, batch.clock, parts)
+
+
+def _is_running(spark: SparkSession, query: str) -> bool:
+    return any(str(active.id) == query for active in spark.streams.active)
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    return not hasattr(spark, "_jsparkSession")
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """How many tasks the cluster runs at once, as Spark itself would split a range."""
+    if not _is_remote(spark):
+        return min(spark.sparkContext.defaultParallelism, _MOST_PARTS)
+    split = spark.range(1 << 16).select(F.spark_partition_id().alias("part")).distinct().count()
+    return min(split, _MOST_PARTS)
+
+
+def _as_function(task: Task) -> Any:
+    # Spark asks for a plain function, and pickles it for the workers.
+    return lambda batches: task(batches)

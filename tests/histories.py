@@ -1,0 +1,92 @@
+"""Random histories of batches, and the shapes the code under test takes them in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from oncebus.detection import Rows, Verdicts, part_of
+from reference import Message, Verdict
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+WINDOWS = (20 * SECOND, 20 * SECOND, 60 * SECOND, 1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    messages: tuple[Message, ...]
+    clock: int
+    parts: int
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, sizes: int = 6) -> list[Batch]:
+    """Several batches over a few keys: equal times, rows out of order, idle gaps, times on a window's very edge."""
+    windows = WINDOWS if mixed else WINDOWS[:1]
+    steps = st.sampled_from(
+        [0, 1, SECOND, 5 * SECOND, 20 * SECOND - 1, 20 * SECOND, 20 * SECOND + 1, 40 * SECOND, 61 * SECOND]
+    )
+    batches = []
+    now, sequence = START, 0
+    for _ in range(draw(st.integers(1, most_batches))):
+        now += draw(st.one_of(steps, st.just(86400 * SECOND)))
+        messages = []
+        for _ in range(draw(st.integers(0, sizes))):
+            sequence += 1
+            back = draw(st.one_of(st.just(0), steps))
+            ahead = draw(st.one_of(st.just(0), steps))
+            key = draw(st.sampled_from(["a", "b", "c", "ödeme", None]))
+            messages.append(Message(key, now - back + ahead, sequence, draw(st.sampled_from(windows))))
+        clock = now + draw(st.sampled_from([0, 0, 3600 * SECOND, -5 * SECOND]))
+        batches.append(Batch(tuple(draw(st.permutations(messages))), clock, draw(st.sampled_from([1, 2, 2, 3]))))
+    return batches
+
+
+def digest(key: str | None) -> tuple[int, int]:
+    whole = hashlib.sha256((key or "").encode()).digest()
+    return int.from_bytes(whole[:8]), int.from_bytes(whole[8:16])
+
+
+def rows_of(messages: Sequence[Message], lateness: int = 0) -> Rows:
+    digests = np.array([digest(message.key) for message in messages], np.uint64).reshape(-1, 2)
+    window = np.array([message.window for message in messages], np.int64)
+    sequence = np.array([message.sequence for message in messages], np.int64)
+    return Rows(
+        np.ascontiguousarray(digests[:, 0]),
+        np.ascontiguousarray(digests[:, 1]),
+        np.array([message.key is not None for message in messages], np.bool_),
+        np.array([message.time for message in messages], np.int64),
+        window,
+        window + lateness,
+        sequence,
+        sequence,
+    )
+
+
+def split(messages: Sequence[Message], parts: int) -> list[list[Message]]:
+    """The messages by part, as Spark would spread them."""
+    result: list[list[Message]] = [[] for _ in range(parts)]
+    for message in messages:
+        if message.key is None:
+            part = message.sequence % parts
+        else:
+            high, low = digest(message.key)
+            part = int(part_of(np.array([high], np.uint64), np.array([low], np.uint64), parts)[0])
+        result[part].append(message)
+    return result
+
+
+def verdicts_of(messages: Sequence[Message], verdicts: Verdicts) -> dict[Message, Verdict]:
+    found = {}
+    for at, message in enumerate(messages):
+        found[message] = (
+            Verdict(True, int(verdicts.original_time[at]), int(verdicts.original_sequence[at]))
+            if verdicts.is_duplicate[at]
+            else Verdict(False)
+        )
+    return found

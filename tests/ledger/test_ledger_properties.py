@@ -1,0 +1,131 @@
+"""Random histories through the ledger agree with the reference model, whatever happens to the files meanwhile."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from histories import SECOND, Batch, histories, rows_of, split, verdicts_of
+from oncebus.detection import judge, recall_nothing, NO_HORIZON
+from oncebus.ledger import Ledger, Owner, Writer
+from oncebus.ledger import generations, ledger as ledger_module, merging
+from reference import Message, Reference, Verdict
+
+
+@contextmanager
+def eager(repeatable: int, fan: int) -> Iterator[None]:
+    """Merge and delete as early as can be."""
+    choose = merging.choose_merge
+    with (
+        mock.patch.object(ledger_module, "REPEATABLE_BATCHES", repeatable),
+        mock.patch.object(generations, "REPEATABLE_BATCHES", repeatable),
+        mock.patch.object(ledger_module, "choose_merge", lambda sizes: choose(sizes, fan=fan)),
+    ):
+        yield
+
+
+def memory_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder in memory where there is one: thousands of histories need not reach a disk."""
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+
+def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:
+    found: dict[Message, Verdict] = {}
+    for messages in split(batch.messages, batch.parts):
+        if messages:
+            generation = ledger.join(writer, number)
+            rows = rows_of(messages, lateness)
+            verdicts = ledger.judge(rows, generation, number, parts=batch.parts, clock=batch.clock)
+            found |= verdicts_of(messages, verdicts)
+            ledger.tidy(generation, number, part=ledger.part(rows, batch.parts), parts=batch.parts)
+    return found
+
+
+@given(batch=histories(most_batches=1, sizes=12))
+@settings(max_examples=1500, deadline=None)
+def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> None:
+    messages = batch[0].messages
+    expected = Reference().batch(messages, batch[0].clock)
+    assert verdicts_of(messages, judge(rows_of(messages), recall_nothing, NO_HORIZON)) == expected
+
+
+@given(
+    history=histories(),
+    lateness=st.sampled_from([0, 0, 1, 30 * SECOND]),
+    fan=st.sampled_from([2, 2, 3, 8]),
+    repeatable=st.sampled_from([1, 1, 2, 4]),
+    data=st.data(),
+)
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_history_is_judged_as_the_reference_does(
+    history: list[Batch], lateness: int, fan: int, repeatable: int, data: st.DataObject
+) -> None:
+    reference = Reference(lateness)
+    with memory_folder() as folder, eager(repeatable, fan):
+        ledger = Ledger.open(f"{folder}/ledger")
+        start = 0
+        for number, batch in enumerate(history):
+            expected = reference.batch(batch.messages, batch.clock)
+            # Repeating a batch, in the same start of the query or in a new one, must change nothing.
+            for _ in range(data.draw(st.integers(1, 3), label="times")):
+                start += data.draw(st.integers(0, 1), label="restart")
+                writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                assert run_batch(ledger, writer, number, batch, lateness) == expected
+
+
+@given(history=histories(most_batches=10), back=st.integers(0, 3), data=st.data())
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_going_back_to_an_older_checkpoint_is_right(history: list[Batch], back: int, data: st.DataObject) -> None:
+    """The batches since are judged again, and may be cut differently."""
+    with memory_folder() as folder, eager(3, 2):
+        ledger = Ledger.open(f"{folder}/ledger")
+        for number, batch in enumerate(history):
+            run_batch(ledger, Writer("a", "query", Owner.this_process()), number, batch, 0)
+        first = max(0, len(history) - back)
+        again = [*history[:first], *data.draw(histories(most_batches=4), label="then")]
+        reference = Reference()
+        for number, batch in enumerate(again):
+            expected = reference.batch(batch.messages, batch.clock)
+            if number >= first:
+                writer = Writer("b", "query", Owner.this_process())
+                assert run_batch(ledger, writer, number, batch, 0) == expected
+
+
+@given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch], mixed: list[bool]) -> None:
+    """A batch that is given up leaves no trace; one that joins is remembered."""
+    reference = Reference()
+    with memory_folder() as folder, eager(1, 2):
+        for batch, joins in zip(history, mixed, strict=False):
+            opened = Ledger.open(f"{folder}/ledger").batch()
+            before = Reference(horizon=reference.horizon, remembered=list(reference.remembered))
+            model = reference if joins else before
+            expected = model.batch(batch.messages, batch.clock)
+            for _ in range(2):
+                found: dict[Message, Verdict] = {}
+                for messages in split(batch.messages, batch.parts):
+                    if messages:
+                        verdicts = opened.ledger.judge(
+                            rows_of(messages), opened.generation, 0, parts=batch.parts, clock=batch.clock
+                        )
+                        found |= verdicts_of(messages, verdicts)
+                assert found == expected
+            if joins:
+                opened.commit()
+            else:
+                opened.discard()
+
+
+@pytest.mark.torture
+@given(history=histories(most_batches=60), data=st.data())
+@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_long_histories(history: list[Batch], data: st.DataObject) -> None:
+    test_a_history_is_judged_as_the_reference_does.hypothesis.inner_test(history, 0, 2, 1, data)  # type: ignore[attr-defined]

@@ -1,0 +1,50 @@
+"""The rules of duplicate detection, as plainly as they can be said. Everything else is measured against this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Message(NamedTuple):
+    key: str | None
+    time: int
+    sequence: int
+    window: int
+
+
+class Verdict(NamedTuple):
+    is_duplicate: bool
+    original_time: int | None = None
+    original_sequence: int | None = None
+
+
+@dataclass
+class Reference:
+    lateness: int = 0
+    horizon: int | None = None
+    remembered: list[Message] = field(default_factory=list)
+
+    def batch(self, messages: Sequence[Message], clock: int) -> dict[Message, Verdict]:
+        if self.horizon is not None:
+            self.remembered = [m for m in self.remembered if self.horizon < m.time + m.window + self.lateness]
+        earlier, accepted = list(self.remembered), list[Message]()
+        verdicts = {}
+        for message in sorted(messages, key=lambda m: (m.time, m.sequence)):
+            original = self._original(message, earlier) or self._original(message, accepted)
+            if original:
+                verdicts[message] = Verdict(True, original.time, original.sequence)
+            else:
+                verdicts[message] = Verdict(False)
+                accepted.append(message)
+        self.remembered += [message for message in accepted if message.key is not None]
+        if messages:
+            reached = min(max(message.time for message in messages), clock)
+            self.horizon = reached if self.horizon is None else max(self.horizon, reached)
+        return verdicts
+
+    def _original(self, message: Message, accepted: Sequence[Message]) -> Message | None:
+        near = [m for m in accepted if m.key is not None and m.key == message.key
+                and abs(message.time - m.time) < min(message.window, m.window)]
+        return min(near, key=lambda m: (m.time, m.sequence), default=None)
