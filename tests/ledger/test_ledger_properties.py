@@ -39,8 +39,8 @@ def memory_folder() -> tempfile.TemporaryDirectory[str]:
 def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:
     found: dict[Message, Verdict] = {}
     for messages in split(batch.messages, batch.parts):
+        generation = ledger.join(writer, number)
         if messages:
-            generation = ledger.join(writer, number)
             rows = rows_of(messages, lateness)
             verdicts = ledger.judge(rows, generation, number, parts=batch.parts, clock=batch.clock)
             found |= verdicts_of(messages, verdicts)

@@ -81,7 +81,11 @@ def detect_duplicates(
 def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFrame:
     """The rows with what the tasks need beside them, all rows of a key in one partition."""
     digest, tie = key_digest(messages.schema, columns.key), tie_breaker(messages.schema)
-    prepared = messages.select("*", digest.alias(KEY), tie.alias(TIE), F.current_timestamp().alias(CLOCK))
+    added = [digest.alias(KEY), tie.alias(TIE)]
+    if messages.isStreaming:
+        # Spark records this time with the batch, so that a repeated batch has the same.
+        added.append(F.current_timestamp().alias(CLOCK))
+    prepared = messages.select("*", *added)
     # Rows without a key may go anywhere; a null leaves the hash as it is, so this does not move the others.
     anywhere = F.when(F.col(KEY).isNull(), F.col(TIE))
     by: list[Column] = [F.col(KEY), anywhere]

@@ -61,41 +61,33 @@ class Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Judge one part of a batch. Nothing is yielded before all that is accepted has been published."""
         received = [batch for batch in batches if batch.num_rows]
-        if not received:
-            return
-        table = pa.Table.from_batches(received)
-        rows = self._rows(table)
         if self.ledger is None:
-            yield from self._marked(received, judge(rows, recall_nothing, NO_HORIZON))
-            return
-        if isinstance(self.ledger, FixedLedger):
-            ledger = Ledger.open(self.ledger.location)
-            verdicts = ledger.judge(
-                rows, self.ledger.generation, 0, parts=self.ledger.parts, clock=self.ledger.clock
-            )
-            yield from self._marked(received, verdicts)
-            return
-        ledger = Ledger.open(self.ledger.location)
-        writer, batch = self._place()
-        ledger.describe_or_check(self.ledger.key)
-        generation = ledger.join(writer, batch)
-        clock = _microseconds(table, CLOCK)[0]
-        verdicts = ledger.judge(rows, generation, batch, parts=self.ledger.parts, clock=int(clock))
-        yield from self._marked(received, verdicts)
-        ledger.tidy(generation, batch, part=ledger.part(rows, self.ledger.parts), parts=self.ledger.parts)
+            if received:
+                verdicts = judge(self._rows(pa.Table.from_batches(received)), recall_nothing, NO_HORIZON)
+                yield from self._marked(received, verdicts)
+        elif isinstance(self.ledger, FixedLedger):
+            if received:
+                yield from self._marked(received, self._judge_fixed(self.ledger, received))
+        else:
+            yield from self._judge_stream(self.ledger, received)
 
-    def _place(self) -> tuple[Writer, int]:
-        assert isinstance(self.ledger, StreamLedger)
-        context = TaskContext.get()
-        batch = context.getLocalProperty(_BATCH_ID) if context else None
-        query = context.getLocalProperty(_QUERY_ID) if context else None
-        run = context.getLocalProperty(_RUN_ID) if context else None
-        if batch is None or query is None or run is None:
-            raise NotInAQuery(
-                "Spark did not tell which batch of which query is being judged. Inside foreachBatch through Spark "
-                "Connect it does not: write to a sink directly, or run the query on classic Spark."
-            )
-        return Writer(run.replace("-", ""), query, self.ledger.owner, self.ledger.follows), int(batch)
+    def _judge_fixed(self, place: FixedLedger, received: list[pa.RecordBatch]) -> Verdicts:
+        rows = self._rows(pa.Table.from_batches(received))
+        return Ledger.open(place.location).judge(rows, place.generation, 0, parts=place.parts, clock=place.clock)
+
+    def _judge_stream(self, place: StreamLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ledger = Ledger.open(place.location)
+        ledger.describe_or_check(place.key)
+        writer, batch = _whereabouts(place)
+        # Also where there are no rows: the first batch of a restarted query decides what counts of the one before.
+        generation = ledger.join(writer, batch)
+        if received:
+            table = pa.Table.from_batches(received)
+            rows = self._rows(table)
+            clock = int(_microseconds(table, CLOCK)[0])
+            verdicts = ledger.judge(rows, generation, batch, parts=place.parts, clock=clock)
+            yield from self._marked(received, verdicts)
+            ledger.tidy(generation, batch, part=ledger.part(rows, place.parts), parts=place.parts)
 
     def _rows(self, table: pa.Table) -> Rows:
         key = _column(table, KEY).cast(pa.binary(DIGEST_BYTES))
@@ -151,6 +143,20 @@ class Task:
             columns += [values.slice(at, batch.num_rows) for values in added.values()]
             yield pa.RecordBatch.from_arrays(columns, names=[*kept, *added])
             at += batch.num_rows
+
+
+def _whereabouts(place: StreamLedger) -> tuple[Writer, int]:
+    """Who this task writes for, and which batch it is."""
+    context = TaskContext.get()
+    batch = context.getLocalProperty(_BATCH_ID) if context else None
+    query = context.getLocalProperty(_QUERY_ID) if context else None
+    run = context.getLocalProperty(_RUN_ID) if context else None
+    if batch is None or query is None or run is None:
+        raise NotInAQuery(
+            "Spark did not tell which batch of which query is being judged. Inside foreachBatch through Spark Connect "
+            "it does not: write to a sink directly, or run the query on classic Spark."
+        )
+    return Writer(run.replace("-", ""), query, place.owner, place.follows), int(batch)
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

@@ -1,0 +1,121 @@
+"""One contender, in a process of its own: reads the input as a stream, batch by batch, and prints what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.generate import FILES_PER_BATCH
+from oncebus.spark import detect_duplicates
+from oncebus.spark.columns import CLOCK, KEY, TIE, resolve_columns
+from oncebus.spark.operator import _spread
+
+SCHEMA = "message_id string, enqueued_time timestamp, sequence_number long, body binary"
+WARM_UP_BATCHES = 3
+
+
+def session(settings: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    common = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "8g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+    }
+    for name, value in {**common, **settings}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+}
+
+
+def oncebus(messages: DataFrame, work: Path, window: str) -> DataFrame:
+    checked = detect_duplicates(
+        messages, key="message_id", time="enqueued_time", window=window, ledger=work / "ledger", sequence="sequence_number"
+    )
+    return checked.filter("not is_duplicate")
+
+
+def floor(messages: DataFrame, work: Path, window: str) -> DataFrame:
+    """The same plan with a pass-through in place of detection."""
+    columns = resolve_columns(messages.schema, "message_id", "enqueued_time", window, "sequence_number")
+
+    def pass_through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            count = batch.num_rows
+            kept = batch.drop_columns([KEY, TIE, CLOCK])
+            yield pa.RecordBatch.from_arrays(
+                [
+                    *kept.columns,
+                    pa.repeat(pa.scalar(False), count),
+                    pa.nulls(count, kept.schema.field("enqueued_time").type),
+                    pa.nulls(count, pa.int64()),
+                ],
+                names=columns.output.names,
+            )
+
+    return _spread(messages, columns, 2).mapInArrow(pass_through, columns.output).filter("not is_duplicate")
+
+
+def spark_own(messages: DataFrame, work: Path, window: str) -> DataFrame:
+    return messages.withWatermark("enqueued_time", window).dropDuplicatesWithinWatermark(["message_id"])
+
+
+CONTENDERS = {
+    "oncebus": (oncebus, {}),
+    "floor": (floor, {}),
+    "rocksdb": (spark_own, ROCKSDB),
+    "memory": (spark_own, {}),
+}
+
+
+def measure(name: str, source: Path, work: Path, window: str) -> dict[str, Any]:
+    detect, settings = CONTENDERS[name]
+    spark = session(settings)
+    messages = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(str(source))
+    query = (
+        detect(messages, work, window)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(work / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    batches = [
+        (progress["numInputRows"], progress["durationMs"]["triggerExecution"] / 1000)
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
+    steady = batches[WARM_UP_BATCHES:]
+    return {
+        "contender": name,
+        "batches": batches,
+        "rows_per_second": statistics.median(rows / seconds for rows, seconds in steady),
+        "mean_rows_per_second": sum(rows for rows, _ in steady) / sum(seconds for _, seconds in steady),
+    }
+
+
+if __name__ == "__main__":
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])), flush=True)
+    # Without stopping the session: RocksDB's state stores were seen to hang for minutes while they unload.
+    os._exit(0)

@@ -1,0 +1,40 @@
+"""The input of the benchmarks: messages as Parquet files, a file or two a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+BODY_BYTES = 100
+START_MICROSECONDS = 1_700_000_000_000_000
+FILES_PER_BATCH = 2
+
+
+def generate(folder: Path, *, rows: int, batch: int, duplicates: float, seed: int = 7) -> None:
+    """`rows` messages in batches of `batch`; that share of them repeats an id of the same or an earlier batch."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    step = 10
+    for number, begin in enumerate(range(0, rows, batch // FILES_PER_BATCH)):
+        count = min(batch // FILES_PER_BATCH, rows - begin)
+        ids = np.arange(begin, begin + count)
+        repeats = random.random(count) < duplicates
+        # Repeats are of the last two million ids, as those of retries are of the recent past.
+        newest = ids[repeats]
+        reach = np.minimum(newest, 2_000_000)
+        ids[repeats] = newest - (random.random(len(newest)) * reach).astype(np.int64)
+        bodies = random.integers(32, 127, (count, BODY_BYTES), dtype=np.uint8)
+        table = pa.table(
+            {
+                "message_id": pa.array([f"{identity * 0x9E3779B97F4A7C15 % 2**64:016x}-{identity:016x}" for identity in ids.tolist()]),
+                "enqueued_time": pa.array(
+                    START_MICROSECONDS + np.arange(begin, begin + count) * step, pa.timestamp("us", "UTC")
+                ),
+                "sequence_number": pa.array(np.arange(begin, begin + count)),
+                "body": pa.FixedSizeBinaryArray.from_buffers(pa.binary(BODY_BYTES), count, [None, pa.py_buffer(bodies)]).cast(pa.binary()),
+            }
+        )
+        pq.write_table(table, folder / f"part-{number:06d}.parquet", compression="lz4")
