@@ -63,7 +63,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=700, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_history_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_history_is_judged_as_the_reference_does(
 
 
 @given(history=histories(most_batches=10), back=st.integers(0, 3), data=st.data())
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_going_back_to_an_older_checkpoint_is_right(history: list[Batch], back: int, data: st.DataObject) -> None:
     """The batches since are judged again, and may be cut differently."""
     with memory_folder() as folder, eager(3, 2):
@@ -99,7 +99,7 @@ def test_going_back_to_an_older_checkpoint_is_right(history: list[Batch], back: 
 
 
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch], mixed: list[bool]) -> None:
     """A batch that is given up leaves no trace; one that joins is remembered."""
     reference = Reference()

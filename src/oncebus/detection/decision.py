@@ -109,7 +109,7 @@ def recall_nothing(high: Keys, low: Keys) -> Memories:
     return Memories.none()
 
 
-def is_forgotten(time: Numbers, keep: Numbers, horizon: int) -> Flags:
+def is_forgotten(time: Numbers, keep: Numbers | np.int64, horizon: int) -> Flags:
     """Whether what was accepted at `time`, to be kept for `keep`, is forgotten at this horizon."""
     # Written as a subtraction on the side of the horizon: time + keep may not fit 64 bits, horizon - keep always does
     # unless there is no horizon, which forgets nothing.

@@ -231,13 +231,13 @@ class Ledger:
                 f"{generation.number} saw have been deleted. Start again from the ledger as it is now."
             )
         chosen = verdicts.accepted
-        accepted = Entries(
+        accepted = Entries.of(
             rows.high[chosen],
             rows.low[chosen],
             rows.time[chosen],
+            rows.sequence[chosen],
             rows.window[chosen],
             rows.keep[chosen],
-            rows.sequence[chosen],
         )
         horizon = min(int(rows.time.max()), clock)
         name = RunName(below, below, part, parts, len(accepted), horizon, generation.token)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncebus.detection import is_forgotten
+from oncebus.detection import NO_SEQUENCE, is_forgotten
 from oncebus.ledger.run import Entries
 
 FAN = 8
@@ -39,25 +39,45 @@ def merge(runs: Sequence[Entries], horizon: int) -> Entries:
 
     The horizon has to be that of the runs themselves, not of a later batch: a repeated batch may still ask.
     """
-    everything = Entries(
-        np.concatenate([run.high for run in runs]),
-        np.concatenate([run.low for run in runs]),
-        np.concatenate([run.time for run in runs]),
-        np.concatenate([run.window for run in runs]),
-        np.concatenate([run.keep for run in runs]),
-        np.concatenate([run.sequence for run in runs]),
-    )
-    everything = everything.take(~is_forgotten(everything.time, everything.keep, horizon))
+    everything = _concatenated([run for run in runs if len(run)] or runs[:1])
+    forgotten = is_forgotten(everything.time, everything.keep(), horizon)
+    if forgotten.any():
+        everything = everything.take(~forgotten)
     # A stable sort takes advantage of the stretches that are in order already, which is all of them.
     order = np.argsort(everything.high, kind="stable")
     high = everything.high[order]
     same = high[1:] == high[:-1]
-    repeated = np.zeros(len(high), np.bool_)
-    repeated[1:] = same
-    repeated[:-1] |= same
-    some = order[repeated]
-    order[repeated] = some[np.lexsort((everything.time[some], everything.low[some], everything.high[some]))]
+    if same.any():
+        repeated = np.zeros(len(high), np.bool_)
+        repeated[1:] = same
+        repeated[:-1] |= same
+        some = order[repeated]
+        order[repeated] = some[np.lexsort((everything.time[some], everything.low[some], everything.high[some]))]
     return everything.take(order)
+
+
+def _concatenated(runs: Sequence[Entries]) -> Entries:
+    sequence = None
+    if any(run.sequence is not None for run in runs):
+        missing = [np.full(len(run), NO_SEQUENCE, np.int64) if run.sequence is None else run.sequence for run in runs]
+        sequence = np.concatenate(missing)
+    spans, span_of = runs[0].spans, None
+    if any(run.span_of is not None or not np.array_equal(run.spans, spans) for run in runs):
+        spans, new_number = np.unique(np.concatenate([run.spans for run in runs]), axis=0, return_inverse=True)
+        first = np.cumsum([0, *(len(run.spans) for run in runs)])
+        numbers = [
+            new_number.reshape(-1)[begin + (np.zeros(len(run), np.intp) if run.span_of is None else run.span_of)]
+            for begin, run in zip(first, runs, strict=False)
+        ]
+        span_of = np.concatenate(numbers)
+    return Entries(
+        np.concatenate([run.high for run in runs]),
+        np.concatenate([run.low for run in runs]),
+        np.concatenate([run.time for run in runs]),
+        sequence,
+        spans,
+        span_of,
+    )
 
 
 def _tier(size: int, fan: int) -> int:

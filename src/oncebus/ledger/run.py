@@ -50,17 +50,34 @@ class CorruptRun(OncebusError):
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Accepted keys with all that is remembered about them, in the order (high, low, time)."""
+    """Accepted keys with all that is remembered about them, in the order (high, low, time).
+
+    `spans` are the distinct pairs (window, keep); `span_of` says which of them each entry has, and is None where there
+    is only one. `sequence` is None where no entry has a sequence number.
+    """
 
     high: Keys
     low: Keys
     time: Numbers
-    window: Numbers
-    keep: Numbers
-    sequence: Numbers
+    sequence: Numbers | None
+    spans: Numbers
+    span_of: npt.NDArray[Any] | None
 
     def __len__(self) -> int:
         return len(self.high)
+
+    @classmethod
+    def of(cls, high: Keys, low: Keys, time: Numbers, sequence: Numbers, window: Numbers, keep: Numbers) -> Entries:
+        """Entries from columns of the same length."""
+        spans, span_of = _distinct_spans(window, keep)
+        has_sequence = bool((sequence != NO_SEQUENCE).any())
+        return cls(high, low, time, sequence if has_sequence else None, spans, span_of)
+
+    def keep(self) -> Numbers | np.int64:
+        """How long each entry is remembered; one number where that is the same for all."""
+        if self.span_of is None:
+            return np.int64(self.spans[0, 1]) if len(self.spans) else np.int64(0)
+        return np.asarray(self.spans[self.span_of, 1])
 
     def take(self, chosen: npt.NDArray[Any]) -> Entries:
         """The chosen entries, by mask or by position."""
@@ -68,35 +85,40 @@ class Entries:
             self.high[chosen],
             self.low[chosen],
             self.time[chosen],
-            self.window[chosen],
-            self.keep[chosen],
-            self.sequence[chosen],
+            None if self.sequence is None else self.sequence[chosen],
+            self.spans,
+            None if self.span_of is None else self.span_of[chosen],
         )
 
 
 def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
     """The bytes of a run's file, in pieces."""
     size = len(entries)
-    spans, span_of = _spans(entries)
-    forgotten_from = int((entries.time + entries.keep).max()) if size else NO_HORIZON
-    has_sequence = bool((entries.sequence != NO_SEQUENCE).any())
+    forgotten_from = int((entries.time + entries.keep()).max()) if size else NO_HORIZON
     sections: list[npt.NDArray[Any]] = [
-        spans.astype("<i8"),
-        build_filter(entries.high, entries.low).astype("<u8"),
-        entries.high.astype("<u8"),
-        entries.low.astype("<u8"),
-        entries.time.astype("<i8"),
+        entries.spans.astype("<i8"),
+        build_filter(entries.high, entries.low).astype("<u8", copy=False),
+        entries.high.astype("<u8", copy=False),
+        entries.low.astype("<u8", copy=False),
+        entries.time.astype("<i8", copy=False),
     ]
-    if has_sequence:
-        sections.append(entries.sequence.astype("<i8"))
-    if len(spans) > 1:
-        sections.append(span_of.astype(_span_type(len(spans))))
+    if entries.sequence is not None:
+        sections.append(entries.sequence.astype("<i8", copy=False))
+    if entries.span_of is not None:
+        sections.append(entries.span_of.astype(_span_type(len(entries.spans)), copy=False))
     body = [memoryview(np.ascontiguousarray(section)).cast("B") for section in sections if section.size]
     checksum = 0
     for piece in body:
         checksum = zlib.crc32(piece, checksum)
     header = _HEADER.pack(
-        MAGIC, size, filter_words(size), horizon, forgotten_from, len(spans), int(has_sequence), checksum
+        MAGIC,
+        size,
+        filter_words(size),
+        horizon,
+        forgotten_from,
+        len(entries.spans),
+        int(entries.sequence is not None),
+        checksum,
     )
     header += struct.pack("<I", zlib.crc32(header))
     return [header.ljust(_HEADER_BYTES, b"\0"), *body]
@@ -178,36 +200,32 @@ class Run:
         return Memories(np.concatenate(asked), self._time[entry], window, keep, self._sequences(entry))
 
     def entries(self) -> Entries:
-        """All entries, as arrays over the file where possible."""
-        every = slice(None)
-        window, keep = self._windows(every)
-        return Entries(self._high, self._low, self._time, window, keep, self._sequences(every))
+        """All entries, as arrays over the file."""
+        return Entries(self._high, self._low, self._time, self._sequence, self._spans, self._span_of)
 
-    def _windows(self, chosen: Index | slice) -> tuple[Numbers, Numbers]:
+    def _windows(self, chosen: Index) -> tuple[Numbers, Numbers]:
         if self._span_of is None:
-            count = len(self._time[chosen])
-            window, keep = self._spans[0] if len(self._spans) else (0, 0)
-            return np.full(count, window, np.int64), np.full(count, keep, np.int64)
+            window, keep = self._spans[0]
+            return np.full(len(chosen), window, np.int64), np.full(len(chosen), keep, np.int64)
         spans = self._spans[self._span_of[chosen]]
         return spans[:, 0], spans[:, 1]
 
-    def _sequences(self, chosen: Index | slice) -> Numbers:
+    def _sequences(self, chosen: Index) -> Numbers:
         if self._sequence is None:
-            return np.full(len(self._time[chosen]), NO_SEQUENCE, np.int64)
+            return np.full(len(chosen), NO_SEQUENCE, np.int64)
         return np.asarray(self._sequence[chosen])
 
 
 _ADVICE = " Restore the file from a copy, or start a new ledger."
 
 
-def _spans(entries: Entries) -> tuple[Numbers, npt.NDArray[np.intp]]:
-    """The distinct pairs (window, keep), and for each entry which of them it has."""
-    if len(entries) == 0:
-        return np.empty((0, 2), np.int64), np.empty(0, np.intp)
-    if (entries.window == entries.window[0]).all() and (entries.keep == entries.keep[0]).all():
-        return np.array([[entries.window[0], entries.keep[0]]]), np.zeros(len(entries), np.intp)
-    pairs = np.stack([entries.window, entries.keep], axis=1)
-    spans, span_of = np.unique(pairs, axis=0, return_inverse=True)
+def _distinct_spans(window: Numbers, keep: Numbers) -> tuple[Numbers, npt.NDArray[Any] | None]:
+    """The distinct pairs (window, keep), and for each position which of them it has."""
+    if len(window) == 0:
+        return np.empty((0, 2), np.int64), None
+    if (window == window[0]).all() and (keep == keep[0]).all():
+        return np.array([[window[0], keep[0]]], np.int64), None
+    spans, span_of = np.unique(np.stack([window, keep], axis=1), axis=0, return_inverse=True)
     return spans, span_of.reshape(-1)
 
 

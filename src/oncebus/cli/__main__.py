@@ -1,0 +1,5 @@
+"""`python -m oncebus.cli` is `oncebus`."""
+
+from oncebus.cli import main
+
+main(prog_name="oncebus")

@@ -1,0 +1,43 @@
+"""Any error as the one line that a person can act on."""
+
+from __future__ import annotations
+
+import re
+
+from oncebus.errors import OncebusError
+
+# In a Spark task an error is text by the time it arrives: a Python traceback that ends in the class and its message.
+_RAISED_IN_A_TASK = re.compile(r"^(?:\S*: )?oncebus(?:\.\w+)+: (.+)$", re.MULTILINE)
+_RAISED_BY_A_QUERY = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
+_CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)+[\w$]+: (.+)$", re.MULTILINE)
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+.*$")
+_JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:Exception|Error): ")
+
+
+class RequestError(OncebusError, ValueError):
+    """What was asked for on the command line cannot be done."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """What went wrong, without traceback, in one line."""
+    if isinstance(error, OncebusError):
+        return _joined(str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: '{error.filename}'" if error.filename else error.strerror
+    return _of_spark(str(error)) or type(error).__name__
+
+
+def _of_spark(text: str) -> str:
+    for pattern in (_RAISED_IN_A_TASK, _RAISED_BY_A_QUERY):
+        if found := pattern.findall(text):
+            return _joined(str(found[-1]))
+    causes = _CAUSE.findall(text)
+    conditions = _CONDITION.findall(text)
+    # The innermost condition says what is wrong; those around it say that something is.
+    line = conditions[-1] if conditions else causes[-1] if causes else text.strip().partition("\n")[0]
+    return _joined(_SQLSTATE.sub("", _JAVA_CLASS.sub("", line)))
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())

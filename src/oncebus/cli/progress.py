@@ -1,0 +1,124 @@
+"""What a person sees while a command runs and when it ends. In a pipe: nothing, then the summary."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_EVERY_SECONDS = 0.25
+
+
+class Display:
+    """Rows read, duplicates and rows a second, on a terminal. All methods do nothing where standard error is none."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._task: TaskID | None = None
+        self._started = time.monotonic()
+        if progress is not None:
+            self._task = progress.add_task("starting Spark", rows="0", duplicates="?", rate="")
+
+    def phase(self, text: str) -> None:
+        """Say what is being done now."""
+        self._update(description=text)
+
+    def rows(self, count: int) -> None:
+        """So many rows have been read."""
+        seconds = time.monotonic() - self._started
+        self._update(rows=f"{count:,}", rate=f"{count / seconds:,.0f} rows/s" if seconds else "")
+
+    def duplicates(self, count: int) -> None:
+        """So many of them are duplicates."""
+        self._update(duplicates=f"{count:,}")
+
+    def count_from_here(self) -> None:
+        """Measure the speed from now on."""
+        self._started = time.monotonic()
+
+    @contextmanager
+    def watching(self, spark: SparkSession) -> Iterator[None]:
+        """Show how many rows the jobs of the block have read so far, as Spark tells."""
+        if self._progress is None:
+            yield
+            return
+        ended = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(spark, ended), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+    def _watch(self, spark: SparkSession, ended: threading.Event) -> None:
+        before = _rows_by_stage(spark)
+        while not ended.wait(_EVERY_SECONDS):
+            now = _rows_by_stage(spark)
+            self.rows(sum(rows for stage, rows in now.items() if stage not in before))
+
+    def _update(self, **fields: Any) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, **fields)
+
+
+@contextmanager
+def display() -> Iterator[Display]:
+    """A display on standard error for the block, if that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Display(None)
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("[bold]{task.fields[rows]}[/] rows"),
+        TextColumn("[bold]{task.fields[duplicates]}[/] duplicates"),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Display(progress)
+
+
+def show_summary(summary: Mapping[str, Any], *, as_json: bool, title: str) -> None:
+    """The summary on standard output, as a table or one JSON object."""
+    if as_json:
+        print(json.dumps(summary), flush=True)
+        return
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in summary.items():
+        if value is not None and not isinstance(value, bool):
+            table.add_row(name.replace("_", " "), _shown(value))
+    Console().print(table)
+
+
+def speed(rows: int, seconds: float) -> dict[str, Any]:
+    """The seconds and rows a second of a summary."""
+    return {"seconds": round(seconds, 3), "rows_per_second": round(rows / seconds) if seconds > 0 else 0}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _rows_by_stage(spark: SparkSession) -> dict[int, int]:
+    """How many rows each stage that reads files has read. Empty when Spark cannot tell, which is no reason to fail."""
+    try:
+        stages = spark.sparkContext._jsc.sc().statusStore().stageList(None)
+        found = (stages.apply(at) for at in range(stages.size()))
+        return {int(stage.stageId()): int(stage.inputRecords()) for stage in found}
+    except Exception:
+        return {}
