@@ -30,6 +30,10 @@ from oncebus.spark.columns import IS_DUPLICATE
 
 _EXAMPLE = "oncebus dedup orders.jsonl --key id --time at --window '10 minutes' --out unique --duplicates dropped"
 
+_PART_BYTES = 128 << 20
+_PACKED_RATIO = 4
+_MOST_PARTS = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -188,6 +192,7 @@ def _write_both(
         ledger=batch,
         sequence=request.sequence,
         lateness=request.lateness,
+        parts=_parts(spark, files),
     ).persist(StorageLevel.MEMORY_AND_DISK)
     shown.count_from_here()
     shown.phase("detecting")
@@ -199,6 +204,12 @@ def _write_both(
     for folder, rows in zip(places.folders, both_sides(checked, messages.columns), strict=False):
         sources.write(rows, files.format, places.staging(folder))
     return counts
+
+
+def _parts(spark: SparkSession, files: Sources) -> int:
+    """As many parts as there are cores, or more where a part, which a Python worker holds as a whole, would be large."""
+    unpacked = sum(file.size for file in files.files) * (_PACKED_RATIO if files.is_packed else 1)
+    return min(max(spark.sparkContext.defaultParallelism, unpacked // _PART_BYTES + 1), _MOST_PARTS)
 
 
 def both_sides(checked: DataFrame, columns: list[str]) -> tuple[DataFrame, DataFrame]:

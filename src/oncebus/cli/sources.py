@@ -75,6 +75,11 @@ class Sources:
         parents = (Path(file.path).parent for file in self.files)
         return any("=" in name for parent in set(parents) for name in _below(parent, self.given))
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the files are a good deal smaller than what is in them."""
+        return self.format == "parquet" or any(file.path.endswith(_PACKED) for file in self.files)
+
 
 def local_path(text: str, what: str) -> Path:
     """The absolute path of an argument that must be on this machine's file system."""

@@ -1,0 +1,109 @@
+"""Histories as files, queries over them, and their output as the reference model says it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from oncebus.spark import detect_duplicates
+from reference import Message, Reference, Verdict
+
+SCHEMA = "key string, time timestamp, sequence long, window long"
+FAR_FUTURE = 2**60
+
+
+def write_batch(folder: Path, number: int, messages: Iterable[Message]) -> None:
+    """One file, which a query reads as one batch; files are read in the order of their numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = list(zip(*messages, strict=True)) or [[], [], [], []]
+    table = pa.table(
+        {
+            "key": pa.array(columns[0], pa.string()),
+            "time": pa.array(columns[1], pa.timestamp("us", "UTC")),
+            "sequence": pa.array(columns[2], pa.int64()),
+            "window": pa.array(columns[3], pa.int64()),
+        }
+    )
+    hidden = folder / f".{number:06d}"
+    pq.write_table(table, hidden)
+    os.utime(hidden, (1_000_000 + number, 1_000_000 + number))
+    hidden.rename(folder / f"{number:06d}.parquet")
+
+
+def verdicts(frame: DataFrame) -> dict[Message, Verdict]:
+    """What a checked DataFrame says; a message that is there twice is an error."""
+    found: dict[Message, Verdict] = {}
+    for row in frame.selectExpr("*", "unix_micros(time) t", "unix_micros(original_time) o").collect():
+        message = Message(row["key"], row["t"], row["sequence"], row["window"])
+        assert message not in found, f"{message} twice"
+        found[message] = Verdict(True, row["o"], row["original_sequence"]) if row["is_duplicate"] else Verdict(False)
+    return found
+
+
+def expected(history: Sequence[Sequence[Message]], lateness: int = 0) -> dict[Message, Verdict]:
+    reference = Reference(lateness)
+    found: dict[Message, Verdict] = {}
+    for messages in history:
+        found |= reference.batch(messages, FAR_FUTURE)
+    return found
+
+
+@dataclass
+class Stream:
+    """A query over a folder of batches, as a user would write it."""
+
+    spark: SparkSession
+    folder: Path
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def output(self) -> Path:
+        return self.folder / "output"
+
+    def write(self, history: Sequence[Sequence[Message]], first: int = 0) -> None:
+        for number, messages in enumerate(history, first):
+            write_batch(self.source, number, messages)
+
+    def checked(self) -> DataFrame:
+        messages = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(self.source))
+        options = {"window": "window", "ledger": self.ledger, "sequence": "sequence", **self.options}
+        return detect_duplicates(messages, key="key", time="time", **options)
+
+    def run(
+        self,
+        change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+        each: Callable[[DataFrame, int], None] | None = None,
+    ) -> StreamingQuery:
+        """Run over all that is there; into `output`, or through foreachBatch."""
+        writer = change(self.checked()).writeStream.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.trigger(availableNow=True)
+        if each is not None:
+            query = writer.foreachBatch(each).start()
+        else:
+            query = writer.format("parquet").option("path", str(self.output)).start()
+        query.awaitTermination()
+        return query
+
+    def found(self) -> dict[Message, Verdict]:
+        return verdicts(self.spark.read.parquet(str(self.output)))
+
