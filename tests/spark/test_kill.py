@@ -1,0 +1,74 @@
+"""A query that is killed at any moment and started again outputs everything once, as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.streams import Stream, expected
+from spark.test_streaming import history_of
+
+SCRIPT = Path(__file__).parent / "killed.py"
+DEADLINE_SECONDS = 300
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(folder)],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """The driver, its JVM and the Python workers, all at the same instant."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def committed(stream: Stream) -> int:
+    commits = stream.checkpoint / "commits"
+    return sum(name.name.isdigit() for name in commits.iterdir()) if commits.exists() else 0
+
+
+def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_between: int, seed: int) -> None:
+    chance = random.Random(seed)
+    history = history_of((kills + 1) * batches_between, size=30, seed=seed)
+    stream = Stream(spark, folder)
+    stream.write(history)
+    done = 0
+    for _ in range(kills):
+        process = start(folder)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        # Some batches after the start, and then some fraction of one.
+        wanted = committed(stream) + chance.randint(0, 2 * batches_between - 2)
+        while committed(stream) < wanted and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.5)
+        if process.poll() is None:
+            done += 1
+        kill(process)
+    assert done == kills, f"only {done} of {kills} kills met a living query"
+    process = start(folder)
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 0, errors.decode()[-2000:]
+    assert stream.found() == expected(history)
+
+
+def test_killed_three_times(spark: SparkSession, tmp_path: Path) -> None:
+    kill_again_and_again(spark, tmp_path, kills=3, batches_between=4, seed=random.randrange(10**6))
+
+
+@pytest.mark.torture
+def test_killed_fifty_times(spark: SparkSession, tmp_path: Path) -> None:
+    kill_again_and_again(spark, tmp_path, kills=50, batches_between=4, seed=20)
