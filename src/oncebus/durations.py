@@ -61,7 +61,7 @@ def checked_duration(microseconds: int, given: object, name: str, *, least: int 
 def _iso(text: str, given: str, name: str) -> int:
     match = _ISO.fullmatch(text)
     if match is None or text[-1] in "PpTt":
-        if re.fullmatch(r"[+-]?P(\d+Y)?(\d+M)?(\d+W)?(\d+D)?(T.*)?", text, re.IGNORECASE):
+        if re.match(r"[+-]?P(\d+Y|\d+M)", text, re.IGNORECASE):
             raise BadDuration(f"{name.capitalize()} {given!r} has years or months, which have no fixed length.")
         raise _unreadable(given, name)
     total = sum(int(match[unit] or 0) * _UNITS[unit] for unit in ("week", "day", "hour", "minute", "second"))

@@ -307,9 +307,6 @@ class Ledger:
     def commit_batch(self, generation: Generation) -> None:
         """Let the runs of a batch generation count. Use `LedgerBatch`."""
         listing = self._list()
-        written = [run for run in listing.runs if run.token == generation.token and not run.is_merged]
-        if not written:
-            return
         newest = listing.newest.number if listing.newest else 0
         if newest != generation.number - 1:
             self.discard_batch(generation)
@@ -317,8 +314,11 @@ class Ledger:
                 f"Ledger '{self.location}' was written by generation {newest} while this batch was open. Nothing of "
                 "the batch was recorded; run it again."
             )
+        written = {(run.part, run.parts) for run in listing.runs if run.token == generation.token}
+        if not written:
+            return
         self._claim(generation)
-        for part, parts in sorted({(run.part, run.parts) for run in written}):
+        for part, parts in sorted(written):
             self.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
 
     def discard_batch(self, generation: Generation) -> None:

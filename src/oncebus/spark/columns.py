@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -67,6 +68,12 @@ def resolve_columns(
         raise BadColumn("Key must name at least one column.")
     for name in keys:
         _require(schema, name, "key", _KEY_TYPES, "text, binary, boolean, whole number, decimal, date or timestamp")
+        kind = schema[name].dataType
+        if isinstance(kind, T.StringType) and kind != T.StringType():
+            raise BadColumn(
+                f"The key column '{name}' is of type {kind.simpleString()}; keys are compared byte by byte. Give a key "
+                "without a collation, for example lower() of it cast to string."
+            )
     _require(schema, time, "time", _TIME_TYPES, "timestamp")
     if sequence is not None:
         _require(schema, sequence, "sequence", _NUMBER_TYPES, "whole number")
@@ -130,7 +137,7 @@ def _resolve_window(schema: T.StructType, window: str | timedelta) -> str | int:
     try:
         length = parse_duration(window, "window")
     except BadDuration as error:
-        if isinstance(window, str) and window.isidentifier():
+        if isinstance(window, str) and re.fullmatch(r"(?!P\d)\w+", window):
             raise BadColumn(
                 f"Window {window!r} is neither a duration nor a column. The columns are: {', '.join(schema.names)}."
             ) from error
@@ -142,11 +149,8 @@ def _key_text(field: T.StructField) -> Column:
     """The column as bytes or text that are equal exactly where the values are, whatever the session's settings."""
     column = F.col(_quoted(field.name))
     kind = field.dataType
-    if isinstance(kind, T.BinaryType):
+    if isinstance(kind, T.BinaryType | T.StringType):
         return column
-    if isinstance(kind, T.StringType):
-        # Only a collation makes texts equal that differ; the default compares bytes.
-        return column if kind == T.StringType() else F.collation_key(column)
     if isinstance(kind, T.TimestampType):
         return F.unix_micros(column).cast("string")
     return column.cast("string")

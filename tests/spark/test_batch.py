@@ -1,0 +1,143 @@
+"""Batch DataFrames: alone, and continuing a ledger in a block."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from histories import SECOND, START, Batch, histories
+from oncebus.ledger import LedgerInUse
+from oncebus.spark import Ledger, detect_duplicates
+from oncebus.spark.operator import BadCall
+from reference import Message, Reference, Verdict
+from spark.streams import FAR_FUTURE, expected, verdicts
+from spark.test_streaming import history_of
+
+SPARK_SETTINGS = {
+    "deadline": None,
+    "phases": [Phase.explicit, Phase.generate],
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
+
+
+def frame_of(spark: SparkSession, messages: list[Message]) -> DataFrame:
+    rows = [tuple(message) for message in messages]
+    frame = spark.createDataFrame(rows, "key string, time long, sequence long, window long")
+    return frame.withColumn("time", F.timestamp_micros("time"))
+
+
+def checked(frame: DataFrame, **options: object) -> DataFrame:
+    arguments = {"key": "key", "time": "time", "window": "window", "sequence": "sequence", **options}
+    return detect_duplicates(frame, **arguments)  # type: ignore[arg-type]
+
+
+@given(drawn=st.lists(histories(most_batches=1, sizes=10), min_size=40, max_size=40))
+@settings(max_examples=3, **SPARK_SETTINGS)  # type: ignore[arg-type]
+def test_many_histories_alone(spark: SparkSession, drawn: list[list[Batch]]) -> None:
+    messages, wanted = [], dict[Message, Verdict]()
+    for number, [batch] in enumerate(drawn):
+        own = [m._replace(key=m.key and f"{number} {m.key}", sequence=m.sequence + 1000 * number) for m in batch.messages]
+        messages += own
+        wanted |= Reference().batch(own, FAR_FUTURE)
+    assert verdicts(checked(frame_of(spark, messages))) == wanted
+
+
+def test_a_sequence_of_batches_continues_the_ledger(spark: SparkSession, tmp_path: Path) -> None:
+    history = history_of(6)
+    found: dict[Message, Verdict] = {}
+    for at, messages in enumerate(history):
+        with Ledger.open(tmp_path / "ledger").batch() as ledger:
+            result = checked(frame_of(spark, messages), ledger=ledger, parts=1 + at % 3)
+            first = verdicts(result)
+            assert verdicts(result.union(result.limit(0))) == first, "a second evaluation differs"
+            found |= first
+    assert found == expected(history)
+    assert verdicts(result) == first, "after the block it differs"
+
+
+def test_a_block_that_fails_leaves_no_trace(spark: SparkSession, tmp_path: Path) -> None:
+    messages = history_of(1)[0]
+    ledger = Ledger.open(tmp_path / "ledger")
+
+    def fail() -> None:
+        with ledger.batch() as batch:
+            checked(frame_of(spark, messages), ledger=batch).collect()
+            raise RuntimeError("the output failed")
+
+    with pytest.raises(RuntimeError, match="the output failed"):
+        fail()
+    assert ledger.summary().ids == 0
+    with ledger.batch() as batch:
+        assert verdicts(checked(frame_of(spark, messages), ledger=batch)) == expected([messages])
+
+
+def test_of_two_open_batches_only_one_joins(spark: SparkSession, tmp_path: Path) -> None:
+    messages = history_of(1)[0]
+    ledger = Ledger.open(tmp_path / "ledger")
+    slow, fast = ledger.batch(), ledger.batch()
+    checked(frame_of(spark, messages), ledger=slow).collect()
+    checked(frame_of(spark, messages), ledger=fast).collect()
+    fast.commit()
+    with pytest.raises(LedgerInUse, match="while this batch was open. Nothing of the batch was recorded; run it again"):
+        slow.commit()
+    with ledger.batch() as batch:
+        again = verdicts(checked(frame_of(spark, messages), ledger=batch))
+    assert again == {**expected([messages, messages])}
+
+
+def test_a_limit_or_filter_does_not_change_a_verdict(spark: SparkSession) -> None:
+    messages = [Message("same", START + at, at, SECOND) for at in range(50)]
+    result = checked(frame_of(spark, messages))
+    assert verdicts(result.filter("sequence = 49")) == {messages[49]: Verdict(True, START, 0)}
+    assert all(verdict.is_duplicate for message, verdict in verdicts(result.limit(20)).items() if message.sequence)
+
+
+def test_rows_that_tie_are_judged_alike_in_any_order(spark: SparkSession) -> None:
+    rows = [("k", START, body) for body in "edcba"]
+    frame = spark.createDataFrame(rows, "key string, time long, body string").withColumn("time", F.timestamp_micros("time"))
+    winners = set()
+    for order in (frame, frame.orderBy("body"), frame.repartition(5)):
+        result = detect_duplicates(order, key="key", time="time", window=timedelta(seconds=1))
+        winners.add(tuple(row["body"] for row in result.filter("not is_duplicate").collect()))
+    assert len(winners) == 1
+
+
+def test_everything_a_column_may_be(spark: SparkSession) -> None:
+    frame = spark.sql(
+        """
+        select *, map('a', 1) as m, array(map('b', 2)) as ms, struct(1 as x) as s, interval 5 minutes as period
+        from values
+          (1, 'a', x'00ff', 1.50BD, date'2024-01-01', timestamp_ntz'2024-01-01 00:00:00', true, 1),
+          (1, 'a', x'00ff', 1.50BD, date'2024-01-01', timestamp_ntz'2024-01-01 00:04:59.999999', true, 2),
+          (1, 'a', x'00ff', 1.50BD, date'2024-01-01', timestamp_ntz'2024-01-01 00:05:00', true, 3),
+          (11, '', x'00ff', 1.50BD, date'2024-01-01', timestamp_ntz'2024-01-01 00:05:00', true, 4)
+          as t(n, text, raw, price, day, at, flag, sequence)
+        """
+    )
+    keys = ["n", "text", "raw", "price", "day", "flag"]
+    result = detect_duplicates(frame, key=keys, time="at", window="period", sequence="sequence")
+    assert result.columns == [*frame.columns, "is_duplicate", "original_time", "original_sequence"]
+    assert result.schema["original_time"].dataType.simpleString() == "timestamp_ntz"
+    found = {row["sequence"]: (row["is_duplicate"], row["original_sequence"]) for row in result.collect()}
+    assert found == {1: (False, None), 2: (True, 1), 3: (False, None), 4: (False, None)}
+
+
+def test_the_columns_of_a_key_do_not_run_into_each_other(spark: SparkSession) -> None:
+    rows = [("a", "bc"), ("ab", "c"), ("1:a", ""), ("1", ":a"), ("", "abc"), (None, "x"), (None, "x")]
+    frame = spark.createDataFrame(rows, "one string, two string").withColumn("time", F.timestamp_seconds(F.lit(1)))
+    result = detect_duplicates(frame, key=["one", "two"], time="time", window="1 second")
+    assert result.filter("is_duplicate").count() == 0
+
+
+def test_a_batch_is_used_once(spark: SparkSession, tmp_path: Path) -> None:
+    frame = frame_of(spark, history_of(1)[0])
+    with Ledger.open(tmp_path / "ledger").batch() as ledger:
+        checked(frame, ledger=ledger)
+        with pytest.raises(BadCall, match="open a batch for each"):
+            checked(frame, ledger=ledger)

@@ -1,0 +1,165 @@
+"""Bad input gives one clear error that names the thing and the value, and leaves the ledger usable."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from histories import SECOND, START
+from oncebus.errors import OncebusError
+from oncebus.ledger import Ledger
+from oncebus.spark import detect_duplicates
+from reference import Message
+from spark.streams import SCHEMA, Stream, expected
+from spark.test_streaming import history_of
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> DataFrame:
+    row = ("k", 1, START, 1, 0.5, None)
+    frame = spark.createDataFrame([row], "id string, n long, time long, window long, ratio double, gap long")
+    return frame.withColumn("time", F.timestamp_micros("time"))
+
+
+COLUMNS = "The columns are: id, n, time, window, ratio, gap."
+GOOD: dict[str, Any] = {"key": "id", "time": "time", "window": "10 minutes"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"key": "nope"}, f"There is no key column 'nope'. {COLUMNS}"),
+        ({"key": []}, "Key must name at least one column."),
+        ({"key": ["id", "ratio"]}, "The key column 'ratio' is of type double; it must be text, binary,"),
+        ({"time": "when"}, f"There is no time column 'when'. {COLUMNS}"),
+        ({"time": "n"}, "The time column 'n' is of type bigint; it must be timestamp."),
+        ({"sequence": "id"}, "The sequence column 'id' is of type string; it must be whole number."),
+        ({"window": "id"}, "The window column 'id' is of type string; it must be a day-time interval or a bigint"),
+        ({"window": "0 seconds"}, "Window '0 seconds' must be longer than zero."),
+        ({"window": "PT-5M"}, "Window 'PT-5M' is not a duration. Write it like '10 minutes' or 'PT10M'."),
+        ({"window": "-5 minutes"}, "Window '-5 minutes' must be longer than zero."),
+        ({"window": timedelta(0)}, "Window datetime.timedelta(0) must be longer than zero."),
+        ({"window": "soon"}, f"Window 'soon' is neither a duration nor a column. {COLUMNS}"),
+        ({"window": "10 parsecs"}, "Window '10 parsecs' is not a duration."),
+        ({"window": "1 month"}, "Window '1 month' has months, which have no fixed length."),
+        ({"window": "P1Y"}, "Window 'P1Y' has years or months, which have no fixed length."),
+        ({"window": 600}, "Window 600 is not a duration."),
+        ({"lateness": "-1 second"}, "Lateness '-1 second' must be zero or longer."),
+        ({"parts": 0}, "Parts 0 must be from 1 to 256."),
+        ({"ledger": "somewhere"}, "A batch DataFrame joins a ledger in a block: with Ledger.open('somewhere').batch()"),
+    ],
+)
+def test_bad_arguments(frame: DataFrame, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(OncebusError) as raised:
+        detect_duplicates(frame, **{**GOOD, **change})
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_column_that_is_there_already(frame: DataFrame) -> None:
+    with pytest.raises(OncebusError, match="Column 'is_duplicate' is there already"):
+        detect_duplicates(frame.withColumn("is_duplicate", F.lit(1)), **GOOD)
+
+
+def test_a_key_with_a_collation(frame: DataFrame) -> None:
+    collated = frame.withColumn("id", F.collate("id", "utf8_lcase"))
+    with pytest.raises(OncebusError, match="The key column 'id' is of type string collate UTF8_LCASE; keys are compared"):
+        detect_duplicates(collated, **GOOD)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "change", "message"),
+    [
+        ("time", "timestamp(null)", {}, "BadColumn: The column 'time' is null in 1 of 1 rows of this part"),
+        ("n", "bigint(null)", {"sequence": "n"}, "BadColumn: The column 'n' is null in 1 of 1 rows of this part"),
+        ("window", "bigint(null)", {"window": "window"}, "BadColumn: The column 'window' is null in 1 of 1 rows"),
+        ("window", "0L", {"window": "window"}, "BadColumn: The window column 'window' holds 0 microseconds"),
+        ("window", "-1L", {"window": "window"}, "BadColumn: The window column 'window' holds -1 microseconds"),
+    ],
+)
+def test_bad_values(
+    frame: DataFrame, tmp_path: Path, column: str, value: str, change: dict[str, Any], message: str
+) -> None:
+    bad = frame.withColumn(column, F.expr(value))
+    ledger = Ledger.open(tmp_path / "ledger")
+    with pytest.raises(PySparkException, match=message), ledger.batch() as batch:
+        detect_duplicates(bad, **{**GOOD, **change}, ledger=batch).collect()
+    assert ledger.summary().ids == 0
+    with ledger.batch() as batch:
+        assert detect_duplicates(frame, **GOOD, ledger=batch).filter("is_duplicate").count() == 0
+
+
+def test_a_stream_needs_a_ledger(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    messages = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in"))
+    with pytest.raises(OncebusError, match="A streaming DataFrame needs a ledger"):
+        detect_duplicates(messages, key="key", time="time", window="window")
+
+
+def test_a_ledger_for_another_key_or_format(spark: SparkSession, tmp_path: Path) -> None:
+    stream = Stream(spark, tmp_path)
+    history = history_of(2)
+    stream.write(history[:1])
+    stream.run()
+    messages = spark.readStream.schema(SCHEMA).parquet(str(stream.source))
+    with pytest.raises(OncebusError, match=r"is for the key \(key string\), not for \(sequence bigint\)"):
+        detect_duplicates(messages, key="sequence", time="time", window="window", ledger=stream.ledger)
+
+    description = stream.ledger / "ledger.json"
+    good = description.read_text()
+    for text, message in [
+        (json.dumps({**json.loads(good), "format": 9}), "has format 9; this version of Oncebus writes format 1"),
+        ("{", "has an unreadable 'ledger.json'"),
+    ]:
+        description.write_text(text)
+        with pytest.raises(OncebusError, match=message):
+            stream.checked()
+    description.write_text(good)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "data.csv").touch()
+    with pytest.raises(OncebusError, match=r"is not a ledger: it holds 'data\.csv' but no 'ledger\.json'"):
+        Stream(spark, tmp_path, {"ledger": tmp_path / "other"}).checked()
+    with pytest.raises(OncebusError, match="Ledger location 'nope://x' cannot be opened"):
+        Stream(spark, tmp_path, {"ledger": "nope://x"}).checked()
+    stream.write(history[1:], first=1)
+    stream.run()
+    assert stream.found() == expected(history)
+
+
+def test_a_folder_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "source").mkdir()
+    with pytest.raises(OncebusError, match=r"Ledger folder '.*file/ledger' cannot be (read|written): Not a directory"):
+        Stream(spark, tmp_path, {"ledger": tmp_path / "file" / "ledger"}).checked()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "header"])
+def test_a_damaged_run(spark: SparkSession, tmp_path: Path, damage: str) -> None:
+    stream = Stream(spark, tmp_path)
+    same = [[Message(f"k{at}", START + SECOND * number, number * 1000 + at, 3600 * SECOND) for at in range(200)] for number in range(2)]
+    stream.write(same[:1])
+    stream.run()
+    run = max(stream.ledger.glob("*.run"), key=lambda path: path.stat().st_size)
+    good = run.read_bytes()
+    bad = {
+        "truncated": good[:-1],
+        "flipped": good[:-9] + bytes([good[-9] ^ 1]) + good[-8:],
+        "emptied": b"",
+        "header": bytes([*good[:9], good[9] ^ 1, *good[10:]]),
+    }[damage]
+    run.write_bytes(bad)
+    os.utime(run, ns=(0, 12345))
+    stream.write(same[1:], first=1)
+    with pytest.raises(PySparkException, match=rf"CorruptRun: Ledger run '{run}' (is truncated|is corrupt|holds|has a damaged)"):
+        stream.run()
+    run.write_bytes(good)
+    stream.run()
+    assert stream.found() == expected(same)
