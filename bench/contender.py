@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.generate import FILES_PER_BATCH
-from oncebus.spark import detect_duplicates
+from oncebus.spark import Ledger, detect_duplicates
 from oncebus.spark.columns import CLOCK, KEY, TIE, resolve_columns
 from oncebus.spark.operator import _spread
 
 SCHEMA = "message_id string, enqueued_time timestamp, sequence_number long, body binary"
-WARM_UP_BATCHES = 3
+SKIPPED_BATCHES = 2
 
 
 def session(settings: dict[str, str]) -> SparkSession:
@@ -31,6 +31,10 @@ def session(settings: dict[str, str]) -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        # Takes 100 ms off each batch of every contender.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
     }
     for name, value in {**common, **settings}.items():
         builder = builder.config(name, value)
@@ -88,34 +92,57 @@ CONTENDERS = {
 }
 
 
-def measure(name: str, source: Path, work: Path, window: str) -> dict[str, Any]:
-    detect, settings = CONTENDERS[name]
-    spark = session(settings)
+def run(spark: SparkSession, name: str, source: Path, work: Path, window: str) -> list[tuple[int, float]]:
+    """Read everything once; the rows and seconds of each batch."""
     messages = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(str(source))
     query = (
-        detect(messages, work, window)
+        CONTENDERS[name][0](messages, work, window)
         .writeStream.format("noop")
         .option("checkpointLocation", str(work / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    batches = [
+    return [
         (progress["numInputRows"], progress["durationMs"]["triggerExecution"] / 1000)
         for progress in query.recentProgress
         if progress["numInputRows"]
     ]
-    steady = batches[WARM_UP_BATCHES:]
-    return {
+
+
+def worker_bytes() -> int:
+    """What Spark's Python workers hold beyond mapped files: their anonymous memory."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"pyspark.daemon" in status.read_bytes() or b"pyspark.worker" in status.read_bytes():
+                lines = (status.parent / "smaps_rollup").read_text().splitlines()
+                total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+        except OSError:
+            continue
+    return total
+
+
+def measure(name: str, warm_up: Path, source: Path, work: Path, window: str) -> dict[str, Any]:
+    spark = session(CONTENDERS[name][1])
+    run(spark, name, warm_up, work / "warm-up", window)
+    batches = run(spark, name, source, work, window)[SKIPPED_BATCHES:]
+    result: dict[str, Any] = {
         "contender": name,
+        "rows_per_second": statistics.median(rows / seconds for rows, seconds in batches),
+        "mean_rows_per_second": sum(rows for rows, _ in batches) / sum(seconds for _, seconds in batches),
         "batches": batches,
-        "rows_per_second": statistics.median(rows / seconds for rows, seconds in steady),
-        "mean_rows_per_second": sum(rows for rows, _ in steady) / sum(seconds for _, seconds in steady),
     }
+    if name == "oncebus":
+        held = Ledger.open(work / "ledger").summary()
+        result |= {"ids": held.ids, "ledger_bytes": held.bytes, "runs": held.runs, "worker_bytes": worker_bytes()}
+    return result
 
 
 if __name__ == "__main__":
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    print(json.dumps(measure(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])), flush=True)
+    name, warm_up, source, work, window, answer = sys.argv[1:]
+    measured = measure(name, Path(warm_up), Path(source), Path(work), window)
+    Path(answer).write_text(json.dumps(measured))
     # Without stopping the session: RocksDB's state stores were seen to hang for minutes while they unload.
     os._exit(0)

@@ -1,0 +1,42 @@
+"""A ledger that remembers many ids already: fill.py FOLDER IDS PART. Written by the ledger's own code, a part a process."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from bench.generate import START_MICROSECONDS
+from oncebus.detection import Rows, part_of
+from oncebus.ledger import Generation, Ledger, Owner
+
+PARTS = 2
+ROWS_PER_BATCH = 120_000
+KEY = ("message_id string",)
+
+
+def fill(folder: str, ids: int, part: int) -> None:
+    """Accept the given number of random keys of one part, over the day before the benchmark's messages."""
+    ledger = Ledger.open(folder)
+    ledger.describe_or_check(KEY)
+    generation = Generation(1, "f111", "fill", 0, 0, Owner.this_process())
+    if part == 0:
+        ledger._claim(generation)
+    random = np.random.default_rng(part)
+    day = 86_400_000_000
+    window = np.full(ROWS_PER_BATCH, 7 * day)
+    for batch, begin in enumerate(range(0, ids, ROWS_PER_BATCH)):
+        digests = random.integers(0, 2**64, (int(ROWS_PER_BATCH * PARTS * 1.02), 2), dtype=np.uint64)
+        mine = digests[part_of(digests[:, 0], digests[:, 1], PARTS) == part][:ROWS_PER_BATCH]
+        count = len(mine)
+        time = np.full(count, START_MICROSECONDS - day + day * begin // ids) + np.arange(count)
+        rows = Rows(
+            mine[:, 0].copy(), mine[:, 1].copy(), np.ones(count, np.bool_), time, window[:count], window[:count],
+            np.arange(count) + begin, np.arange(count),
+        )  # fmt: skip
+        ledger.judge(rows, generation, batch, parts=PARTS, clock=2**62)
+        ledger.tidy(generation, batch, part=part, parts=PARTS)
+
+
+if __name__ == "__main__":
+    fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
