@@ -81,7 +81,11 @@ class Bench:
             generate(source, rows=scenario.remembered, batch=2_000_000, duplicates=0, body=1)
             self._run("rocksdb", source, prepared, limit=7200)
             generate(
-                source, rows=scenario.rows, batch=scenario.batch, duplicates=scenario.duplicates, first=scenario.remembered
+                source,
+                rows=scenario.rows,
+                batch=scenario.batch,
+                duplicates=scenario.duplicates,
+                first=scenario.remembered,
             )
         return source, prepared
 
@@ -143,8 +147,19 @@ def main() -> None:
                     )
             for contender, runs in rounds.items():
                 result: dict[str, Any] = {"scenario": scenario.name, "contender": contender, "rounds": len(runs)}
-                result |= {"remembered": scenario.remembered, "batch": scenario.batch, "duplicates": scenario.duplicates}
-                for figure in ("rows_per_second", "mean_rows_per_second", "ids", "ledger_bytes", "runs", "worker_bytes"):
+                result |= {
+                    "remembered": scenario.remembered,
+                    "batch": scenario.batch,
+                    "duplicates": scenario.duplicates,
+                }
+                for figure in (
+                    "rows_per_second",
+                    "mean_rows_per_second",
+                    "ids",
+                    "ledger_bytes",
+                    "runs",
+                    "worker_bytes",
+                ):
                     if figure in runs[0]:
                         result[figure] = statistics.median(run[figure] for run in runs)
                 result["every_round"] = [round(run["rows_per_second"]) for run in runs]

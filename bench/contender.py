@@ -54,7 +54,12 @@ ROCKSDB = {
 
 def oncebus(messages: DataFrame, work: Path, window: str) -> DataFrame:
     checked = detect_duplicates(
-        messages, key="message_id", time="enqueued_time", window=window, ledger=work / "ledger", sequence="sequence_number"
+        messages,
+        key="message_id",
+        time="enqueued_time",
+        window=window,
+        ledger=work / "ledger",
+        sequence="sequence_number",
     )
     return checked.filter("not is_duplicate")
 

@@ -1,4 +1,4 @@
-"""A ledger that remembers many ids already: fill.py FOLDER IDS PART. Written by the ledger's own code, a part a process."""
+"""A ledger that remembers many ids already, written by its own code, a part a process: fill.py FOLDER IDS PART."""
 
 from __future__ import annotations
 

@@ -39,7 +39,9 @@ def generate(
                     START_MICROSECONDS + np.arange(begin, begin + count) * step, pa.timestamp("us", "UTC")
                 ),
                 "sequence_number": pa.array(np.arange(begin, begin + count)),
-                "body": pa.FixedSizeBinaryArray.from_buffers(pa.binary(body), count, [None, pa.py_buffer(bodies)]).cast(pa.binary()),
+                "body": pa.FixedSizeBinaryArray.from_buffers(pa.binary(body), count, [None, pa.py_buffer(bodies)]).cast(
+                    pa.binary()
+                ),
             }
         )
         pq.write_table(table, folder / f"part-{begin:012d}.parquet", compression="lz4")

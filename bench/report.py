@@ -74,7 +74,9 @@ def write_plot(results: Results, target: Path) -> None:
         )
         if points:
             right.plot([at for at, _ in points], [rate for _, rate in points], "o-", label=name)
-    right.set(title="ids in the window", xscale="log", ylim=(0, None), ylabel="thousand rows/s", xlabel="remembered ids")
+    right.set(
+        title="ids in the window", xscale="log", ylim=(0, None), ylabel="thousand rows/s", xlabel="remembered ids"
+    )
     if right.lines:
         right.legend()
     figure.savefig(target, metadata={"Date": None})

@@ -45,6 +45,9 @@ class Reference:
         return verdicts
 
     def _original(self, message: Message, accepted: Sequence[Message]) -> Message | None:
-        near = [m for m in accepted if m.key is not None and m.key == message.key
-                and abs(message.time - m.time) < min(message.window, m.window)]
+        near = [
+            m
+            for m in accepted
+            if m.key is not None and m.key == message.key and abs(message.time - m.time) < min(message.window, m.window)
+        ]
         return min(near, key=lambda m: (m.time, m.sequence), default=None)

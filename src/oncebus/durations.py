@@ -92,7 +92,8 @@ def _interval(text: str, given: str, name: str) -> int:
 def _fraction(digits: str | None, unit: int, given: str, name: str) -> int:
     if not digits:
         return 0
-    whole, rest = divmod(int(digits) * unit, 10 ** len(digits))
+    scale: int = 10 ** len(digits)
+    whole, rest = divmod(int(digits) * unit, scale)
     if rest:
         raise BadDuration(f"{name.capitalize()} {given!r} is finer than a microsecond.")
     return whole

@@ -204,7 +204,8 @@ def test_a_run_that_fails_before_it_writes_leaves_no_folder(folders: list[Path])
 
 def test_rolling_back_removes_what_was_published(folders: list[Path]) -> None:
     with Outputs(folders) as places:
-        places.start(decide(*places.find(), "same", Ledger().has, overwrite=False), "same", ARGUMENTS, None)
+        out, duplicates = places.find()
+        places.start(decide(out, duplicates, "same", Ledger().has, overwrite=False), "same", ARGUMENTS, None)
         for folder in folders:
             places.staging(folder).mkdir(parents=True)
         places.publish({}, {"token": places.token})

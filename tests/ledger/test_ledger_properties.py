@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from histories import SECOND, Batch, histories, rows_of, split, verdicts_of
-from oncebus.detection import judge, recall_nothing, NO_HORIZON
-from oncebus.ledger import Ledger, Owner, Writer
-from oncebus.ledger import generations, ledger as ledger_module, merging
+from oncebus.detection import NO_HORIZON, judge, recall_nothing
+from oncebus.ledger import Ledger, Owner, Writer, generations, merging
+from oncebus.ledger import ledger as ledger_module
 from reference import Message, Reference, Verdict
 
 

@@ -47,9 +47,7 @@ if __name__ == "__main__":
     frame = spark.createDataFrame(rows, "key string, time long, sequence long, window long")
     frame = frame.withColumn("time", F.timestamp_micros("time"))
     with Ledger.open(folder / "batch-ledger").batch() as ledger:
-        checked = detect_duplicates(
-            frame, key="key", time="time", window="window", sequence="sequence", ledger=ledger
-        )
+        checked = detect_duplicates(frame, key="key", time="time", window="window", sequence="sequence", ledger=ledger)
         assert verdicts(checked) == verdicts(checked) == expected([messages])
     if how == "connect":
         check_foreach_batch(Stream(spark, folder / "refused"))

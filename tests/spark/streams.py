@@ -23,7 +23,7 @@ FAR_FUTURE = 2**60
 def write_batch(folder: Path, number: int, messages: Iterable[Message]) -> None:
     """One file, which a query reads as one batch; files are read in the order of their numbers."""
     folder.mkdir(parents=True, exist_ok=True)
-    columns = list(zip(*messages, strict=True)) or [[], [], [], []]
+    columns: list[Sequence[Any]] = list(zip(*messages, strict=True)) or [[], [], [], []]
     table = pa.table(
         {
             "key": pa.array(columns[0], pa.string()),
@@ -106,4 +106,3 @@ class Stream:
 
     def found(self) -> dict[Message, Verdict]:
         return verdicts(self.spark.read.parquet(str(self.output)))
-

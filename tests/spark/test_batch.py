@@ -42,7 +42,9 @@ def checked(frame: DataFrame, **options: object) -> DataFrame:
 def test_many_histories_alone(spark: SparkSession, drawn: list[list[Batch]]) -> None:
     messages, wanted = [], dict[Message, Verdict]()
     for number, [batch] in enumerate(drawn):
-        own = [m._replace(key=m.key and f"{number} {m.key}", sequence=m.sequence + 1000 * number) for m in batch.messages]
+        own = [
+            m._replace(key=m.key and f"{number} {m.key}", sequence=m.sequence + 1000 * number) for m in batch.messages
+        ]
         messages += own
         wanted |= Reference().batch(own, FAR_FUTURE)
     assert verdicts(checked(frame_of(spark, messages))) == wanted
@@ -84,7 +86,7 @@ def test_of_two_open_batches_only_one_joins(spark: SparkSession, tmp_path: Path)
     checked(frame_of(spark, messages), ledger=slow).collect()
     checked(frame_of(spark, messages), ledger=fast).collect()
     fast.commit()
-    with pytest.raises(LedgerInUse, match="while this batch was open. Nothing of the batch was recorded; run it again"):
+    with pytest.raises(LedgerInUse, match=r"Nothing of the batch was recorded; run it again"):
         slow.commit()
     with ledger.batch() as batch:
         again = verdicts(checked(frame_of(spark, messages), ledger=batch))
@@ -100,7 +102,9 @@ def test_a_limit_or_filter_does_not_change_a_verdict(spark: SparkSession) -> Non
 
 def test_rows_that_tie_are_judged_alike_in_any_order(spark: SparkSession) -> None:
     rows = [("k", START, body) for body in "edcba"]
-    frame = spark.createDataFrame(rows, "key string, time long, body string").withColumn("time", F.timestamp_micros("time"))
+    frame = spark.createDataFrame(rows, "key string, time long, body string").withColumn(
+        "time", F.timestamp_micros("time")
+    )
     winners = set()
     for order in (frame, frame.orderBy("body"), frame.repartition(5)):
         result = detect_duplicates(order, key="key", time="time", window=timedelta(seconds=1))

@@ -71,7 +71,9 @@ def test_a_column_that_is_there_already(frame: DataFrame) -> None:
 
 def test_a_key_with_a_collation(frame: DataFrame) -> None:
     collated = frame.withColumn("id", F.collate("id", "utf8_lcase"))
-    with pytest.raises(OncebusError, match="The key column 'id' is of type string collate UTF8_LCASE; keys are compared"):
+    with pytest.raises(
+        OncebusError, match="The key column 'id' is of type string collate UTF8_LCASE; keys are compared"
+    ):
         detect_duplicates(collated, **GOOD)
 
 
@@ -144,7 +146,10 @@ def test_a_folder_that_cannot_be_written(spark: SparkSession, tmp_path: Path) ->
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "header"])
 def test_a_damaged_run(spark: SparkSession, tmp_path: Path, damage: str) -> None:
     stream = Stream(spark, tmp_path)
-    same = [[Message(f"k{at}", START + SECOND * number, number * 1000 + at, 3600 * SECOND) for at in range(200)] for number in range(2)]
+    same = [
+        [Message(f"k{at}", START + SECOND * number, number * 1000 + at, 3600 * SECOND) for at in range(200)]
+        for number in range(2)
+    ]
     stream.write(same[:1])
     stream.run()
     run = max(stream.ledger.glob("*.run"), key=lambda path: path.stat().st_size)
@@ -158,7 +163,9 @@ def test_a_damaged_run(spark: SparkSession, tmp_path: Path, damage: str) -> None
     run.write_bytes(bad)
     os.utime(run, ns=(0, 12345))
     stream.write(same[1:], first=1)
-    with pytest.raises(PySparkException, match=rf"CorruptRun: Ledger run '{run}' (is truncated|is corrupt|holds|has a damaged)"):
+    with pytest.raises(
+        PySparkException, match=rf"CorruptRun: Ledger run '{run}' (is truncated|is corrupt|holds|has a damaged)"
+    ):
         stream.run()
     run.write_bytes(good)
     stream.run()

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
-import pytest
 from pyspark.sql import SparkSession
 
 from spark.streams import Stream, expected
@@ -31,7 +30,12 @@ def free_port() -> int:
 @contextmanager
 def daemon(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A Spark daemon for as long as the block lasts."""
-    environment = {**os.environ, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     with log.open("wb") as output:
         process = subprocess.Popen(
             [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
@@ -76,7 +80,17 @@ def test_on_a_standalone_cluster(spark: SparkSession, tmp_path: Path) -> None:
     classes = "org.apache.spark.deploy"
     with daemon(tmp_path / "master.log", f"{classes}.master.Master", *options, "--port", str(port)):
         wait_for(tmp_path / "master.log", "I have been elected leader")
-        worker = [f"{classes}.worker.Worker", *options, "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path), master]
+        worker = [
+            f"{classes}.worker.Worker",
+            *options,
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--work-dir",
+            str(tmp_path),
+            master,
+        ]
         with daemon(tmp_path / "one.log", *worker), daemon(tmp_path / "two.log", *worker):
             for log in ("one.log", "two.log"):
                 wait_for(tmp_path / log, "Successfully registered with master")

@@ -139,7 +139,7 @@ def dedup(
     show_summary(
         finished.summary | {"finished_before": not is_new},
         as_json=as_json,
-        title="oncebus dedup" if is_new else "oncebus dedup (this run had finished before; nothing was changed)",
+        title="oncebus dedup" if is_new else "oncebus dedup (had finished before)",
     )
 
 
@@ -207,7 +207,7 @@ def _write_both(
 
 
 def _parts(spark: SparkSession, files: Sources) -> int:
-    """As many parts as there are cores, or more where a part, which a Python worker holds as a whole, would be large."""
+    """As many parts as there are cores, or more where a part would be large: a Python worker holds it as a whole."""
     unpacked = sum(file.size for file in files.files) * (_PACKED_RATIO if files.is_packed else 1)
     return min(max(spark.sparkContext.defaultParallelism, unpacked // _PART_BYTES + 1), _MOST_PARTS)
 

@@ -186,6 +186,8 @@ class Outputs:
 
     def __enter__(self) -> Outputs:
         with ExitStack() as locks:
+            # If one of the folders cannot be had, none that was made for this run stays.
+            locks.callback(self._remove_made)
             for folder in self.folders:
                 self._lock(folder, locks)
             self._locks = locks.pop_all()
@@ -196,10 +198,6 @@ class Outputs:
     ) -> None:
         for folder in self.folders:
             _remove_staging(folder)
-        for folder in reversed(self._made):
-            # Only if nothing was put there.
-            with suppress(OSError):
-                folder.rmdir()
         self._locks.close()
 
     def find(self) -> list[Found]:
@@ -249,6 +247,12 @@ class Outputs:
             found = look(folder)
             if found.marker is not None and found.marker.token == self.token:
                 clear(folder)
+
+    def _remove_made(self) -> None:
+        for folder in reversed(self._made):
+            # Only if nothing was put there.
+            with suppress(OSError):
+                folder.rmdir()
 
     def _mark(self, marker: Marker, *, reverse: bool = False) -> None:
         for folder in reversed(self.folders) if reverse else self.folders:

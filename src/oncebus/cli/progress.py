@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -60,10 +62,12 @@ class Display:
             watcher.join()
 
     def _watch(self, spark: SparkSession, ended: threading.Event) -> None:
-        before = _rows_by_stage(spark)
+        stages: dict[int, int] = {}
         while not ended.wait(_EVERY_SECONDS):
-            now = _rows_by_stage(spark)
-            self.rows(sum(rows for stage, rows in now.items() if stage not in before))
+            # How far Spark has come is its private affair: where it does not tell, that is no reason to fail.
+            with suppress(Exception):
+                _ask_stages(spark, stages)
+            self.rows(sum(stages.values()))
 
     def _update(self, **fields: Any) -> None:
         if self._progress is not None and self._task is not None:
@@ -73,8 +77,7 @@ class Display:
 @contextmanager
 def display() -> Iterator[Display]:
     """A display on standard error for the block, if that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not Console(stderr=True).is_terminal:
         yield Display(None)
         return
     columns = (
@@ -85,7 +88,11 @@ def display() -> Iterator[Display]:
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    # A handle of its own: while Spark starts, the usual one leads elsewhere.
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
+        Progress(*columns, console=Console(file=terminal), transient=True) as progress,
+    ):
         yield Display(progress)
 
 
@@ -114,11 +121,11 @@ def _shown(value: object) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
-def _rows_by_stage(spark: SparkSession) -> dict[int, int]:
-    """How many rows each stage that reads files has read. Empty when Spark cannot tell, which is no reason to fail."""
-    try:
-        stages = spark.sparkContext._jsc.sc().statusStore().stageList(None)
-        found = (stages.apply(at) for at in range(stages.size()))
-        return {int(stage.stageId()): int(stage.inputRecords()) for stage in found}
-    except Exception:
-        return {}
+def _ask_stages(spark: SparkSession, rows: dict[int, int]) -> None:
+    """Bring up to date how many rows each stage has read from files, those that ended since the last time too."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    active = store.activeStages()
+    running = [active.apply(at) for at in range(active.size())]
+    ended = [store.lastStageAttempt(stage) for stage in rows.keys() - {stage.stageId() for stage in running}]
+    for stage in (*running, *ended):
+        rows[int(stage.stageId())] = int(stage.inputRecords())

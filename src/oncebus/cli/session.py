@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,9 +25,8 @@ class SparkStartError(OncebusError):
 def spark_session(master: str | None) -> Iterator[SparkSession]:
     """A session for the block. What Spark says meanwhile goes to a file that is deleted with it."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Its last resort is to print what goes wrong in a callback, traceback and all; we see the same as an exception.
-    logging.getLogger("py4j").addHandler(logging.NullHandler())
-    logging.getLogger("py4j").propagate = False
+    # Py4J logs what goes wrong, traceback and all, under its own name and the root's; we see the same as an exception.
+    logging.getLogger().addHandler(logging.NullHandler())
     with tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch, "spark.log")
         try:
@@ -34,6 +34,8 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
                 spark = _start(master or "local[*]", scratch)
         except (PySparkRuntimeError, OSError) as error:
             raise SparkStartError(_why(log, error)) from error
+        # Spark's own handler asks the JVM to cancel jobs, in the midst of another call, which ends in tracebacks.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             yield spark
         finally:

@@ -61,7 +61,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """What was accepted earlier under the keys that were asked for: `key` is the position of the key in the question."""
+    """What was accepted earlier under the keys asked for: `key` is the position of the key in the question."""
 
     key: Index
     time: Numbers
@@ -90,8 +90,8 @@ class Memories:
 class Verdicts:
     """The verdict on each row, in the order the rows came in, and the rows to remember.
 
-    `original_time` and `original_sequence` mean something only where `is_duplicate`. `accepted` holds the positions of the new rows that have a key, in the order of
-    (high, low, time): the order a run is stored in.
+    `original_time` and `original_sequence` mean something only where `is_duplicate`. `accepted` holds the positions of
+    the new rows that have a key, in the order of (high, low, time): the order a run is stored in.
     """
 
     is_duplicate: Flags
@@ -104,7 +104,7 @@ Recall = Callable[[Keys, Keys], Memories]
 """Asked with distinct keys in ascending order (high, low), answers with what is remembered about any of them."""
 
 
-def recall_nothing(high: Keys, low: Keys) -> Memories:
+def recall_nothing(high: Keys, low: Keys) -> Memories:  # noqa: ARG001
     """The memory of a batch that stands alone."""
     return Memories.none()
 
@@ -218,7 +218,7 @@ def _winners(key: Index, time: Numbers, window: Numbers) -> Index:
 
 
 def _winners_of_uniform_windows(key: Index, time: Numbers, window: Numbers) -> Index:
-    """`_winners` where all rows of a key have one window: new is the first, then the first one window later, and so on."""
+    """`_winners` where a key has one window: new is the first row, then the first one window later, and so on."""
     size = len(key)
     if size == 0:
         return np.empty(0, np.intp)
@@ -237,7 +237,7 @@ def _winners_of_uniform_windows(key: Index, time: Numbers, window: Numbers) -> I
 
 
 def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Index:
-    """`_winners` where a key has rows of several windows. Rare, and each verdict hangs on the one before: a plain loop."""
+    """`_winners` where a key has several windows. Rare, and each verdict hangs on the one before: a plain loop."""
     winner = np.arange(len(key))
     current_key = -1
     newest: dict[int, tuple[int, int]] = {}

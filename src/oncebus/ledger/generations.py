@@ -130,8 +130,8 @@ def succeed(
     if newest is not None and newest.query == query:
         if last_recorded is not None and first_batch <= last_recorded - REPEATABLE_BATCHES:
             raise CheckpointTooOld(
-                f"Ledger '{location}' has recorded batch {last_recorded} of query {query}, but its checkpoint continues "
-                f"at batch {first_batch}, more than {REPEATABLE_BATCHES} batches back. Restore the ledger of the same "
+                f"Ledger '{location}' has recorded batch {last_recorded} of query {query}, but its checkpoint "
+                f"continues at batch {first_batch}, more than {REPEATABLE_BATCHES} batches back. Restore the ledger of the same "
                 "time as the checkpoint, or start the query with a new checkpoint."
             )
         keeps_below = first_batch

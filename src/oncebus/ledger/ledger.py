@@ -17,7 +17,7 @@ from types import TracebackType
 
 import numpy as np
 
-from oncebus.detection import NO_HORIZON, Memories, Rows, Verdicts, judge, part_of
+from oncebus.detection import NO_HORIZON, Memories, Rows, Verdicts, judge, part_of, recall_nothing
 from oncebus.detection.decision import Keys
 from oncebus.errors import OncebusError
 from oncebus.ledger.filter import filter_masks
@@ -167,7 +167,7 @@ class Ledger:
         return _DESCRIPTION in self._storage.names()
 
     def newest_ended(self, is_running: Callable[[str], bool], owner: Owner | None) -> int | None:
-        """The number of the newest generation if its query is known to have ended; None if there is none or it is unknown.
+        """The number of the newest generation if its query is known to have ended, else None.
 
         `is_running` tells whether a query of the caller's own Spark session runs. Raises `LedgerInUse` if it does.
         """
@@ -213,7 +213,7 @@ class Ledger:
         again with the same rows, gives the same verdicts and publishes the same file.
         """
         if len(rows) == 0:
-            return judge(rows, lambda high, low: Memories.none(), NO_HORIZON)
+            return judge(rows, recall_nothing, NO_HORIZON)
         part = self.part(rows, parts)
         below = Position(generation.number, batch)
         for _ in range(_ATTEMPTS):
@@ -257,9 +257,7 @@ class Ledger:
 
         numbers = lineage([*(g for g in listing.generations if g.number < generation.number), generation])
         newest_settled = batch - REPEATABLE_BATCHES
-        settled = [
-            run for run in visible if run.last.generation not in numbers or run.last.batch <= newest_settled
-        ]
+        settled = [run for run in visible if run.last.generation not in numbers or run.last.batch <= newest_settled]
         horizon = horizon_of(settled)
         # The horizon itself must not be deleted: one run that bears it stays, the same one in the eyes of every part.
         keeper = max(settled, key=lambda run: (run.horizon, str(run)), default=None)
@@ -285,7 +283,7 @@ class Ledger:
         newest = listing.newest
         if newest is None or newest.query != query:
             raise LedgerMismatch(
-                f"Ledger '{self.location}' was last written by query {newest.query if newest else None}, not by {query}."
+                f"Ledger '{self.location}' was last written by query {newest and newest.query}, not by query {query}."
             )
         self._storage.publish(f"confirmed-{newest.number:06d}-{batch}", [b""])
 
@@ -394,9 +392,7 @@ class Ledger:
         horizon = horizon_of(names)
         entries = merge([run.entries() for run in runs], horizon)
         first, last = names[0], names[-1]
-        name = RunName(
-            first.first, last.last, first.part, first.parts, len(entries), horizon, generation.token
-        )
+        name = RunName(first.first, last.last, first.part, first.parts, len(entries), horizon, generation.token)
         self._storage.publish(str(name), encode_run(entries, horizon))
 
     def _run(self, name: RunName) -> Run:

@@ -106,7 +106,7 @@ def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
         sections.append(entries.sequence.astype("<i8", copy=False))
     if entries.span_of is not None:
         sections.append(entries.span_of.astype(_span_type(len(entries.spans)), copy=False))
-    body = [memoryview(np.ascontiguousarray(section)).cast("B") for section in sections if section.size]
+    body = [np.ascontiguousarray(section).data.cast("B") for section in sections if section.size]
     checksum = 0
     for piece in body:
         checksum = zlib.crc32(piece, checksum)
@@ -175,7 +175,7 @@ class Run:
             )
 
     def recall(self, high: Keys, low: Keys, mask: Keys) -> Memories:
-        """What this run remembers about any of the keys, which are distinct and ascending; `mask` is `filter_masks(low)`."""
+        """What this run remembers about any of the keys, distinct and ascending; `mask` is their `filter_masks(low)`."""
         if self.size == 0:
             return Memories.none()
         likely = np.flatnonzero(passes_filter(self._filter, high, mask))

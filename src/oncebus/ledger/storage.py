@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -151,7 +152,7 @@ class LocalStorage:
 
 
 class ArrowStorage:
-    """A folder of any file system that pyarrow opens; what is read is kept in a local scratch folder and mapped there."""
+    """A folder of any file system that pyarrow opens; what is read is kept and mapped in a local scratch folder."""
 
     def __init__(self, filesystem: arrow_fs.FileSystem, path: str, location: str) -> None:
         self.location = location
@@ -184,7 +185,9 @@ class ArrowStorage:
             except FileNotFoundError:
                 raise
             except (ArrowException, OSError) as error:
-                raise StorageError(f"Ledger file '{self.location}/{name}' cannot be read: {_one_line(error)}") from error
+                raise StorageError(
+                    f"Ledger file '{self.location}/{name}' cannot be read: {_one_line(error)}"
+                ) from error
             _make_private(self._scratch)
             _write_file(str(self._scratch), kept.name, [data], durable=False)
         return _map_file(str(kept))
@@ -210,10 +213,8 @@ class ArrowStorage:
     def delete(self, names: Iterable[str]) -> None:
         """See `Storage`."""
         for name in names:
-            try:
+            with suppress(FileNotFoundError):
                 self._filesystem.delete_file(f"{self._path}/{name}")
-            except FileNotFoundError:
-                pass
             for kept in self._scratch.glob(f"{name}.*"):
                 kept.unlink(missing_ok=True)
 

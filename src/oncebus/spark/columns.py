@@ -113,9 +113,7 @@ def tie_breaker(schema: T.StructType) -> Column:
     return F.xxhash64(*[_hashable(field) for field in schema.fields])
 
 
-def _require(
-    schema: T.StructType, name: str, role: str, kinds: tuple[type[T.DataType], ...], wanted: str
-) -> None:
+def _require(schema: T.StructType, name: str, role: str, kinds: tuple[type[T.DataType], ...], wanted: str) -> None:
     if name not in schema.names:
         raise BadColumn(f"There is no {role} column '{name}'. The columns are: {', '.join(schema.names)}.")
     kind = schema[name].dataType

@@ -55,7 +55,9 @@ def detect_duplicates(
     a batch that Spark repeats gets the same verdicts again.
     """
     columns = resolve_columns(messages.schema, key, time, window, sequence)
-    extra = 0 if lateness is None else checked_duration(parse_duration(lateness, "lateness"), lateness, "lateness", least=0)
+    extra = (
+        0 if lateness is None else checked_duration(parse_duration(lateness, "lateness"), lateness, "lateness", least=0)
+    )
     if parts is not None and not 1 <= parts <= _MOST_PARTS:
         raise BadCall(f"Parts {parts!r} must be from 1 to {_MOST_PARTS}.")
     spark = messages.sparkSession

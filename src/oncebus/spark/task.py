@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 
-from oncebus.detection import NO_SEQUENCE, NO_HORIZON, Rows, Verdicts, judge, recall_nothing
+from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Rows, Verdicts, judge, recall_nothing
 from oncebus.detection.decision import Numbers
 from oncebus.detection.keys import DIGEST_BYTES
 from oncebus.durations import LONGEST
