@@ -30,13 +30,15 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch, "spark.log")
         try:
-            with _output_to(log):
+            with _signals_deferred() as asked, _output_to(log):
                 spark = _start(master or "local[*]", scratch)
         except (PySparkRuntimeError, OSError) as error:
             raise SparkStartError(_why(log, error)) from error
         # Spark's own handler asks the JVM to cancel jobs, in the midst of another call, which ends in tracebacks.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
+            if asked:
+                raise KeyboardInterrupt
             yield spark
         finally:
             spark.stop()
@@ -60,6 +62,22 @@ def _start(master: str, scratch: str) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[list[int]]:
+    """The signals to stop that came during the block, in which they do nothing.
+
+    A JVM whose parent gives up while it starts is never told, and stays for ever.
+    """
+    asked: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in numbers}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -131,8 +131,8 @@ def succeed(
         if last_recorded is not None and first_batch <= last_recorded - REPEATABLE_BATCHES:
             raise CheckpointTooOld(
                 f"Ledger '{location}' has recorded batch {last_recorded} of query {query}, but its checkpoint "
-                f"continues at batch {first_batch}, more than {REPEATABLE_BATCHES} batches back. Restore the ledger of the same "
-                "time as the checkpoint, or start the query with a new checkpoint."
+                f"continues at batch {first_batch}, more than {REPEATABLE_BATCHES} batches back. Restore the ledger of "
+                "the same time as the checkpoint, or start the query with a new checkpoint."
             )
         keeps_below = first_batch
     elif any(generation.query == query for generation in generations):

@@ -16,21 +16,32 @@ FULL = 1_000_000
 """A run with so many entries is not merged any more, which bounds a merge to FAN times as many."""
 
 
+MOST_RUNS = 64
+"""Beyond so many runs, the cheapest merge is made whatever the tiers say."""
+
+
 def choose_merge(sizes: Sequence[int], fan: int = FAN, full: int = FULL) -> range | None:
     """Which runs to merge next, given the sizes of the mergeable ones from the oldest to the newest.
 
-    Runs fall into tiers by size, each tier `fan` times the one below. A stretch of `fan` neighbours, none above a
-    tier, becomes one run of the tier above, so an entry is rewritten once a tier and a tier keeps less than `fan`
-    runs at rest.
+    Runs fall into tiers by size, each tier `fan` times the one below. Where `fan` runs of one tier have none of a
+    higher tier between them they become one run, with what smaller ones lie among them. So an entry is rewritten about
+    once a tier, and few runs of each tier are left at rest. A full run is left alone.
     """
     tiers = [_tier(size, fan) for size in sizes]
     for tier in sorted(set(tiers)):
-        begin = 0
-        for at in range(len(sizes) + 1):
-            if at == len(sizes) or tiers[at] > tier or sizes[at] >= full:
-                if at - begin >= fan:
-                    return range(begin, begin + fan)
-                begin = at + 1
+        met: list[int] = []
+        for at, size in enumerate(sizes):
+            if tiers[at] > tier or size >= full:
+                met = []
+            elif tiers[at] == tier:
+                met.append(at)
+                if len(met) == fan:
+                    return range(met[0], at + 1)
+    if len(sizes) > MOST_RUNS:
+        # Sizes that rise and fall leave small runs between large ones.
+        stretches = [range(at, at + fan) for at in range(len(sizes) - fan + 1)]
+        mergeable = [stretch for stretch in stretches if all(sizes[at] < full for at in stretch)]
+        return min(mergeable, key=lambda stretch: sum(sizes[at] for at in stretch), default=None)
     return None
 
 

@@ -175,7 +175,7 @@ class Run:
             )
 
     def recall(self, high: Keys, low: Keys, mask: Keys) -> Memories:
-        """What this run remembers about any of the keys, distinct and ascending; `mask` is their `filter_masks(low)`."""
+        """What this run remembers about any of the keys, distinct and ascending; `mask` is `filter_masks(low)`."""
         if self.size == 0:
             return Memories.none()
         likely = np.flatnonzero(passes_filter(self._filter, high, mask))
