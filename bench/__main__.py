@@ -123,6 +123,15 @@ class Bench:
         return self._run(contender, source, run)
 
 
+def kept(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """These results and, of scenarios that were not measured this time, those of the time before."""
+    target = RESULTS / "operator.json"
+    before = json.loads(target.read_text())["results"] if target.exists() else []
+    found = {(result["scenario"], result["contender"]): result for result in [*before, *results]}
+    order = [(scenario.name, contender) for scenario in SCENARIOS for contender in scenario.contenders]
+    return [found[each] for each in order if each in found]
+
+
 def main() -> None:
     chosen = os.environ.get("BENCH_SCENARIOS")
     scenarios = [scenario for scenario in SCENARIOS if chosen is None or scenario.name in chosen.split(",")]
@@ -168,6 +177,7 @@ def main() -> None:
         if given is None:
             shutil.rmtree(work, ignore_errors=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
+    results = kept(results)
     machine = {"python": platform.python_version(), "spark": pyspark.__version__, "cores": os.cpu_count()}
     (RESULTS / "operator.json").write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
     print_table(results)

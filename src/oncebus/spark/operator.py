@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from oncebus.durations import checked_duration, parse_duration
@@ -76,22 +76,21 @@ def detect_duplicates(
             "detect_duplicates(…, ledger=ledger)."
         )
     task = Task(columns.time, columns.window, extra, columns.sequence, place)
-    spread = _spread(messages, columns, place.parts if place else parts)
+    spread = _spread(messages, columns, place.parts if place else parts or _parallelism(spark))
     return spread.mapInArrow(_as_function(task), columns.output)
 
 
-def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFrame:
+def _spread(messages: DataFrame, columns: Columns, parts: int) -> DataFrame:
     """The rows with what the tasks need beside them, all rows of a key in one partition."""
     digest, tie = key_digest(messages.schema, columns.key), tie_breaker(messages.schema)
-    added = [digest.alias(KEY), tie.alias(TIE)]
-    if messages.isStreaming:
-        # Spark records this time with the batch, so that a repeated batch has the same.
-        added.append(F.current_timestamp().alias(CLOCK))
-    prepared = messages.select("*", *added)
+    prepared = messages.select("*", digest.alias(KEY), tie.alias(TIE))
     # Rows without a key may go anywhere; a null leaves the hash as it is, so this does not move the others.
     anywhere = F.when(F.col(KEY).isNull(), F.col(TIE))
-    by: list[Column] = [F.col(KEY), anywhere]
-    return prepared.repartition(*by) if parts is None else prepared.repartition(parts, *by)
+    spread = prepared.repartition(parts, F.col(KEY), anywhere)
+    # Spark records the time with the batch, so a repeated batch has the same. As a plain number it would be written
+    # into the code that Spark generates, which would then be compiled anew, and run cold, in every batch.
+    clock = F.unix_micros(F.current_timestamp()).cast("decimal(20, 0)")
+    return spread.select("*", clock.alias(CLOCK)) if messages.isStreaming else spread
 
 
 def _stream_ledger(spark: SparkSession, location: str, columns: Columns, parts: int) -> StreamLedger:

@@ -84,7 +84,7 @@ class Task:
         if received:
             table = pa.Table.from_batches(received)
             rows = self._rows(table)
-            clock = int(_microseconds(table, CLOCK)[0])
+            clock = int(table.column(CLOCK)[0].as_py())
             verdicts = ledger.judge(rows, generation, batch, parts=place.parts, clock=clock)
             yield from self._marked(received, verdicts)
             ledger.tidy(generation, batch, part=ledger.part(rows, place.parts), parts=place.parts)
