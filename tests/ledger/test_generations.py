@@ -106,6 +106,17 @@ def test_two_writers_that_come_at_the_same_moment(tmp_path: Path, monkeypatch: p
     assert [name.name for name in tmp_path.iterdir()] == [rival.file_name]
 
 
+def test_a_rival_that_died_before_it_stepped_back_is_overlooked(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    write(ledger, Writer("b", "one", HERE), 0)
+    for token in ("a", "c"):
+        rival = Generation(1, token, "rival", 0, EVERY_BATCH, dead_owner())
+        (tmp_path / rival.file_name).write_bytes(rival.to_json())
+        assert not ledger.is_committed(rival)
+    assert write(ledger, Writer("b", "one", HERE), 1).token == "b"
+    assert ledger.summary().ids == 2
+
+
 def test_only_the_last_writer_can_be_confirmed(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     with pytest.raises(LedgerMismatch, match="was last written by query None, not by query x"):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,16 @@ def limits(generations: Sequence[Generation]) -> dict[int, int]:
                 break
         result[generation.number] = limit
     return result
+
+
+def without_rivals(generations: Iterable[Generation], writing: Container[str]) -> list[Generation]:
+    """The generations in order, one of each number.
+
+    A writer that sees another claim its number steps back and deletes its own claim, but may die before it does. Then
+    the claim of a token that is `writing` counts, or if there is none, any, but always the same.
+    """
+    best_last = sorted(generations, key=lambda each: (each.number, each.token in writing, each.token))
+    return list({generation.number: generation for generation in best_last}.values())
 
 
 def lineage(generations: Sequence[Generation]) -> set[int]:

@@ -29,6 +29,7 @@ from oncebus.ledger.generations import (
     Owner,
     lineage,
     succeed,
+    without_rivals,
 )
 from oncebus.ledger.merging import choose_merge, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
@@ -325,7 +326,7 @@ class Ledger:
 
     def is_committed(self, generation: Generation) -> bool:
         """Whether the generation was claimed."""
-        return generation.file_name in self._storage.names()
+        return any(other.token == generation.token for other in self._list().generations)
 
     def _claim(self, generation: Generation) -> None:
         self._storage.publish(generation.file_name, [generation.to_json()])
@@ -421,8 +422,8 @@ class Ledger:
                 confirmed[number] = max(batch, confirmed.get(number, batch))
             elif _GENERATION.fullmatch(name):
                 generations.append(self._generation(name, stamp))
-        generations.sort(key=lambda generation: generation.number)
-        return _Listing(stamps, generations, parse_run_names(stamps), confirmed)
+        runs = parse_run_names(stamps)
+        return _Listing(stamps, without_rivals(generations, {run.token for run in runs}), runs, confirmed)
 
     def _generation(self, name: str, stamp: Stamp) -> Generation:
         known = self._known_generations.get(name)

@@ -48,8 +48,9 @@ def detect_duplicates(
         DataFrame is judged alone) or the value of `with Ledger.open(path).batch() as ledger`.
     sequence: a whole-number column that breaks ties in time, the lower first, and names the original.
     lateness: how much longer than its window to remember a key, where rows come out of order.
-    parts: into how many tasks the rows of a batch are spread; the cluster's default parallelism unless given. A part
-        is held in a Python worker's memory as a whole. It may change from run to run.
+    parts: into how many tasks the rows of a batch are spread; unless given, the cluster's default parallelism with a
+        ledger, and what Spark makes of its shuffle partitions without. A part is held in a Python worker's memory as a
+        whole. The number may change from run to run.
 
     What is evaluated counts as output: in a stream the keys of each batch are remembered as the batch is evaluated, and
     a batch that Spark repeats gets the same verdicts again.
@@ -76,17 +77,17 @@ def detect_duplicates(
             "detect_duplicates(…, ledger=ledger)."
         )
     task = Task(columns.time, columns.window, extra, columns.sequence, place)
-    spread = _spread(messages, columns, place.parts if place else parts or _parallelism(spark))
+    spread = _spread(messages, columns, place.parts if place else parts)
     return spread.mapInArrow(_as_function(task), columns.output)
 
 
-def _spread(messages: DataFrame, columns: Columns, parts: int) -> DataFrame:
+def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFrame:
     """The rows with what the tasks need beside them, all rows of a key in one partition."""
     digest, tie = key_digest(messages.schema, columns.key), tie_breaker(messages.schema)
     prepared = messages.select("*", digest.alias(KEY), tie.alias(TIE))
     # Rows without a key may go anywhere; a null leaves the hash as it is, so this does not move the others.
-    anywhere = F.when(F.col(KEY).isNull(), F.col(TIE))
-    spread = prepared.repartition(parts, F.col(KEY), anywhere)
+    by = (F.col(KEY), F.when(F.col(KEY).isNull(), F.col(TIE)))
+    spread = prepared.repartition(*by) if parts is None else prepared.repartition(parts, *by)
     # Spark records the time with the batch, so a repeated batch has the same. As a plain number it would be written
     # into the code that Spark generates, which would then be compiled anew, and run cold, in every batch.
     clock = F.unix_micros(F.current_timestamp()).cast("decimal(20, 0)")
