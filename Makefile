@@ -34,9 +34,9 @@ torture: setup
 # The operator's tests on the oldest Spark that is supported.
 test-compat: java
 	$(PYTHON) -m venv .venv-compat
-	.venv-compat/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]' 'pyspark==4.0.0' 2>/dev/null || \
-		.venv-compat/bin/pip install --quiet --editable '.[dev]' 'pyspark==4.0.0'
-	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest tests/spark
+	grep -v '^pyspark==' constraints.txt > .venv-compat/constraints.txt
+	.venv-compat/bin/pip install --quiet --constraint .venv-compat/constraints.txt --editable '.[connect,dev]' 'pyspark==4.0.0'
+	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest tests/spark tests/detection
 
 bench: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'

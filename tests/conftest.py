@@ -4,10 +4,18 @@ import os
 import sys
 from collections.abc import Iterator
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+# Saves 100 ms a batch; it has moved since Spark 4.0.
+_PACKAGE = "org.apache.spark.sql.execution.streaming"
+_FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
+if not pyspark.__version__.startswith("4.0."):
+    _FILE_MANAGER = f"checkpointing.{_FILE_MANAGER}"
 
 
 @pytest.fixture(scope="session")
@@ -21,10 +29,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "Asia/Kolkata")
-        .config(
-            "spark.sql.streaming.checkpointFileManagerClass",
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-        )
+        .config("spark.sql.streaming.checkpointFileManagerClass", f"{_PACKAGE}.{_FILE_MANAGER}")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
