@@ -19,7 +19,7 @@ def fill(folder: str, ids: int, part: int) -> None:
     """Accept the given number of random keys of one part, over the day before the benchmark's messages."""
     ledger = Ledger.open(folder)
     ledger.describe_or_check(KEY)
-    generation = Generation(1, "f111", "fill", 0, 0, Owner.this_process())
+    generation = Generation(1, "f111", "fill", 0, 0, 0, Owner.this_process())
     if part == 0:
         ledger._claim(generation)
     random = np.random.default_rng(part)

@@ -34,7 +34,7 @@ def write(ledger: Ledger, writer: Writer, batch: int) -> Generation:
 
 def test_limits_follow_restarts_and_successors() -> None:
     def generation(number: int, query: str, keeps_below: int) -> Generation:
-        return Generation(number, str(number), query, 0, keeps_below, None)
+        return Generation(number, str(number), query, 0, keeps_below, 0, None)
 
     history = [
         generation(1, "a", 0),
@@ -48,7 +48,7 @@ def test_limits_follow_restarts_and_successors() -> None:
 
 def test_a_generation_survives_its_file() -> None:
     for owner in (HERE, None):
-        generation = Generation(3, "t", "q", 1, 2, owner)
+        generation = Generation(3, "t", "q", 1, 2, 0, owner)
         assert Generation.from_json(generation.to_json()) == generation
 
 
@@ -90,31 +90,88 @@ def test_a_writer_that_was_succeeded_is_refused(tmp_path: Path) -> None:
         ledger.join(Writer("c", "one", HERE, follows=2), 1)
 
 
-def test_two_writers_that_come_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sees the other's claim steps back."""
+def test_of_two_writers_that_come_at_the_same_moment_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ledger = Ledger.open(tmp_path)
-    rival = Generation(1, "b0b0", "rival", 0, EVERY_BATCH, HERE)
     claim = Ledger._claim
 
     def claim_later(self: Ledger, generation: Generation) -> None:
-        (tmp_path / rival.file_name).write_bytes(rival.to_json())
+        monkeypatch.setattr(Ledger, "_claim", claim)
+        ledger.join(Writer("b0b0", "rival", HERE), 0)
         claim(self, generation)
 
     monkeypatch.setattr(Ledger, "_claim", claim_later)
-    with pytest.raises(LedgerInUse, match="was claimed by another writer at the same moment"):
+    with pytest.raises(LedgerInUse, match="was claimed by query rival at the same moment as by query one"):
         ledger.join(Writer("aa", "one", HERE), 0)
-    assert [name.name for name in tmp_path.iterdir()] == [rival.file_name]
+    assert ledger.join(Writer("b0b0", "rival", HERE), 1).number == 1
 
 
-def test_a_rival_that_died_before_it_stepped_back_is_overlooked(tmp_path: Path) -> None:
+def test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
-    write(ledger, Writer("b", "one", HERE), 0)
-    for token in ("a", "c"):
-        rival = Generation(1, token, "rival", 0, EVERY_BATCH, dead_owner())
-        (tmp_path / rival.file_name).write_bytes(rival.to_json())
-        assert not ledger.is_committed(rival)
-    assert write(ledger, Writer("b", "one", HERE), 1).token == "b"
-    assert ledger.summary().ids == 2
+    for batch in range(21):
+        write(ledger, Writer("a", "one", HERE), batch)
+    with pytest.raises(CheckpointTooOld, match="can go back to batch 13 of query one at most"):
+        ledger.join(Writer("b", "one", HERE), 6)
+    write(ledger, Writer("c", "one", HERE), 13)
+    with pytest.raises(CheckpointTooOld, match="can go back to batch 13 of query one at most"):
+        ledger.join(Writer("d", "one", HERE), 6)
+
+
+def test_a_restart_proves_what_was_committed_and_a_stale_confirmation_nothing(tmp_path: Path) -> None:
+    proven = Ledger.open(tmp_path / "proven")
+    for batch in range(3):
+        write(proven, Writer("a", "one", HERE), batch)
+    proven.join(Writer("b", "one", HERE), 3)
+    assert proven.join(Writer("c", "two", HERE, follows=2), 0).keeps_below == 3
+
+    stale = Ledger.open(tmp_path / "stale")
+    for batch in range(6):
+        write(stale, Writer("a", "one", HERE), batch)
+    stale.confirm("one", 5)
+    for batch in (2, 3):
+        write(stale, Writer("b", "one", HERE), batch)
+    assert stale.join(Writer("c", "two", HERE, follows=2), 0).keeps_below == 3
+
+
+def test_a_batch_is_refused_beside_a_stream(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    stream = Writer("a", "one", HERE)
+    write(ledger, stream, 0)
+    write(ledger, stream, 1)
+    batch = ledger.batch()
+    with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
+        ledger.newest_ended(lambda query: query == "one", HERE)
+    with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
+        ledger.refuse_if_live(Writer("b", "batch", HERE))
+    ledger.judge(rows_of([Message("x", START, 1, SECOND)]), batch.generation, 0, parts=1, clock=2**62)
+    write(ledger, stream, 2)
+    with pytest.raises(LedgerInUse, match=r"was written by another writer while this batch was open\. Nothing"):
+        batch.commit()
+    assert write(ledger, stream, 3).number == 1
+    assert ledger.summary().ids == 4
+
+
+def test_a_batch_joins_once_and_stays(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    batch = ledger.batch()
+    rows = rows_of([Message("x", START, 1, SECOND)])
+    ledger.judge(rows, batch.generation, 0, parts=1, clock=2**62)
+    batch.commit()
+    batch.commit()
+    batch.discard()
+    assert ledger.summary().ids == 1
+    later = ledger.batch()
+    ledger.judge(rows, later.generation, 0, parts=1, clock=2**62)
+    later.commit()
+    with pytest.raises(LedgerInUse, match="has been taken over"):
+        ledger.judge(rows, batch.generation, 0, parts=1, clock=2**62)
+
+
+def test_a_query_that_restarts_elsewhere_goes_on_at_once(tmp_path: Path) -> None:
+    ledger = Ledger.open(tmp_path)
+    write(ledger, Writer("a", "one", ELSEWHERE), 0)
+    assert ledger.join(Writer("b", "one", HERE), 1).number == 2
 
 
 def test_only_the_last_writer_can_be_confirmed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from histories import SECOND, Batch, histories, rows_of, split, verdicts_of
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
-from oncebus.ledger import Ledger, Owner, Writer, generations, merging
+from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging
 from oncebus.ledger import ledger as ledger_module
 from reference import Message, Reference, Verdict
 
@@ -80,22 +80,27 @@ def test_a_history_is_judged_as_the_reference_does(
                 assert run_batch(ledger, writer, number, batch, lateness) == expected
 
 
-@given(history=histories(most_batches=10), back=st.integers(0, 3), data=st.data())
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_going_back_to_an_older_checkpoint_is_right(history: list[Batch], back: int, data: st.DataObject) -> None:
-    """The batches since are judged again, and may be cut differently."""
+@given(segments=st.lists(st.tuples(st.integers(0, 5), histories(most_batches=6)), min_size=2, max_size=5))
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tuple[int, list[Batch]]]) -> None:
+    """The batches since are judged again, and may be cut differently, again and again."""
     with memory_folder() as folder, eager(3, 2):
         ledger = Ledger.open(f"{folder}/ledger")
-        for number, batch in enumerate(history):
-            run_batch(ledger, Writer("a", "query", Owner.this_process()), number, batch, 0)
-        first = max(0, len(history) - back)
-        again = [*history[:first], *data.draw(histories(most_batches=4), label="then")]
-        reference = Reference()
-        for number, batch in enumerate(again):
-            expected = reference.batch(batch.messages, batch.clock)
-            if number >= first:
-                writer = Writer("b", "query", Owner.this_process())
-                assert run_batch(ledger, writer, number, batch, 0) == expected
+        done: list[Batch] = []
+        for start, (back, then) in enumerate(segments):
+            first = max(0, len(done) - back)
+            done = [*done[:first], *then]
+            reference = Reference()
+            for number, batch in enumerate(done):
+                expected = reference.batch(batch.messages, batch.clock)
+                if number >= first:
+                    writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                    try:
+                        found = run_batch(ledger, writer, number, batch, 0)
+                    except CheckpointTooOld:
+                        assert back > 2
+                        return
+                    assert found == expected
 
 
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
@@ -126,6 +131,6 @@ def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch]
 
 @pytest.mark.torture
 @given(history=histories(most_batches=60), data=st.data())
-@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_long_histories(history: list[Batch], data: st.DataObject) -> None:
     test_a_history_is_judged_as_the_reference_does.hypothesis.inner_test(history, 0, 2, 1, data)  # type: ignore[attr-defined]

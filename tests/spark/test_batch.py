@@ -86,7 +86,7 @@ def test_of_two_open_batches_only_one_joins(spark: SparkSession, tmp_path: Path)
     checked(frame_of(spark, messages), ledger=slow).collect()
     checked(frame_of(spark, messages), ledger=fast).collect()
     fast.commit()
-    with pytest.raises(LedgerInUse, match=r"Nothing of the batch was recorded; run it again"):
+    with pytest.raises(LedgerInUse, match="Nothing of the batch was recorded; run it again"):
         slow.commit()
     with ledger.batch() as batch:
         again = verdicts(checked(frame_of(spark, messages), ledger=batch))

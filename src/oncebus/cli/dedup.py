@@ -268,7 +268,13 @@ def _commit(batch: LedgerBatch, places: Outputs) -> None:
 def _is_committed(marker: Marker) -> bool:
     if marker.ledger is None or marker.generation is None:
         return True
-    return Ledger.open(marker.ledger).is_committed(Generation.from_json(_to_json(marker.generation)))
+    ledger = Ledger.open(marker.ledger)
+    if not ledger.exists():
+        raise RequestError(
+            f"Ledger '{marker.ledger}', which tells whether an earlier run had finished, is not there. Bring it back, "
+            "or give new folders for the output and the ledger."
+        )
+    return ledger.is_committed(Generation.from_json(_to_json(marker.generation)))
 
 
 def _refuse_changes(files: Sources) -> None:

@@ -1,10 +1,11 @@
 """Who writes a ledger: each start of a query, and each batch that joined, is a generation.
 
-A generation is claimed by publishing `generation-NUMBER-TOKEN.json`, once, before its first run:
+A generation is claimed by publishing `generation-000002.json`, which only one writer can:
 
-    {"generation": 2, "token": "…", "query": "…", "first_batch": 18, "keeps_below": 18, "owner": {…} or null}
+    {"number": 2, "token": "…", "query": "…", "first_batch": 18, "keeps_below": 18, "floor": 11, "owner": {…} or null}
 
-`token` names this one start, `query` the query (the same after a restart from its checkpoint). `keeps_below` is what
+A stream claims before its first run, a batch after its last. `token` names this one start, `query` the query (the same
+after a restart from its checkpoint). The query cannot go back before the batch `floor`. `keeps_below` is what
 the claim leaves of the generations before it: their batches below that number count, the others do not. A query that
 is restarted repeats its last batch if that was not committed, so it keeps the batches below its first. A new query
 cannot know whether its predecessor's last batch was committed; a message that was never output must not be dropped,
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from oncebus.errors import OncebusError
 
 EVERY_BATCH = 2**62
 REPEATABLE_BATCHES = 8
-"""How far back a query may be taken by an older checkpoint: so many batches are neither merged nor deleted."""
+"""So many of the newest batches are neither merged nor deleted: a query may be taken back to the first of them."""
 
 SILENT_SECONDS = 60.0
 """A writer on another machine that has published nothing for so long is taken to have ended."""
@@ -52,6 +53,11 @@ class Owner:
         """The process that asks."""
         return cls(_place(), os.getpid(), _started(os.getpid()) or "")
 
+    @classmethod
+    def remote_session(cls, session: str) -> Owner:
+        """A session of Spark Connect: nobody can be asked whether it lives."""
+        return cls("spark connect", 0, session)
+
     def is_alive(self) -> bool | None:
         """Whether the process lives; None where that cannot be told from here."""
         if self.place != _place():
@@ -68,12 +74,13 @@ class Generation:
     query: str
     first_batch: int
     keeps_below: int
+    floor: int
     owner: Owner | None
 
     @property
     def file_name(self) -> str:
         """The name it is claimed under."""
-        return f"generation-{self.number:06d}-{self.token}.json"
+        return f"generation-{self.number:06d}.json"
 
     def to_json(self) -> bytes:
         """The file's content."""
@@ -98,16 +105,6 @@ def limits(generations: Sequence[Generation]) -> dict[int, int]:
                 break
         result[generation.number] = limit
     return result
-
-
-def without_rivals(generations: Iterable[Generation], writing: Container[str]) -> list[Generation]:
-    """The generations in order, one of each number.
-
-    A writer that sees another claim its number steps back and deletes its own claim, but may die before it does. Then
-    the claim of a token that is `writing` counts, or if there is none, any, but always the same.
-    """
-    best_last = sorted(generations, key=lambda each: (each.number, each.token in writing, each.token))
-    return list({generation.number: generation for generation in best_last}.values())
 
 
 def lineage(generations: Sequence[Generation]) -> set[int]:
@@ -137,12 +134,16 @@ def succeed(
     be committed. Whether the newest writer still lives is not asked here.
     """
     newest = generations[-1] if generations else None
+    floor = 0
     if newest is not None and newest.query == query:
-        if last_recorded is not None and first_batch <= last_recorded - REPEATABLE_BATCHES:
+        floor = newest.floor
+        if last_recorded is not None:
+            floor = max(floor, last_recorded - REPEATABLE_BATCHES + 1)
+        if first_batch < floor:
             raise CheckpointTooOld(
-                f"Ledger '{location}' has recorded batch {last_recorded} of query {query}, but its checkpoint "
-                f"continues at batch {first_batch}, more than {REPEATABLE_BATCHES} batches back. Restore the ledger of "
-                "the same time as the checkpoint, or start the query with a new checkpoint."
+                f"Ledger '{location}' can go back to batch {floor} of query {query} at most, but its checkpoint "
+                f"continues at batch {first_batch}. Restore the ledger of the same time as the checkpoint, or start "
+                "the query with a new checkpoint."
             )
         keeps_below = first_batch
     elif any(generation.query == query for generation in generations):
@@ -153,7 +154,7 @@ def succeed(
     else:
         keeps_below = keeps_of_predecessor(last_recorded, last_confirmed)
     number = newest.number + 1 if newest else 1
-    return Generation(number, token, query, first_batch, keeps_below, owner)
+    return Generation(number, token, query, first_batch, keeps_below, floor, owner)
 
 
 def keeps_of_predecessor(last_recorded: int | None, last_confirmed: int | None) -> int:

@@ -12,6 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -29,7 +30,6 @@ from oncebus.ledger.generations import (
     Owner,
     lineage,
     succeed,
-    without_rivals,
 )
 from oncebus.ledger.merging import choose_merge, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
@@ -39,7 +39,7 @@ from oncebus.ledger.storage import TEMPORARY, Stamp, Storage, abandoned, storage
 FORMAT = 1
 _DESCRIPTION = "ledger.json"
 _CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
-_GENERATION = re.compile(r"generation-(\d+)-([0-9a-f]+)\.json")
+_GENERATION = re.compile(r"generation-\d+\.json")
 _BATCH_QUERY = "batch "
 _ATTEMPTS = 20
 
@@ -96,8 +96,8 @@ class _Listing:
             return None
         if self.newest.query.startswith(_BATCH_QUERY):
             return self.newest.first_batch
-        numbers = lineage(self.generations)
-        return max((batch for number, batch in self.confirmed.items() if number in numbers), default=None)
+        # That a query was started at a batch proves that all before it are committed.
+        return max(self.newest.first_batch - 1, self.confirmed.get(self.newest.number, -1))
 
 
 class Ledger:
@@ -120,18 +120,7 @@ class Ledger:
         with Ledger.open(path).batch() as ledger:
             detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
         """
-        listing = self._list()
-        token = uuid.uuid4().hex
-        generation = succeed(
-            listing.generations,
-            token=token,
-            query=_BATCH_QUERY + token,
-            first_batch=0,
-            last_recorded=listing.last_recorded(),
-            last_confirmed=listing.last_confirmed(),
-            owner=Owner.this_process(),
-            location=self.location,
-        )
+        generation = self._next_batch(self._list(), uuid.uuid4().hex, Owner.this_process())
         return LedgerBatch(self, generation, clock=time.time_ns() // 1000)
 
     def describe_or_check(self, key: Sequence[str]) -> None:
@@ -167,21 +156,25 @@ class Ledger:
         """Whether some writer has been here."""
         return _DESCRIPTION in self._storage.names()
 
-    def newest_ended(self, is_running: Callable[[str], bool], owner: Owner | None) -> int | None:
-        """The number of the newest generation if its query is known to have ended, else None.
+    def newest_ended(self, is_running: Callable[[str], bool], owner: Owner) -> int | None:
+        """The number of the newest generation if its writer is known to have ended, else None.
 
-        `is_running` tells whether a query of the caller's own Spark session runs. Raises `LedgerInUse` if it does.
+        To be asked where the writer is started, which knows more than its tasks: `is_running` tells whether a query of
+        the `owner` runs. Raises `LedgerInUse` if the newest writer is known to be at work.
         """
         newest = self._list().newest
         if newest is None:
             return None
-        if is_running(newest.query):
-            raise LedgerInUse(
-                f"Ledger '{self.location}' is being written by query {newest.query}, which runs in this session. "
-                "Stop it first, or use a ledger of its own for each query."
-            )
-        is_ours = newest.owner is None or newest.owner == owner
-        return newest.number if is_ours else None
+        if newest.query.startswith(_BATCH_QUERY):
+            return newest.number
+        if newest.owner == owner:
+            if is_running(newest.query):
+                raise self._in_use(newest, "this process")
+            return newest.number
+        alive = newest.owner.is_alive() if newest.owner else None
+        if alive:
+            raise self._in_use(newest, f"process {newest.owner and newest.owner.pid}")
+        return newest.number if alive is False else None
 
     def join(self, writer: Writer, batch: int) -> Generation:
         """The generation in which this writer writes its batch: the one it has claimed before, or a new one."""
@@ -218,7 +211,12 @@ class Ledger:
         part = self.part(rows, parts)
         below = Position(generation.number, batch)
         for _ in range(_ATTEMPTS):
-            visible = self._visible(self._list(), generation, below)
+            listing = self._list()
+            newest = listing.newest
+            if newest is not None and newest.number >= generation.number and newest.token != generation.token:
+                # What comes later may have merged or deleted what this batch saw.
+                raise self._taken_over(generation, newest)
+            visible = self._visible(listing, generation, below)
             try:
                 runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
             except FileNotFoundError:
@@ -228,8 +226,8 @@ class Ledger:
             break
         else:
             raise LedgerInUse(
-                f"Ledger '{self.location}' has moved on: the runs that batch {batch} of generation "
-                f"{generation.number} saw have been deleted. Start again from the ledger as it is now."
+                f"Ledger '{self.location}' changes faster than it can be read: runs that batch {batch} of generation "
+                f"{generation.number} has to see were deleted {_ATTEMPTS} times. Start again."
             )
         chosen = verdicts.accepted
         accepted = Entries.of(
@@ -261,7 +259,7 @@ class Ledger:
         settled = [run for run in visible if run.last.generation not in numbers or run.last.batch <= newest_settled]
         horizon = horizon_of(settled)
         # The horizon itself must not be deleted: one run that bears it stays, the same one in the eyes of every part.
-        keeper = max(settled, key=lambda run: (run.horizon, str(run)), default=None)
+        keeper = max(settled, key=lambda run: (run.horizon, run.last, run.part, str(run)), default=None)
         settled = [run for run in settled if run in set(ours)]
         try:
             expired = {run for run in settled if run != keeper and self._is_expired(run, horizon)}
@@ -306,70 +304,93 @@ class Ledger:
     def commit_batch(self, generation: Generation) -> None:
         """Let the runs of a batch generation count. Use `LedgerBatch`."""
         listing = self._list()
-        newest = listing.newest.number if listing.newest else 0
-        if newest != generation.number - 1:
+        if any(other.token == generation.token for other in listing.generations):
+            return
+        written = {(run.part, run.parts) for run in listing.runs if run.token == generation.token}
+        if self._next_batch(listing, generation.token, generation.owner) != generation:
             self.discard_batch(generation)
             raise LedgerInUse(
-                f"Ledger '{self.location}' was written by generation {newest} while this batch was open. Nothing of "
-                "the batch was recorded; run it again."
+                f"Ledger '{self.location}' was written by another writer while this batch was open. Nothing of the "
+                "batch was recorded; run it again."
             )
-        written = {(run.part, run.parts) for run in listing.runs if run.token == generation.token}
         if not written:
             return
         self._claim(generation)
         for part, parts in sorted(written):
-            self.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
+            # The batch has joined, whatever comes of this: the next writer tidies again.
+            with suppress(OncebusError):
+                self.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
 
     def discard_batch(self, generation: Generation) -> None:
-        """Delete what a batch generation that is not committed has written. Use `LedgerBatch`."""
-        self._storage.delete([str(run) for run in self._list().runs if run.token == generation.token])
+        """Delete what a batch generation has written, unless it is committed. Use `LedgerBatch`."""
+        listing = self._list()
+        if all(other.token != generation.token for other in listing.generations):
+            self._storage.delete([str(run) for run in listing.runs if run.token == generation.token])
+
+    def _next_batch(self, listing: _Listing, token: str, owner: Owner | None) -> Generation:
+        return succeed(
+            listing.generations,
+            token=token,
+            query=_BATCH_QUERY + token,
+            first_batch=0,
+            last_recorded=listing.last_recorded(),
+            last_confirmed=listing.last_confirmed(),
+            owner=owner,
+            location=self.location,
+        )
 
     def is_committed(self, generation: Generation) -> bool:
         """Whether the generation was claimed."""
         return any(other.token == generation.token for other in self._list().generations)
 
     def _claim(self, generation: Generation) -> None:
-        self._storage.publish(generation.file_name, [generation.to_json()])
-        # Two writers may have come at the same moment: whoever sees the other steps back, so at most one stays.
-        rivals = [
-            name
-            for name in self._storage.names()
-            if (match := _GENERATION.fullmatch(name))
-            and int(match[1]) == generation.number
-            and match[2] != generation.token
-        ]
-        if rivals:
-            self._storage.delete([generation.file_name])
+        """Claim, unless another task of the same writer has done so already."""
+        if self._storage.publish_new(generation.file_name, [generation.to_json()]):
+            return
+        rival = Generation.from_json(bytes(self._storage.read(generation.file_name)))
+        if rival.token != generation.token:
             raise LedgerInUse(
-                f"Ledger '{self.location}' was claimed by another writer at the same moment ('{rivals[0]}'). "
-                "Stop one of the two, then start again."
+                f"Ledger '{self.location}' was claimed by query {rival.query} at the same moment as by query "
+                f"{generation.query}. Stop one of the two, then start again."
             )
+
+    def refuse_if_live(self, writer: Writer) -> None:
+        """Raise `LedgerInUse` if the newest writer is another one that may still be at work."""
+        listing = self._list()
+        if listing.newest is not None:
+            self._refuse_if_live(listing, listing.newest, writer)
 
     def _refuse_if_live(self, listing: _Listing, newest: Generation, writer: Writer) -> None:
         if newest.query.startswith(_BATCH_QUERY) or newest.number == writer.follows:
             return
+        is_same_query = newest.query == writer.query
+        if is_same_query and newest.owner == writer.owner:
+            return
         alive = newest.owner.is_alive() if newest.owner else None
-        if alive is None:
+        if alive:
+            is_ours = newest.owner == writer.owner
+            raise self._in_use(newest, "this process" if is_ours else f"process {newest.owner and newest.owner.pid}")
+        # Who restarts a query from its checkpoint owns it; of another query it takes silence to tell that it ended.
+        if alive is None and not is_same_query:
             written = [stamp.modified_ns for name, stamp in listing.stamps.items() if newest.token in name]
-            silent = time.time() - max(written, default=0) / 1e9
+            written.append(listing.stamps[newest.file_name].modified_ns)
+            silent = time.time() - max(written) / 1e9
             if silent < SILENT_SECONDS:
                 raise LedgerInUse(
                     f"Ledger '{self.location}' was written {silent:.0f} s ago by query {newest.query} from another "
                     f"place. Stop that query; {SILENT_SECONDS:.0f} s later the ledger is free."
                 )
-        elif alive:
-            if newest.owner == writer.owner and newest.query == writer.query:
-                return
-            where = "this process" if newest.owner == writer.owner else f"process {newest.owner and newest.owner.pid}"
-            raise LedgerInUse(
-                f"Ledger '{self.location}' is being written by query {newest.query} of {where}. Stop it first; if it "
-                "has ended, call detect_duplicates again."
-            )
+
+    def _in_use(self, newest: Generation, where: str) -> LedgerInUse:
+        return LedgerInUse(
+            f"Ledger '{self.location}' is being written by query {newest.query} of {where}. Stop it first, or use a "
+            "ledger of its own for each query; if it has ended, call detect_duplicates again."
+        )
 
     def _taken_over(self, ours: Generation, newest: Generation) -> LedgerInUse:
         return LedgerInUse(
             f"Ledger '{self.location}' has been taken over from query {ours.query} by query {newest.query} "
-            f"(generation {newest.number}). Only one query may write a ledger."
+            f"(generation {newest.number}). Start again from the ledger as it is now; only one may write it at a time."
         )
 
     def part(self, rows: Rows, parts: int) -> int:
@@ -422,8 +443,8 @@ class Ledger:
                 confirmed[number] = max(batch, confirmed.get(number, batch))
             elif _GENERATION.fullmatch(name):
                 generations.append(self._generation(name, stamp))
-        runs = parse_run_names(stamps)
-        return _Listing(stamps, without_rivals(generations, {run.token for run in runs}), runs, confirmed)
+        generations.sort(key=lambda generation: generation.number)
+        return _Listing(stamps, generations, parse_run_names(stamps), confirmed)
 
     def _generation(self, name: str, stamp: Stamp) -> Generation:
         known = self._known_generations.get(name)

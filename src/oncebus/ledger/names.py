@@ -1,7 +1,7 @@
 """The names of a ledger's files, and which runs a batch sees. Pure: all that is known here is in the names.
 
     ledger.json                                        what the ledger is for
-    generation-000002-TOKEN.json                       see `oncebus.ledger.generations`
+    generation-000002.json                             see `oncebus.ledger.generations`
     confirmed-000002-17                                batch 17 of generation 2 is known to be committed
     run-2.17-2.17-0.4-50000-1731700000000000-TOKEN.run the keys accepted by generation 2 in batch 17, part 0 of 4:
                                                        50000 entries, horizon 1731700000000000

@@ -11,8 +11,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -59,6 +58,12 @@ class Storage(Protocol):
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
         """Write a file."""
 
+    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
+        """Write a file unless there is one of that name; whether it was written.
+
+        On a file system that cannot tell, two that do this at the same instant may both be told that they did.
+        """
+
     def delete(self, names: Iterable[str]) -> None:
         """Delete files; those that are gone already do not matter."""
 
@@ -92,12 +97,7 @@ class LocalStorage:
 
     def names(self) -> dict[str, Stamp]:
         """See `Storage`."""
-        found = self._scan()
-        # A scan is not a moment: one that overlaps a merge may miss the new run as well as the old ones. Two scans that
-        # agree are taken for a moment.
-        while (again := self._scan()) != found:
-            found = again
-        return found
+        return _agreed(self._scan)
 
     def _scan(self) -> dict[str, Stamp]:
         found: dict[str, Stamp] = {}
@@ -118,12 +118,34 @@ class LocalStorage:
 
     def read(self, name: str) -> memoryview:
         """See `Storage`."""
-        return _map_file(os.path.join(self.location, name))
+        try:
+            return _map_file(os.path.join(self.location, name))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(f"Ledger file '{self.location}/{name}' cannot be read: {error.strerror}") from error
 
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
         """See `Storage`."""
+        self._write(name, pieces, os.replace)
+
+    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
+        """See `Storage`. A link fails where the name is taken, so of several only one is told that it wrote."""
+        is_taken = False
+
+        def link(temporary: str, target: str) -> None:
+            nonlocal is_taken
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                is_taken = True
+
+        self._write(name, pieces, link)
+        return not is_taken
+
+    def _write(self, name: str, pieces: Sequence[Piece], place: Callable[[str, str], None]) -> None:
         try:
-            _write_file(self.location, name, pieces, durable=True)
+            _write_file(self.location, name, pieces, durable=True, place=place)
         except OSError as error:
             raise StorageError(
                 f"Ledger folder '{self.location}' cannot be written: {error.strerror} ('{name}')"
@@ -132,7 +154,12 @@ class LocalStorage:
     def delete(self, names: Iterable[str]) -> None:
         """See `Storage`."""
         for name in names:
-            Path(self.location, name).unlink(missing_ok=True)
+            try:
+                Path(self.location, name).unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(
+                    f"Ledger file '{self.location}/{name}' cannot be deleted: {error.strerror}"
+                ) from error
             if self._scratch.exists():
                 for marker in self._scratch.glob(f"{name}.*"):
                     marker.unlink(missing_ok=True)
@@ -162,6 +189,9 @@ class ArrowStorage:
 
     def names(self) -> dict[str, Stamp]:
         """See `Storage`."""
+        return _agreed(self._scan)
+
+    def _scan(self) -> dict[str, Stamp]:
         try:
             infos = self._filesystem.get_file_info(arrow_fs.FileSelector(self._path, allow_not_found=True))
         except (ArrowException, OSError) as error:
@@ -174,7 +204,10 @@ class ArrowStorage:
 
     def read(self, name: str) -> memoryview:
         """See `Storage`."""
-        info = self._filesystem.get_file_info(f"{self._path}/{name}")
+        try:
+            info = self._filesystem.get_file_info(f"{self._path}/{name}")
+        except (ArrowException, OSError) as error:
+            raise StorageError(f"Ledger file '{self.location}/{name}' cannot be read: {_one_line(error)}") from error
         if info.type != arrow_fs.FileType.File:
             raise FileNotFoundError(name)
         kept = self._kept(name, Stamp(info.size, info.mtime_ns or 0))
@@ -210,11 +243,24 @@ class ArrowStorage:
                 f"Ledger folder '{self.location}' cannot be written: {_one_line(error)} ('{name}')"
             ) from error
 
+    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
+        """See `Storage`. Not exclusive: what is read back afterwards decides."""
+        if name in self._scan():
+            return False
+        self.publish(name, pieces)
+        return bytes(self.read(name)) == b"".join(pieces)
+
     def delete(self, names: Iterable[str]) -> None:
         """See `Storage`."""
         for name in names:
-            with suppress(FileNotFoundError):
+            try:
                 self._filesystem.delete_file(f"{self._path}/{name}")
+            except FileNotFoundError:
+                pass
+            except (ArrowException, OSError) as error:
+                raise StorageError(
+                    f"Ledger file '{self.location}/{name}' cannot be deleted: {_one_line(error)}"
+                ) from error
             for kept in self._scratch.glob(f"{name}.*"):
                 kept.unlink(missing_ok=True)
 
@@ -230,6 +276,17 @@ class ArrowStorage:
         return self._scratch / f"{name}.{stamp.size}-{stamp.modified_ns}.kept"
 
 
+def _agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
+    """What two scans in a row agree on.
+
+    A scan is not a moment: one that overlaps a merge may miss the new run as well as the old ones.
+    """
+    found = scan()
+    while (again := scan()) != found:
+        found = again
+    return found
+
+
 def abandoned(names: dict[str, Stamp]) -> list[str]:
     """Temporary files whose writer must have died."""
     old_ns = time.time_ns() - int(_ABANDONED_SECONDS * 1e9)
@@ -243,7 +300,14 @@ def _map_file(path: str) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _write_file(folder: str, name: str, pieces: Sequence[Piece], *, durable: bool) -> None:
+def _write_file(
+    folder: str,
+    name: str,
+    pieces: Sequence[Piece],
+    *,
+    durable: bool,
+    place: Callable[[str, str], None] = os.replace,
+) -> None:
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, TEMPORARY + uuid.uuid4().hex)
     try:
@@ -253,10 +317,9 @@ def _write_file(folder: str, name: str, pieces: Sequence[Piece], *, durable: boo
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(temporary, os.path.join(folder, name))
-    except BaseException:
+        place(temporary, os.path.join(folder, name))
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
     if durable:
         directory = os.open(folder, os.O_RDONLY)
         try:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from oncebus.durations import checked_duration, parse_duration
 from oncebus.errors import OncebusError
-from oncebus.ledger import Ledger, LedgerBatch, Owner
+from oncebus.ledger import Ledger, LedgerBatch, Owner, Writer
 from oncebus.spark.columns import CLOCK, KEY, TIE, Columns, key_digest, resolve_columns, tie_breaker
 from oncebus.spark.task import FixedLedger, StreamLedger, Task
 
@@ -96,10 +96,10 @@ def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFra
 
 def _stream_ledger(spark: SparkSession, location: str, columns: Columns, parts: int) -> StreamLedger:
     ledger = Ledger.open(location)
-    # Through Spark Connect the tasks run elsewhere: this process says nothing about them, and may not see their files.
-    owner = None if _is_remote(spark) else Owner.this_process()
-    if owner is not None or ledger.exists():
+    # Through Spark Connect the tasks run elsewhere, and their files may not be seen from here.
+    if not _is_remote(spark) or ledger.exists():
         ledger.describe_or_check(columns.key_signature)
+    owner = _owner(spark)
     follows = ledger.newest_ended(lambda query: _is_running(spark, query), owner)
     return StreamLedger(ledger.location, columns.key_signature, parts, owner, follows)
 
@@ -108,13 +108,28 @@ def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, par
     if batch.is_used:
         raise BadCall("This ledger batch has judged a DataFrame already: open a batch for each.")
     batch.ledger.describe_or_check(columns.key_signature)
-    batch.ledger.newest_ended(lambda query: _is_running(spark, query), None)
+    owner = _owner(spark)
+    follows = batch.ledger.newest_ended(lambda query: _is_running(spark, query), owner)
+    batch.ledger.refuse_if_live(Writer(batch.generation.token, batch.generation.query, owner, follows))
     batch.is_used = True
     return FixedLedger(batch.ledger.location, batch.generation, batch.clock, parts)
 
 
+def _owner(spark: SparkSession) -> Owner:
+    if _is_remote(spark):
+        session: Any = spark
+        return Owner.remote_session(session.session_id)
+    return Owner.this_process()
+
+
 def _is_running(spark: SparkSession, query: str) -> bool:
-    return any(str(active.id) == query for active in spark.streams.active)
+    if _is_remote(spark):
+        return any(str(active.id) == query for active in spark.streams.active)
+    # Of all sessions: `streams.active` knows those of one.
+    java: Any = spark._jvm
+    return bool(
+        spark._jsparkSession.sharedState().activeStreamingQueries().containsKey(java.java.util.UUID.fromString(query))
+    )
 
 
 def _is_remote(spark: SparkSession) -> bool:

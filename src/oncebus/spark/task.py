@@ -34,7 +34,7 @@ class StreamLedger:
     location: str
     key: tuple[str, ...]
     parts: int
-    owner: Owner | None
+    owner: Owner
     follows: int | None
 
 
@@ -87,7 +87,8 @@ class Task:
             clock = int(table.column(CLOCK)[0].as_py())
             verdicts = ledger.judge(rows, generation, batch, parts=place.parts, clock=clock)
             yield from self._marked(received, verdicts)
-            ledger.tidy(generation, batch, part=ledger.part(rows, place.parts), parts=place.parts)
+            if rows.has_key.any():
+                ledger.tidy(generation, batch, part=ledger.part(rows, place.parts), parts=place.parts)
 
     def _rows(self, table: pa.Table) -> Rows:
         key = _column(table, KEY).cast(pa.binary(DIGEST_BYTES))
