@@ -1,7 +1,8 @@
 """`make bench`: every contender in a process of its own, on the same input, in turn, several rounds; medians.
 
 Writes docs/bench/operator.json and docs/bench/operator.svg, and prints a table. BENCH_ROUNDS sets the rounds,
-BENCH_SCENARIOS a comma-separated choice of scenarios, BENCH_WORK the folder for inputs (20 GB; kept if it was there).
+BENCH_SCENARIOS and BENCH_CONTENDERS a comma-separated choice of each (other results are kept), BENCH_WORK the folder
+for inputs (20 GB; what is there already is used again).
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def kept(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    chosen = os.environ.get("BENCH_SCENARIOS")
+    chosen, only = os.environ.get("BENCH_SCENARIOS"), os.environ.get("BENCH_CONTENDERS")
     scenarios = [scenario for scenario in SCENARIOS if chosen is None or scenario.name in chosen.split(",")]
     given = os.environ.get("BENCH_WORK")
     work = Path(given) if given else Path(tempfile.mkdtemp(prefix="oncebus-bench-"))
@@ -142,10 +143,10 @@ def main() -> None:
     try:
         bench = Bench(work)
         for scenario in scenarios:
-            rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in scenario.contenders}
+            contenders = [name for name in scenario.contenders if only is None or name in only.split(",")]
+            rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
             for at in range(ROUNDS):
-                order = scenario.contenders if at % 2 == 0 else scenario.contenders[::-1]
-                for contender in order:
+                for contender in contenders if at % 2 == 0 else contenders[::-1]:
                     begin = time.monotonic()
                     measured = bench.measure(scenario, contender)
                     rounds[contender].append(measured)
