@@ -1,7 +1,5 @@
 """The rules of duplicate detection, as plainly as they can be said. Everything else is measured against this."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
