@@ -31,15 +31,12 @@ class Reference:
         verdicts = {}
         for message in sorted(messages, key=lambda m: (m.time, m.sequence)):
             original = self._original(message, earlier) or self._original(message, accepted)
-            if original:
-                verdicts[message] = Verdict(True, original.time, original.sequence)
-            else:
-                verdicts[message] = Verdict(False)
-                accepted.append(message)
+            verdicts[message] = Verdict(True, original.time, original.sequence) if original else Verdict(False)
+            accepted += [] if original else [message]
         self.remembered += [message for message in accepted if message.key is not None]
         if messages:
-            reached = min(max(message.time for message in messages), clock)
-            self.horizon = reached if self.horizon is None else max(self.horizon, reached)
+            seen = min(max(message.time for message in messages), clock)
+            self.horizon = max(seen, seen if self.horizon is None else self.horizon)
         return verdicts
 
     def _original(self, message: Message, accepted: Sequence[Message]) -> Message | None:
