@@ -70,5 +70,7 @@ def test_killed_three_times(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-def test_killed_fifty_times(spark: SparkSession, tmp_path: Path) -> None:
-    kill_again_and_again(spark, tmp_path, kills=50, batches_between=4, seed=20)
+@pytest.mark.parametrize("seed", range(5))
+def test_killed_fifty_times(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """Ten times in each of five histories."""
+    kill_again_and_again(spark, tmp_path, kills=10, batches_between=3, seed=seed)
