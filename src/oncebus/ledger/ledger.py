@@ -14,14 +14,12 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 
-from oncebus.detection import NO_HORIZON, Memories, Rows, Verdicts, judge, part_of, recall_nothing
-from oncebus.detection.decision import Keys
+from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, part_of, recall_nothing
 from oncebus.errors import OncebusError
-from oncebus.ledger.filter import filter_masks
+from oncebus.ledger.batch import LedgerBatch
 from oncebus.ledger.generations import (
     REPEATABLE_BATCHES,
     SILENT_SECONDS,
@@ -31,16 +29,16 @@ from oncebus.ledger.generations import (
     lineage,
     succeed,
 )
+from oncebus.ledger.listing import BATCH_QUERY, Listing
 from oncebus.ledger.merging import choose_merge, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
-from oncebus.ledger.run import Entries, Run, encode_run
+from oncebus.ledger.run import Entries, RecallFrom, Run, encode_run
 from oncebus.ledger.storage import TEMPORARY, Stamp, Storage, abandoned, storage_at
 
 FORMAT = 1
 _DESCRIPTION = "ledger.json"
 _CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
 _GENERATION = re.compile(r"generation-\d+\.json")
-_BATCH_QUERY = "batch "
 _ATTEMPTS = 20
 
 
@@ -70,34 +68,6 @@ class LedgerSummary:
     runs: int
     generation: int
     horizon: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    stamps: dict[str, Stamp]
-    generations: list[Generation]
-    runs: list[RunName]
-    confirmed: dict[int, int]
-
-    @property
-    def newest(self) -> Generation | None:
-        return self.generations[-1] if self.generations else None
-
-    def last_recorded(self) -> int | None:
-        """The newest batch of the newest query that counts."""
-        if self.newest is None:
-            return None
-        numbers = lineage(self.generations)
-        counting = visible_runs(self.runs, self.generations, Position(self.newest.number + 1, 0))
-        return max((run.last.batch for run in counting if run.last.generation in numbers), default=None)
-
-    def last_confirmed(self) -> int | None:
-        if self.newest is None:
-            return None
-        if self.newest.query.startswith(_BATCH_QUERY):
-            return self.newest.first_batch
-        # That a query was started at a batch proves that all before it are committed.
-        return max(self.newest.first_batch - 1, self.confirmed.get(self.newest.number, -1))
 
 
 class Ledger:
@@ -165,7 +135,7 @@ class Ledger:
         newest = self._list().newest
         if newest is None:
             return None
-        if newest.query.startswith(_BATCH_QUERY):
+        if newest.query.startswith(BATCH_QUERY):
             return newest.number
         if newest.owner == owner:
             if is_running(newest.query):
@@ -222,7 +192,7 @@ class Ledger:
             except FileNotFoundError:
                 # Merged or deleted since it was listed: what replaces it is there now.
                 continue
-            verdicts = judge(rows, _Recall(runs), horizon_of(visible))
+            verdicts = judge(rows, RecallFrom(runs), horizon_of(visible))
             break
         else:
             raise LedgerInUse(
@@ -327,11 +297,11 @@ class Ledger:
         if all(other.token != generation.token for other in listing.generations):
             self._storage.delete([str(run) for run in listing.runs if run.token == generation.token])
 
-    def _next_batch(self, listing: _Listing, token: str, owner: Owner | None) -> Generation:
+    def _next_batch(self, listing: Listing, token: str, owner: Owner | None) -> Generation:
         return succeed(
             listing.generations,
             token=token,
-            query=_BATCH_QUERY + token,
+            query=BATCH_QUERY + token,
             first_batch=0,
             last_recorded=listing.last_recorded(),
             last_confirmed=listing.last_confirmed(),
@@ -360,8 +330,8 @@ class Ledger:
         if listing.newest is not None:
             self._refuse_if_live(listing, listing.newest, writer)
 
-    def _refuse_if_live(self, listing: _Listing, newest: Generation, writer: Writer) -> None:
-        if newest.query.startswith(_BATCH_QUERY) or newest.number == writer.follows:
+    def _refuse_if_live(self, listing: Listing, newest: Generation, writer: Writer) -> None:
+        if newest.query.startswith(BATCH_QUERY) or newest.number == writer.follows:
             return
         is_same_query = newest.query == writer.query
         if is_same_query and newest.owner == writer.owner:
@@ -400,7 +370,7 @@ class Ledger:
             return 0
         return int(part_of(rows.high[with_key[:1]], rows.low[with_key[:1]], parts)[0])
 
-    def _visible(self, listing: _Listing, generation: Generation, below: Position) -> list[RunName]:
+    def _visible(self, listing: Listing, generation: Generation, below: Position) -> list[RunName]:
         earlier = [other for other in listing.generations if other.number < generation.number]
         return visible_runs(listing.runs, [*earlier, generation], below)
 
@@ -430,7 +400,7 @@ class Ledger:
         self._open_runs[text] = (stamp, run)
         return run
 
-    def _list(self) -> _Listing:
+    def _list(self) -> Listing:
         stamps = self._storage.names()
         self._stamps = stamps
         for gone in [name for name in self._open_runs if name not in stamps]:
@@ -444,7 +414,7 @@ class Ledger:
             elif _GENERATION.fullmatch(name):
                 generations.append(self._generation(name, stamp))
         generations.sort(key=lambda generation: generation.number)
-        return _Listing(stamps, generations, parse_run_names(stamps), confirmed)
+        return Listing(stamps, generations, parse_run_names(stamps), confirmed)
 
     def _generation(self, name: str, stamp: Stamp) -> Generation:
         known = self._known_generations.get(name)
@@ -455,63 +425,6 @@ class Ledger:
                 raise LedgerMismatch(f"Ledger '{self.location}' has an unreadable '{name}': {error}") from error
             known = self._known_generations[name] = (stamp, generation)
         return known[1]
-
-
-class LedgerBatch:
-    """One batch that continues from a ledger and joins it at the end.
-
-    The version of the ledger it sees is fixed when it is made. Leaving the block normally lets its keys join, once;
-    leaving it by an exception forgets them.
-    """
-
-    def __init__(self, ledger: Ledger, generation: Generation, clock: int) -> None:
-        self.ledger = ledger
-        self.generation = generation
-        self.clock = clock
-        self.is_used = False
-        self._is_over = False
-
-    def __enter__(self) -> LedgerBatch:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._is_over:
-            if kind is None:
-                self.commit()
-            else:
-                self.discard()
-
-    def commit(self) -> None:
-        """Let what was judged in this batch join the ledger."""
-        self._is_over = True
-        self.ledger.commit_batch(self.generation)
-
-    def discard(self) -> None:
-        """Forget what was judged in this batch."""
-        self._is_over = True
-        self.ledger.discard_batch(self.generation)
-
-
-class _Recall:
-    """Asks several runs at once."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._runs = runs
-
-    def __call__(self, high: Keys, low: Keys) -> Memories:
-        if not self._runs or len(high) == 0:
-            return Memories.none()
-        mask = filter_masks(low)
-        found = [run.recall(high, low, mask) for run in self._runs]
-        return Memories(
-            np.concatenate([one.key for one in found]),
-            np.concatenate([one.time for one in found]),
-            np.concatenate([one.window for one in found]),
-            np.concatenate([one.keep for one in found]),
-            np.concatenate([one.sequence for one in found]),
-        )
 
 
 # Opening a run costs more than asking it, and Spark reuses its Python workers: what is open stays so in the process.

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ import numpy.typing as npt
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE
 from oncebus.detection.decision import Index, Keys, Memories, Numbers
 from oncebus.errors import OncebusError
-from oncebus.ledger.filter import build_filter, filter_words, passes_filter
+from oncebus.ledger.filter import build_filter, filter_masks, filter_words, passes_filter
 
 MAGIC = b"ONCERUN\x01"
 _HEADER = struct.Struct("<8sQQqqIII")
@@ -214,6 +215,27 @@ class Run:
         if self._sequence is None:
             return np.full(len(chosen), NO_SEQUENCE, np.int64)
         return np.asarray(self._sequence[chosen])
+
+
+class RecallFrom:
+    """What several runs remember: a `Recall`."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+
+    def __call__(self, high: Keys, low: Keys) -> Memories:
+        """Ask them all about distinct keys in ascending order."""
+        if not self._runs or len(high) == 0:
+            return Memories.none()
+        mask = filter_masks(low)
+        found = [run.recall(high, low, mask) for run in self._runs]
+        return Memories(
+            np.concatenate([one.key for one in found]),
+            np.concatenate([one.time for one in found]),
+            np.concatenate([one.window for one in found]),
+            np.concatenate([one.keep for one in found]),
+            np.concatenate([one.sequence for one in found]),
+        )
 
 
 _ADVICE = " Restore the file from a copy, or start a new ledger."
