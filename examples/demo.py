@@ -56,7 +56,10 @@ def show(dropped: Path, before: str, count: int = 3) -> None:
     """Some of the dropped rows: those whose original came before an instant, if there are such."""
     rows = [json.loads(line) for part in sorted(dropped.glob("part-*")) for line in part.open()]
     across = [row for row in rows if row["original_time"] < before]
-    print(f"{len(across):,} of {len(rows):,} dropped rows have their original in an earlier run.")
+    if across:
+        print(f"{len(across):,} of {len(rows):,} dropped rows have their original in the earlier run, for example:")
+    else:
+        print(f"{len(rows):,} rows were dropped, for example:")
     for row in (across or rows)[:count]:
         print(f"  {row['id']:>14} at {row['at']} dropped in favour of the one at {row['original_time']}")
 
@@ -78,7 +81,8 @@ def main() -> None:
     """Generate, deduplicate twice with one ledger, then once more to show that a finished run is not done again."""
     with tempfile.TemporaryDirectory(prefix="oncebus-demo-") as name:
         folder = Path(name)
-        print(f"{MESSAGES:,} messages over an hour, in two files, with 10 % repeats.")
+        print(f"{MESSAGES:,} messages over an hour, in two files in a temporary folder, which is deleted at the end.")
+        print("After the first ten minutes, about one in ten repeats the id of one of the ten minutes before.")
         first, second = write_halves(folder)
         half = (START + timedelta(minutes=30)).isoformat()
         show(dedup(first, folder), before=START.isoformat())
