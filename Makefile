@@ -29,7 +29,7 @@ test: check
 	$(BIN)/python -m pytest
 
 torture: setup
-	$(BIN)/python -m pytest -m torture --verbosity=1
+	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
 # The operator's tests on the oldest Spark that is supported.
 test-compat: java

@@ -39,6 +39,14 @@ def test_files(storage: Storage) -> None:
         storage.read("one")
 
 
+def test_what_was_read_holds_no_file_open(storage: Storage) -> None:
+    storage.publish("one", [b"abc"])
+    before = len(os.listdir("/proc/self/fd"))
+    kept = [storage.read("one") for _ in range(20)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert {bytes(data) for data in kept} == {b"abc"}
+
+
 def test_a_ledger_on_it_judges_like_the_reference(storage: Storage) -> None:
     ledger, reference = Ledger(storage), Reference()
     ledger.describe_or_check(["key string"])

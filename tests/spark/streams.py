@@ -101,7 +101,7 @@ class Stream:
             query = writer.foreachBatch(each).start()
         else:
             query = writer.format("parquet").option("path", str(self.output)).start()
-        query.awaitTermination()
+        assert query.awaitTermination(300), "the query has not ended"
         return query
 
     def found(self) -> dict[Message, Verdict]:

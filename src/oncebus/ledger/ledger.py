@@ -76,8 +76,7 @@ class Ledger:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self.location = storage.location
-        self._open_runs = _OPEN_RUNS.setdefault(storage.location, {})
-        self._known_generations = _KNOWN_GENERATIONS.setdefault(storage.location, {})
+        self._open_runs, self._known_generations = _opened(storage.location)
 
     @classmethod
     def open(cls, location: str | os.PathLike[str]) -> Ledger:
@@ -427,6 +426,16 @@ class Ledger:
         return known[1]
 
 
-# Opening a run costs more than asking it, and Spark reuses its Python workers: what is open stays so in the process.
-_OPEN_RUNS: dict[str, dict[str, tuple[Stamp, Run]]] = {}
-_KNOWN_GENERATIONS: dict[str, dict[str, tuple[Stamp, Generation]]] = {}
+# Opening a run costs more than asking it, and Spark reuses its Python workers: what is open stays so in the process,
+# for the ledgers that were used last.
+_Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]]]
+_OPENED: dict[str, _Opened] = {}
+_MOST_OPENED = 16
+
+
+def _opened(location: str) -> _Opened:
+    found = _OPENED.pop(location, None) or ({}, {})
+    _OPENED[location] = found
+    while len(_OPENED) > _MOST_OPENED:
+        del _OPENED[next(iter(_OPENED))]
+    return found

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import tempfile
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
 from pyarrow import ArrowException
 from pyarrow import fs as arrow_fs
 
@@ -294,10 +294,9 @@ def abandoned(names: dict[str, Stamp]) -> list[str]:
 
 
 def _map_file(path: str) -> memoryview:
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    # Arrow's map outlives its file handle, where Python's keeps one open: a ledger may have thousands of files mapped.
+    with pa.memory_map(path) as file:
+        return memoryview(file.read_buffer()).cast("B")
 
 
 def _write_file(
