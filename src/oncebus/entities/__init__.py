@@ -1,0 +1,85 @@
+"""Queues, topics, subscriptions and rules: what they may be, and the durable catalogue of them."""
+
+from oncebus.entities.authorization import AuthorizationRule, Right
+from oncebus.entities.catalogue import Catalogue
+from oncebus.entities.catalogue_files import CatalogueFileError, CatalogueFiles
+from oncebus.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json
+from oncebus.entities.descriptions import (
+    CorrelationFilter,
+    Entity,
+    EntityStatus,
+    FalseFilter,
+    Filter,
+    FilterValue,
+    Namespace,
+    Queue,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+    TrueFilter,
+)
+from oncebus.entities.errors import (
+    AlreadyExists,
+    BadRequest,
+    EntityDisabled,
+    EntityError,
+    InvalidOperation,
+    Kind,
+    NotFound,
+    OutOfRange,
+    QuotaExceeded,
+)
+from oncebus.entities.names import path_of_address, subscription_path
+from oncebus.entities.partitions import effective_partition_key, partition_of
+from oncebus.entities.sending import check_message, check_receiver, may_receive, may_send
+from oncebus.entities.timespans import NO_LIMIT, dotnet_timespan, iso_timespan, parse_timespan
+
+__all__ = [
+    "NO_LIMIT",
+    "AlreadyExists",
+    "AuthorizationRule",
+    "BadCatalogue",
+    "BadRequest",
+    "Catalogue",
+    "CatalogueFileError",
+    "CatalogueFiles",
+    "CorrelationFilter",
+    "Entity",
+    "EntityDisabled",
+    "EntityError",
+    "EntityStatus",
+    "FalseFilter",
+    "Filter",
+    "FilterValue",
+    "InvalidOperation",
+    "Kind",
+    "Namespace",
+    "NotFound",
+    "OutOfRange",
+    "Queue",
+    "QuotaExceeded",
+    "Right",
+    "Rule",
+    "SqlAction",
+    "SqlFilter",
+    "Subscription",
+    "Tier",
+    "Topic",
+    "TrueFilter",
+    "catalogue_from_json",
+    "catalogue_to_json",
+    "check_message",
+    "check_receiver",
+    "dotnet_timespan",
+    "effective_partition_key",
+    "iso_timespan",
+    "may_receive",
+    "may_send",
+    "parse_timespan",
+    "partition_of",
+    "path_of_address",
+    "subscription_path",
+]

@@ -1,0 +1,196 @@
+"""A catalogue as JSON.
+
+    {"format": "oncebus catalogue 1", "version": 12, "namespace": "oncebus", "tier": "Standard", "next_id": 8,
+     "entities": [{"is": "queue", "name": "orders", "id": 1, …}, {"is": "subscription", …, "rules": [
+         {"name": "$Default", "filter": {"is": "true"}, "action": null, "created_at": 1731700000000000}]}]}
+
+Every property is written, defaults too: a version means the same whatever later defaults are. Filter values that
+JSON has no type for are objects with one member, named by the type: {"datetime": "2026-01-01T00:00:00+00:00"},
+{"microseconds": 1000}, {"uuid": "…"}, {"base64": "…"}, {"float": "nan"}.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from oncebus.entities.authorization import AuthorizationRule, Right
+from oncebus.entities.catalogue import Catalogue
+from oncebus.entities.descriptions import (
+    CorrelationFilter,
+    Entity,
+    EntityStatus,
+    FalseFilter,
+    Filter,
+    FilterValue,
+    Namespace,
+    Parameters,
+    Queue,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+    TrueFilter,
+)
+from oncebus.entities.names import key_of_path
+from oncebus.errors import OncebusError
+
+FORMAT = "oncebus catalogue 1"
+
+_ENTITIES: dict[str, type[Entity]] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
+_FILTERS: dict[str, type[Filter]] = {
+    "sql": SqlFilter,
+    "true": TrueFilter,
+    "false": FalseFilter,
+    "correlation": CorrelationFilter,
+}
+_NAMES = {kind: name for name, kind in [*_ENTITIES.items(), *_FILTERS.items()]}
+_NAMES_OF_FIELDS = {
+    kind: tuple(each.name for each in fields(kind))
+    for kind in (*_ENTITIES.values(), *_FILTERS.values(), SqlAction, Rule, AuthorizationRule)
+}
+
+_Object = dict[str, Any]
+_T = TypeVar("_T")
+
+
+class BadCatalogue(OncebusError, ValueError):
+    """A text is no catalogue. Says what is wrong but quotes nothing: there are keys in it."""
+
+
+def catalogue_to_json(catalogue: Catalogue) -> str:
+    """The text of a catalogue: the same for the same catalogue. Each entity has a line of its own."""
+    head = {
+        "format": FORMAT,
+        "version": catalogue.version,
+        "namespace": catalogue.namespace.name,
+        "tier": catalogue.namespace.tier,
+        "next_id": catalogue.next_id,
+    }
+    lines = ",\n".join(json.dumps(_written(entity)) for entity in catalogue.entities.values())
+    return f'{json.dumps(head)[:-1]}, "entities": [\n{lines}\n]}}\n'
+
+
+def catalogue_from_json(text: str | bytes) -> Catalogue:
+    """The catalogue of a text. Raises `BadCatalogue`."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadCatalogue("it is not JSON, or not all of it") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise BadCatalogue(f"it is not of the format '{FORMAT}'")
+    try:
+        entities = [_entity(each) for each in document["entities"]]
+        catalogue = Catalogue(
+            int(document["version"]),
+            Namespace(str(document["namespace"]), Tier(document["tier"])),
+            int(document["next_id"]),
+            {key_of_path(entity.path): entity for entity in entities},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadCatalogue("a part of it is missing or has an unknown name or value") from error
+    ids = {entity.id for entity in entities}
+    if len(ids) < len(entities) or len(catalogue.entities) < len(entities) or max(ids, default=0) >= catalogue.next_id:
+        raise BadCatalogue("an id or a path in it is used twice, or an id that was never given")
+    return catalogue
+
+
+def _written(value: Entity | Filter | SqlAction | Rule | AuthorizationRule) -> _Object:
+    kind = type(value)
+    written: _Object = {"is": _NAMES[kind]} if kind in _NAMES else {}
+    for name in _NAMES_OF_FIELDS[kind]:
+        written[name] = _written_field(name, getattr(value, name))
+    return written
+
+
+def _written_field(name: str, value: Any) -> Any:
+    if name in ("parameters", "properties"):
+        return [[key, _written_value(each)] for key, each in value]
+    if name in ("rules", "authorization_rules"):
+        return [_written(each) for each in value]
+    if name == "rights":
+        return sorted(value)
+    if name == "filter" or (name == "action" and value is not None):
+        return _written(value)
+    return value
+
+
+def _written_value(value: FilterValue) -> Any:
+    match value:
+        case bytes():
+            return {"base64": base64.b64encode(value).decode()}
+        case datetime():
+            return {"datetime": value.isoformat()}
+        case timedelta():
+            return {"microseconds": value // timedelta(microseconds=1)}
+        case UUID():
+            return {"uuid": str(value)}
+        case float() if not math.isfinite(value):
+            return {"float": repr(value)}
+    return value
+
+
+def _entity(written: _Object) -> Entity:
+    values = dict(written)
+    kind = _ENTITIES[values.pop("is")]
+    values["status"] = EntityStatus(values["status"])
+    if "authorization_rules" in values:
+        values["authorization_rules"] = tuple(map(_authorization_rule, values["authorization_rules"]))
+    if "rules" in values:
+        values["rules"] = tuple(map(_rule, values["rules"]))
+    return _built(kind, values)
+
+
+def _authorization_rule(written: _Object) -> AuthorizationRule:
+    return _built(AuthorizationRule, {**written, "rights": frozenset(map(Right, written["rights"]))})
+
+
+def _rule(written: _Object) -> Rule:
+    action = written["action"]
+    return _built(Rule, {**written, "filter": _filter(written["filter"]), "action": action and _action(action)})
+
+
+def _filter(written: _Object) -> Filter:
+    values = dict(written)
+    kind = _FILTERS[values.pop("is")]
+    for name in ("parameters", "properties"):
+        if name in values:
+            values[name] = _parameters(values[name])
+    return _built(kind, values)
+
+
+def _action(written: _Object) -> SqlAction:
+    return _built(SqlAction, {**written, "parameters": _parameters(written["parameters"])})
+
+
+def _built(kind: type[_T], values: _Object) -> _T:
+    return kind(**values)
+
+
+def _parameters(written: list[list[Any]]) -> Parameters:
+    return tuple((name, _value(value)) for name, value in written)
+
+
+_READERS: dict[str, Callable[[Any], FilterValue]] = {
+    "base64": lambda text: base64.b64decode(text, validate=True),
+    "datetime": datetime.fromisoformat,
+    "microseconds": lambda count: timedelta(microseconds=count),
+    "uuid": UUID,
+    "float": float,
+}
+
+
+def _value(written: Any) -> FilterValue:
+    if isinstance(written, dict):
+        ((kind, text),) = written.items()
+        return _READERS[kind](text)
+    value: FilterValue = written
+    return value

@@ -1,0 +1,225 @@
+"""What a namespace holds: queues, topics, subscriptions and their rules, with the defaults of the service.
+
+Descriptions are plain values. `id`, the times and a subscription's rules belong to the catalogue: what a caller puts
+there when it creates or changes an entity does not count.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from oncebus.durations import MINUTE
+from oncebus.entities.authorization import AuthorizationRule
+from oncebus.entities.names import DEFAULT_RULE, subscription_path
+from oncebus.entities.timespans import NO_LIMIT
+
+DEFAULT_WINDOW = 10 * MINUTE
+DEFAULT_LOCK_DURATION = MINUTE
+DEFAULT_MAX_DELIVERY_COUNT = 10
+DEFAULT_MAX_SIZE_IN_MEGABYTES = 1024
+
+NO_ID = 0
+"""Of a description that is in no catalogue. Ids start at 1."""
+
+
+class Tier(enum.StrEnum):
+    """What is paid for at Azure, and decides what a namespace can do."""
+
+    BASIC = "Basic"
+    STANDARD = "Standard"
+    PREMIUM = "Premium"
+
+
+class EntityStatus(enum.StrEnum):
+    """Whether messages may go in and out."""
+
+    ACTIVE = "Active"
+    DISABLED = "Disabled"
+    SEND_DISABLED = "SendDisabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What all entities share."""
+
+    name: str = "oncebus"
+    tier: Tier = Tier.STANDARD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue. `max_message_size_in_kilobytes` is None where the tier's own is meant."""
+
+    name: str
+    id: int = NO_ID
+    lock_duration: int = DEFAULT_LOCK_DURATION
+    max_size_in_megabytes: int = DEFAULT_MAX_SIZE_IN_MEGABYTES
+    requires_duplicate_detection: bool = False
+    requires_session: bool = False
+    default_message_time_to_live: int = NO_LIMIT
+    dead_lettering_on_message_expiration: bool = False
+    duplicate_detection_history_time_window: int = DEFAULT_WINDOW
+    max_delivery_count: int = DEFAULT_MAX_DELIVERY_COUNT
+    enable_batched_operations: bool = True
+    is_anonymous_accessible: bool = False
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    status: EntityStatus = EntityStatus.ACTIVE
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    user_metadata: str | None = None
+    support_ordering: bool = True
+    auto_delete_on_idle: int = NO_LIMIT
+    enable_partitioning: bool = False
+    enable_express: bool = False
+    max_message_size_in_kilobytes: int | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    accessed_at: int = 0
+
+    @property
+    def path(self) -> str:
+        """Where it is addressed."""
+        return self.name
+
+    @property
+    def window(self) -> int | None:
+        """How long an id is remembered; None where none is."""
+        return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic. `max_message_size_in_kilobytes` is None where the tier's own is meant."""
+
+    name: str
+    id: int = NO_ID
+    default_message_time_to_live: int = NO_LIMIT
+    max_size_in_megabytes: int = DEFAULT_MAX_SIZE_IN_MEGABYTES
+    requires_duplicate_detection: bool = False
+    duplicate_detection_history_time_window: int = DEFAULT_WINDOW
+    enable_batched_operations: bool = True
+    filtering_messages_before_publishing: bool = False
+    is_anonymous_accessible: bool = False
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    status: EntityStatus = EntityStatus.ACTIVE
+    user_metadata: str | None = None
+    support_ordering: bool = True
+    auto_delete_on_idle: int = NO_LIMIT
+    enable_partitioning: bool = False
+    enable_express: bool = False
+    max_message_size_in_kilobytes: int | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    accessed_at: int = 0
+
+    @property
+    def path(self) -> str:
+        """Where it is addressed."""
+        return self.name
+
+    @property
+    def window(self) -> int | None:
+        """How long an id is remembered; None where none is."""
+        return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
+
+
+FilterValue = str | bool | int | float | bytes | datetime | timedelta | UUID
+"""What a correlation filter or a parameter compares with."""
+
+Parameters = tuple[tuple[str, FilterValue], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFilter:
+    """A condition in the filter language."""
+
+    expression: str
+    parameters: Parameters = ()
+    compatibility_level: int = 20
+    requires_preprocessing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TrueFilter:
+    """All messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class FalseFilter:
+    """No message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrelationFilter:
+    """Messages in which everything that is given here is equal. `label` is what newer clients call the subject."""
+
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    label: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: Parameters = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlAction:
+    """What is changed in a copy, in the action language."""
+
+    expression: str
+    parameters: Parameters = ()
+    compatibility_level: int = 20
+    requires_preprocessing: bool = False
+
+
+Filter = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which messages a subscription gets a copy of, and what is changed in it."""
+
+    name: str = DEFAULT_RULE
+    filter: Filter = TrueFilter()
+    action: SqlAction | None = None
+    created_at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A subscription of the topic that is named. Its rules are in the order of their creation."""
+
+    topic: str
+    name: str
+    id: int = NO_ID
+    topic_id: int = NO_ID
+    lock_duration: int = DEFAULT_LOCK_DURATION
+    requires_session: bool = False
+    default_message_time_to_live: int = NO_LIMIT
+    dead_lettering_on_message_expiration: bool = False
+    dead_lettering_on_filter_evaluation_exceptions: bool = True
+    max_delivery_count: int = DEFAULT_MAX_DELIVERY_COUNT
+    enable_batched_operations: bool = True
+    status: EntityStatus = EntityStatus.ACTIVE
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    user_metadata: str | None = None
+    auto_delete_on_idle: int = NO_LIMIT
+    rules: tuple[Rule, ...] = ()
+    created_at: int = 0
+    updated_at: int = 0
+    accessed_at: int = 0
+
+    @property
+    def path(self) -> str:
+        """Where it is addressed."""
+        return subscription_path(self.topic, self.name)
+
+
+Entity = Queue | Topic | Subscription

@@ -1,0 +1,334 @@
+"""Which descriptions a namespace takes, and what of an existing entity may be changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from oncebus.durations import DAY, MINUTE, SECOND
+from oncebus.entities.authorization import check_authorization_rules
+from oncebus.entities.descriptions import (
+    DEFAULT_WINDOW,
+    CorrelationFilter,
+    Entity,
+    Namespace,
+    Queue,
+    Rule,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+)
+from oncebus.entities.errors import BadRequest, OutOfRange
+from oncebus.entities.names import (
+    check_path,
+    check_rule_name,
+    check_subscription_name,
+    key_of_path,
+    path_of_address,
+)
+from oncebus.entities.timespans import NO_LIMIT, dotnet_timespan
+
+SHORTEST_WINDOW = 20 * SECOND
+LONGEST_WINDOW = 7 * DAY
+SHORTEST_LOCK = SECOND
+LONGEST_LOCK = 5 * MINUTE
+SHORTEST_TIME_TO_LIVE = SECOND
+LONGEST_TIME_TO_LIVE_BASIC = 14 * DAY
+SHORTEST_AUTO_DELETE = 5 * MINUTE
+MOST_DELIVERIES = 2000
+LONGEST_USER_METADATA = 1024
+LONGEST_EXPRESSION = 1024
+PARTITIONS = 16
+
+_SIZES = (1024, 2048, 3072, 4096, 5120)
+_PREMIUM_SIZES = (*_SIZES, 10240, 20480, 40960, 81920)
+_MESSAGE_KILOBYTES = 256
+_PREMIUM_MESSAGE_KILOBYTES = (1024, 102400)
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Where and why a description is looked at; for the texts."""
+
+    namespace: Namespace
+    verb: str = "creating"
+
+    @property
+    def tier(self) -> Tier:
+        """The namespace's tier."""
+        return self.namespace.tier
+
+
+def settled_queue(queue: Queue, namespace: Namespace) -> Queue:
+    """The queue with what the service fills in itself."""
+    time_to_live = queue.default_message_time_to_live
+    if namespace.tier is Tier.BASIC and time_to_live >= NO_LIMIT:
+        time_to_live = LONGEST_TIME_TO_LIVE_BASIC
+    return replace(
+        queue,
+        default_message_time_to_live=time_to_live,
+        max_size_in_megabytes=_settled_size(queue, namespace.tier),
+        max_message_size_in_kilobytes=_settled_message_size(queue, namespace.tier),
+        forward_to=_settled_target(queue.forward_to),
+        forward_dead_lettered_messages_to=_settled_target(queue.forward_dead_lettered_messages_to),
+    )
+
+
+def settled_topic(topic: Topic, namespace: Namespace) -> Topic:
+    """The topic with what the service fills in itself."""
+    return replace(
+        topic,
+        max_size_in_megabytes=_settled_size(topic, namespace.tier),
+        max_message_size_in_kilobytes=_settled_message_size(topic, namespace.tier),
+    )
+
+
+def settled_subscription(subscription: Subscription) -> Subscription:
+    """The subscription with what the service fills in itself."""
+    return replace(
+        subscription,
+        forward_to=_settled_target(subscription.forward_to),
+        forward_dead_lettered_messages_to=_settled_target(subscription.forward_dead_lettered_messages_to),
+    )
+
+
+def check_queue(queue: Queue, occasion: Occasion) -> None:
+    """Refuse a settled queue that breaks a rule by itself."""
+    check_path(queue.name)
+    if occasion.tier is Tier.BASIC:
+        _check_basic(queue, occasion)
+    _check_queue_or_topic(queue, occasion)
+    _check_delivery(queue)
+    _check_time_to_live(queue, occasion)
+
+
+def check_topic(topic: Topic, occasion: Occasion) -> None:
+    """Refuse a settled topic that breaks a rule by itself."""
+    if occasion.tier is Tier.BASIC:
+        raise BadRequest(
+            f"Cannot operate on type Topic because the namespace '{occasion.namespace.name}' is using 'Basic' tier."
+        )
+    check_path(topic.name)
+    _check_queue_or_topic(topic, occasion)
+    _check_time_to_live(topic, occasion)
+
+
+def check_subscription(subscription: Subscription, occasion: Occasion) -> None:
+    """Refuse a settled subscription that breaks a rule by itself."""
+    check_subscription_name(subscription.name)
+    _check_delivery(subscription)
+    _check_time_to_live(subscription, occasion)
+    _check_common(subscription)
+
+
+def check_rule(rule: Rule) -> None:
+    """Refuse a rule that breaks a rule by itself. What its expressions say is not looked at."""
+    check_rule_name(rule.name)
+    expressions = [("sqlExpression", rule.filter.expression)] if isinstance(rule.filter, SqlFilter) else []
+    if rule.action is not None:
+        expressions.append(("sqlExpression", rule.action.expression))
+    for argument, expression in expressions:
+        if not expression.strip():
+            raise BadRequest(f"The argument '{argument}' is null or white space.\nParameter name: {argument}")
+        if len(expression) > LONGEST_EXPRESSION:
+            raise OutOfRange(
+                f"The argument '{argument}' cannot exceed {LONGEST_EXPRESSION} characters.\nParameter name: {argument}"
+            )
+    if isinstance(rule.filter, CorrelationFilter):
+        names = [name for name, _ in rule.filter.properties]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadRequest(f"The property '{name}' is in the correlation filter more than once.")
+
+
+def check_forward_target(source: Queue | Subscription, name: str, address: str, target: Entity | None) -> None:
+    """Refuse to forward to what cannot take messages. `target` is what is found at the address.
+
+    Longer circles are not refused: a message goes round no more often than hops are counted.
+    """
+    if target is None or isinstance(target, Subscription):
+        raise BadRequest(
+            f"The auto forwarding destination entity '{address}' does not exist.\nParameter name: {name}", 40400
+        )
+    if key_of_path(target.path) == key_of_path(source.path):
+        raise BadRequest(f"The entity '{source.path}' cannot forward messages to itself.\nParameter name: {name}")
+
+
+def check_queue_change(old: Queue, new: Queue) -> None:
+    """Refuse what cannot be changed once a queue exists."""
+    _check_unchanged(
+        "RequiresDuplicateDetection", old, old.requires_duplicate_detection, new.requires_duplicate_detection
+    )
+    _check_unchanged("RequiresSession", old, old.requires_session, new.requires_session)
+    _check_partitioning_unchanged(old, new)
+
+
+def check_topic_change(old: Topic, new: Topic) -> None:
+    """Refuse what cannot be changed once a topic exists."""
+    _check_unchanged(
+        "RequiresDuplicateDetection", old, old.requires_duplicate_detection, new.requires_duplicate_detection
+    )
+    _check_partitioning_unchanged(old, new)
+
+
+def check_subscription_change(old: Subscription, new: Subscription) -> None:
+    """Refuse what cannot be changed once a subscription exists."""
+    _check_unchanged("RequiresSession", old, old.requires_session, new.requires_session)
+
+
+def has_message_size_of(tier: Tier, entity: Queue | Topic) -> bool:
+    """Whether an entity's greatest message is just what its tier allows without being asked."""
+    return entity.max_message_size_in_kilobytes == _message_size_of(tier)
+
+
+def _settled_target(address: str | None) -> str | None:
+    return path_of_address(address) or None if address else None
+
+
+def _settled_size(entity: Queue | Topic, tier: Tier) -> int:
+    # Asked for is the size of one partition, shown the size of all, and clients send back what they were shown.
+    is_of_one = entity.enable_partitioning and tier is not Tier.PREMIUM and entity.max_size_in_megabytes in _SIZES
+    return entity.max_size_in_megabytes * (PARTITIONS if is_of_one else 1)
+
+
+def _settled_message_size(entity: Queue | Topic, tier: Tier) -> int:
+    if entity.max_message_size_in_kilobytes is not None:
+        return entity.max_message_size_in_kilobytes
+    return _message_size_of(tier)
+
+
+def _message_size_of(tier: Tier) -> int:
+    return _PREMIUM_MESSAGE_KILOBYTES[0] if tier is Tier.PREMIUM else _MESSAGE_KILOBYTES
+
+
+def _check_basic(queue: Queue, occasion: Occasion) -> None:
+    beyond_basic = {
+        "RequiresDuplicateDetection": queue.requires_duplicate_detection,
+        "RequiresSession": queue.requires_session,
+        "DuplicateDetectionHistoryTimeWindow": queue.duplicate_detection_history_time_window != DEFAULT_WINDOW,
+        "AutoDeleteOnIdle": queue.auto_delete_on_idle < NO_LIMIT,
+        "ForwardTo": queue.forward_to is not None,
+        "ForwardDeadLetteredMessagesTo": queue.forward_dead_lettered_messages_to is not None,
+        "EnableExpress": queue.enable_express,
+    }
+    for name, is_set in beyond_basic.items():
+        if is_set:
+            supported = (Tier.STANDARD,) if name == "EnableExpress" else (Tier.STANDARD, Tier.PREMIUM)
+            raise _not_in_tier(name, queue, occasion, *supported)
+
+
+def _check_queue_or_topic(entity: Queue | Topic, occasion: Occasion) -> None:
+    tier = occasion.tier
+    if tier is Tier.PREMIUM and entity.enable_partitioning:
+        raise _not_in_tier("EnablePartitioning", entity, occasion, Tier.BASIC, Tier.STANDARD)
+    if tier is Tier.PREMIUM and entity.enable_express:
+        raise _not_in_tier("EnableExpress", entity, occasion, Tier.STANDARD)
+    if entity.enable_express and entity.requires_duplicate_detection:
+        # The service's name for what EnableExpress means.
+        raise BadRequest("Both DelayedPersistence and RequiresDuplicateDetection property cannot be enabled together.")
+    if entity.is_anonymous_accessible:
+        raise BadRequest("Anonymous access is not supported.\nParameter name: IsAnonymousAccessible")
+    _check_span(
+        "DuplicateDetectionHistoryTimeWindow",
+        entity.duplicate_detection_history_time_window,
+        SHORTEST_WINDOW,
+        LONGEST_WINDOW,
+    )
+    _check_size(entity, tier)
+    _check_message_size(entity, occasion)
+    check_authorization_rules(entity.authorization_rules)
+    _check_common(entity)
+
+
+def _check_size(entity: Queue | Topic, tier: Tier) -> None:
+    allowed = _PREMIUM_SIZES if tier is Tier.PREMIUM else _SIZES
+    size = entity.max_size_in_megabytes
+    factor = PARTITIONS if entity.enable_partitioning else 1
+    if size not in [factor * each for each in allowed]:
+        raise OutOfRange(
+            f"The specified value {size} is invalid. The property 'MaxSizeInMegabytes', must be one of the following"
+            f" values: {';'.join(map(str, allowed))}."
+        )
+
+
+def _check_message_size(entity: Queue | Topic, occasion: Occasion) -> None:
+    size = entity.max_message_size_in_kilobytes
+    if occasion.tier is not Tier.PREMIUM:
+        if size != _MESSAGE_KILOBYTES:
+            raise _not_in_tier("MaxMessageSizeInKilobytes", entity, occasion, Tier.PREMIUM)
+        return
+    least, most = _PREMIUM_MESSAGE_KILOBYTES
+    if size is None or not least <= size <= most:
+        raise _out_of_tier_range("MaxMessageSizeInKilobytes", str(least), str(most), occasion)
+
+
+def _check_delivery(entity: Queue | Subscription) -> None:
+    if entity.lock_duration > LONGEST_LOCK:
+        raise OutOfRange("The supplied lock time exceeds the allowed maximum of '5' minutes.")
+    _check_span("LockDuration", entity.lock_duration, SHORTEST_LOCK, LONGEST_LOCK)
+    if not 1 <= entity.max_delivery_count <= MOST_DELIVERIES:
+        raise _out_of_range("MaxDeliveryCount", "1", str(MOST_DELIVERIES), str(entity.max_delivery_count))
+    if entity.requires_session and entity.forward_to is not None:
+        raise BadRequest(
+            f"The property 'ForwardTo' cannot be set on a {_kind(entity)} that requires sessions."
+            "\nParameter name: ForwardTo"
+        )
+
+
+def _check_time_to_live(entity: Entity, occasion: Occasion) -> None:
+    name, value = "DefaultMessageTimeToLive", entity.default_message_time_to_live
+    if occasion.tier is not Tier.BASIC:
+        _check_span(name, value, SHORTEST_TIME_TO_LIVE, NO_LIMIT)
+    elif not SHORTEST_TIME_TO_LIVE <= value <= LONGEST_TIME_TO_LIVE_BASIC:
+        least, most = dotnet_timespan(SHORTEST_TIME_TO_LIVE), dotnet_timespan(LONGEST_TIME_TO_LIVE_BASIC)
+        raise _out_of_tier_range(name, least, most, occasion)
+
+
+def _check_common(entity: Entity) -> None:
+    _check_span("AutoDeleteOnIdle", entity.auto_delete_on_idle, SHORTEST_AUTO_DELETE, NO_LIMIT)
+    if entity.user_metadata is not None and len(entity.user_metadata) > LONGEST_USER_METADATA:
+        raise OutOfRange(
+            f"The argument 'UserMetadata' cannot exceed {LONGEST_USER_METADATA} characters."
+            "\nParameter name: UserMetadata"
+        )
+
+
+def _check_span(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise _out_of_range(name, dotnet_timespan(least), dotnet_timespan(most), dotnet_timespan(value))
+
+
+def _check_unchanged(name: str, entity: Entity, old: bool, new: bool) -> None:
+    if old != new:
+        raise BadRequest(f"The value for the {name} property of an existing {_kind(entity)} cannot be changed.")
+
+
+def _check_partitioning_unchanged(old: Queue | Topic, new: Queue | Topic) -> None:
+    if old.enable_partitioning != new.enable_partitioning:
+        raise BadRequest(f"Partitioning cannot be changed for {_kind(old)}.")
+
+
+def _out_of_range(name: str, least: str, most: str, actual: str) -> OutOfRange:
+    return OutOfRange(
+        f"The value supplied must be between {least} and {most}.\nParameter name: {name}\nActual value was {actual}."
+    )
+
+
+def _out_of_tier_range(name: str, least: str, most: str, occasion: Occasion) -> OutOfRange:
+    return OutOfRange(
+        f"The property value for '{name}' must be between {least} and {most} when the namespace"
+        f" '{occasion.namespace.name}' is using '{occasion.tier}' tier.\nParameter name: {name}"
+    )
+
+
+def _not_in_tier(name: str, entity: Entity, occasion: Occasion, *supported: Tier) -> BadRequest:
+    tiers = " or ".join(f"'{tier}'" for tier in supported)
+    return BadRequest(
+        f"The property '{name}' cannot be set when {occasion.verb} a {_kind(entity)} because the namespace"
+        f" '{occasion.namespace.name}' is using the '{occasion.tier}' tier. This operation is only supported in {tiers}"
+        f" tier.\nParameter name: {name}"
+    )
+
+
+def _kind(entity: Entity) -> str:
+    return type(entity).__name__

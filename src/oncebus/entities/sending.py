@@ -1,0 +1,90 @@
+"""Whether a message may go into an entity, and whether a receiver may be opened on it."""
+
+from __future__ import annotations
+
+from oncebus.entities.descriptions import EntityStatus, Namespace, Queue, Subscription, Tier, Topic
+from oncebus.entities.errors import BadRequest, EntityDisabled, InvalidOperation, OutOfRange
+
+LONGEST_ID = 128
+"""Of a MessageId, SessionId or PartitionKey, in UTF-16 units as .NET counts; of a binary id, in bytes."""
+
+
+def may_send(status: EntityStatus) -> bool:
+    """Whether messages may go into an entity of this status."""
+    return status in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+
+
+def may_receive(status: EntityStatus) -> bool:
+    """Whether messages may be taken out of an entity of this status."""
+    return status in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+
+
+def check_message(
+    entity: Queue | Topic,
+    namespace: Namespace,
+    *,
+    message_id: str | bytes | None,
+    session: str | None,
+    partition_key: str | None,
+) -> None:
+    """Refuse a message that this entity does not take. An empty session is none, as for the service."""
+    if not may_send(entity.status):
+        raise EntityDisabled(entity.path)
+    if message_id is not None:
+        check_id("MessageId", message_id)
+    if partition_key is not None:
+        check_id("PartitionKey", partition_key)
+    if session:
+        check_id("SessionId", session)
+        if namespace.tier is Tier.BASIC:
+            raise BadRequest(
+                "Cannot operate on type BrokeredMessage with property 'SessionId' because the namespace"
+                f" '{namespace.name}' is using 'Basic' tier."
+            )
+        if partition_key and partition_key != session:
+            raise BadRequest(
+                f"PartitionKey:{partition_key} cannot be set to a different value than SessionId:{session}."
+            )
+    elif isinstance(entity, Queue) and entity.requires_session:
+        raise InvalidOperation(
+            "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session"
+            " support enabled can only receive messages that have the SessionId set to a valid value."
+        )
+
+
+def check_receiver(
+    entity: Queue | Subscription, *, is_sessionful: bool, is_of_dead_letters: bool = False, is_browser: bool = False
+) -> None:
+    """Refuse a receiver that this entity cannot have. Dead letters have no sessions; a browser only peeks."""
+    if not may_receive(entity.status):
+        raise EntityDisabled(entity.path)
+    requires_session = entity.requires_session and not is_of_dead_letters
+    if is_sessionful and not requires_session:
+        raise InvalidOperation(
+            "A sessionful message receiver cannot be created on an entity that does not require sessions. Ensure"
+            " RequiresSession is set to true when creating a Queue or Subscription to enable sessionful behavior."
+        )
+    if is_browser:
+        return
+    if requires_session and not is_sessionful:
+        raise InvalidOperation(
+            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."
+        )
+    forwards_to = entity.forward_dead_lettered_messages_to if is_of_dead_letters else entity.forward_to
+    if forwards_to is not None:
+        raise InvalidOperation("Cannot create a message receiver on an entity with auto-forwarding enabled.")
+
+
+def check_id(name: str, value: str | bytes) -> None:
+    """Refuse an id that is too long, or that is no text: half of a surrogate pair."""
+    if isinstance(value, bytes) or value.isascii():
+        units = len(value)
+    else:
+        try:
+            units = len(value.encode("utf-16-le")) // 2
+        except UnicodeEncodeError as error:
+            raise BadRequest(
+                f"The argument '{name}' contains a lone surrogate at position {error.start}.\nParameter name: {name}"
+            ) from None
+    if units > LONGEST_ID:
+        raise OutOfRange(f"The argument '{name}' cannot exceed {LONGEST_ID} characters.\nParameter name: {name}")

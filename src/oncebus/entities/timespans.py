@@ -1,0 +1,95 @@
+"""Lengths of time as Service Bus writes them: ISO 8601 ("PT20S") on the wire, .NET time spans ("00:00:20") in texts.
+
+All are whole microseconds here. .NET counts in tenths of a microsecond; the tenth is dropped on reading.
+"""
+
+from __future__ import annotations
+
+import re
+
+from oncebus.durations import DAY, HOUR, MINUTE, SECOND, BadDuration, parse_duration
+from oncebus.entities.errors import BadRequest
+
+NO_LIMIT = 922_337_203_685_477_580
+"""TimeSpan.MaxValue, for ever. It ends on a tenth of a microsecond, which only the written forms show."""
+
+NO_LIMIT_ISO = "P10675199DT2H48M5.4775807S"
+NO_LIMIT_DOTNET = "10675199.02:48:05.4775807"
+
+# Clients that count in floats or milliseconds write the last seconds of no limit differently; nobody means a duration
+# of 29 thousand years that is not for ever.
+_AS_GOOD_AS_NO_LIMIT = NO_LIMIT // DAY * DAY
+
+_LONGEST_TEXT = 100
+
+_TENTHS = re.compile(r"(\.[0-9]{6})[0-9]+(?=S$)", re.IGNORECASE)
+_DOTNET = re.compile(
+    r"(?P<sign>-?)(?:(?P<days>[0-9]{1,8})\.)?(?P<hours>[0-9]{1,2}):(?P<minutes>[0-9]{1,2})"
+    r"(?::(?P<seconds>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,7}))?)?"
+)
+
+
+def parse_timespan(text: str, name: str) -> int:
+    """The microseconds of an ISO 8601 duration or a .NET time span. `name` is the property that the error names."""
+    stripped = text.strip()
+    microseconds = None
+    if len(stripped) <= _LONGEST_TEXT:
+        microseconds = _from_iso(stripped, name) if "P" in stripped[:2].upper() else _from_dotnet(stripped)
+    if microseconds is None or microseconds < -NO_LIMIT:
+        raise BadRequest(
+            f"The value '{text}' of the property '{name}' is not a duration. Write it like 'PT10M' or '00:10:00'."
+        )
+    return NO_LIMIT if microseconds >= _AS_GOOD_AS_NO_LIMIT else microseconds
+
+
+def iso_timespan(microseconds: int) -> str:
+    """ISO 8601, as .NET's XmlConvert writes it: days are the greatest unit, zero is PT0S."""
+    if microseconds >= NO_LIMIT:
+        return NO_LIMIT_ISO
+    days, hours, minutes, seconds, fraction = _split(abs(microseconds))
+    date = f"{days}D" if days else ""
+    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
+    if fraction:
+        time += f"{seconds}." + f"{fraction:06}".rstrip("0") + "S"
+    elif seconds or not (date or time):
+        time += f"{seconds}S"
+    return ("-" if microseconds < 0 else "") + "P" + date + ("T" + time if time else "")
+
+
+def dotnet_timespan(microseconds: int) -> str:
+    """[-][d.]hh:mm:ss[.fffffff], as TimeSpan.ToString writes it."""
+    if microseconds >= NO_LIMIT:
+        return NO_LIMIT_DOTNET
+    days, hours, minutes, seconds, fraction = _split(abs(microseconds))
+    text = f"{hours:02}:{minutes:02}:{seconds:02}"
+    if days:
+        text = f"{days}.{text}"
+    if fraction:
+        text += f".{fraction:06}0"
+    return f"-{text}" if microseconds < 0 else text
+
+
+def _split(microseconds: int) -> tuple[int, int, int, int, int]:
+    days, rest = divmod(microseconds, DAY)
+    hours, rest = divmod(rest, HOUR)
+    minutes, rest = divmod(rest, MINUTE)
+    return days, hours, minutes, *divmod(rest, SECOND)
+
+
+def _from_iso(text: str, name: str) -> int | None:
+    try:
+        return parse_duration(_TENTHS.sub(r"\1", text), name)
+    except BadDuration:
+        return None
+
+
+def _from_dotnet(text: str) -> int | None:
+    match = _DOTNET.fullmatch(text)
+    if match is None:
+        return None
+    hours, minutes, seconds = int(match["hours"]), int(match["minutes"]), int(match["seconds"] or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        return None
+    fraction = int((match["fraction"] or "").ljust(6, "0")[:6])
+    total = int(match["days"] or 0) * DAY + hours * HOUR + minutes * MINUTE + seconds * SECOND + fraction
+    return -total if match["sign"] else total

@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from oncebus.durations import DAY, MINUTE, SECOND
+from oncebus.entities import (
+    NO_LIMIT,
+    AuthorizationRule,
+    BadRequest,
+    CorrelationFilter,
+    Entity,
+    Kind,
+    Namespace,
+    OutOfRange,
+    Queue,
+    Right,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+)
+from oncebus.entities.limits import (
+    Occasion,
+    check_forward_target,
+    check_queue,
+    check_queue_change,
+    check_rule,
+    check_subscription,
+    check_subscription_change,
+    check_topic,
+    check_topic_change,
+    settled_queue,
+    settled_subscription,
+    settled_topic,
+)
+
+BASIC, STANDARD, PREMIUM = (Namespace("ns", tier) for tier in Tier)
+QUEUE = Queue(name="orders")
+TOPIC = Topic(name="news")
+SUBSCRIPTION = Subscription(topic="news", name="all")
+MANAGE_ONLY = AuthorizationRule("rule", frozenset({Right.MANAGE}), "a", "b")
+
+
+def check(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> None:
+    occasion = Occasion(namespace, verb)
+    if isinstance(entity, Queue):
+        check_queue(settled_queue(entity, namespace), occasion)
+    elif isinstance(entity, Topic):
+        check_topic(settled_topic(entity, namespace), occasion)
+    else:
+        check_subscription(settled_subscription(entity), occasion)
+
+
+def refusal(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> str:
+    with pytest.raises(BadRequest) as raised:
+        check(entity, namespace, verb)
+    assert (raised.value.kind, raised.value.sub_code) == (Kind.BAD_REQUEST, 40000)
+    return raised.value.text
+
+
+def between(least: str, most: str, name: str, actual: str) -> str:
+    return f"The value supplied must be between {least} and {most}.\nParameter name: {name}\nActual value was {actual}."
+
+
+@pytest.mark.parametrize("namespace", [BASIC, STANDARD, PREMIUM])
+def test_defaults_are_good_in_every_tier(namespace: Namespace) -> None:
+    check(QUEUE, namespace)
+
+
+def test_what_an_empty_description_means() -> None:
+    queue = settled_queue(QUEUE, STANDARD)
+    assert queue.duplicate_detection_history_time_window == 10 * MINUTE
+    assert queue.lock_duration == MINUTE
+    assert queue.max_delivery_count == 10
+    assert queue.max_size_in_megabytes == 1024
+    assert queue.default_message_time_to_live == queue.auto_delete_on_idle == NO_LIMIT
+    assert queue.max_message_size_in_kilobytes == 256
+    assert not queue.requires_duplicate_detection
+    assert queue.window is None
+    assert replace(queue, requires_duplicate_detection=True).window == 10 * MINUTE
+    assert settled_topic(TOPIC, PREMIUM).max_message_size_in_kilobytes == 1024
+    assert settled_queue(QUEUE, BASIC).default_message_time_to_live == 14 * DAY
+    assert SUBSCRIPTION.dead_lettering_on_filter_evaluation_exceptions
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [
+        replace(QUEUE, duplicate_detection_history_time_window=20 * SECOND),
+        replace(QUEUE, duplicate_detection_history_time_window=7 * DAY),
+        replace(QUEUE, lock_duration=SECOND),
+        replace(QUEUE, lock_duration=5 * MINUTE),
+        replace(QUEUE, max_delivery_count=1),
+        replace(QUEUE, max_delivery_count=2000),
+        replace(QUEUE, default_message_time_to_live=SECOND),
+        replace(QUEUE, auto_delete_on_idle=5 * MINUTE),
+        replace(QUEUE, max_size_in_megabytes=5120),
+        replace(QUEUE, max_message_size_in_kilobytes=256),
+        replace(QUEUE, user_metadata="x" * 1024),
+        replace(QUEUE, requires_session=True, requires_duplicate_detection=True, enable_partitioning=True),
+        replace(QUEUE, requires_session=True, forward_dead_lettered_messages_to="dead"),
+        replace(QUEUE, enable_express=True),
+        replace(TOPIC, requires_duplicate_detection=True, enable_partitioning=True),
+        replace(SUBSCRIPTION, requires_session=True),
+    ],
+)
+def test_the_edges_of_what_standard_allows(entity: Entity) -> None:
+    check(entity)
+
+
+WINDOW = ("00:00:20", "7.00:00:00", "DuplicateDetectionHistoryTimeWindow")
+IDLE = ("00:05:00", "10675199.02:48:05.4775807", "AutoDeleteOnIdle")
+LIFE = ("00:00:01", "10675199.02:48:05.4775807", "DefaultMessageTimeToLive")
+LOCK = "The supplied lock time exceeds the allowed maximum of '5' minutes."
+METADATA = "The argument 'UserMetadata' cannot exceed 1024 characters.\nParameter name: UserMetadata"
+
+
+@pytest.mark.parametrize(
+    ("entity", "text"),
+    [
+        (replace(QUEUE, duplicate_detection_history_time_window=25 * DAY), between(*WINDOW, "25.00:00:00")),
+        (replace(QUEUE, duplicate_detection_history_time_window=20 * SECOND - 1), between(*WINDOW, "00:00:19.9999990")),
+        (replace(TOPIC, duplicate_detection_history_time_window=7 * DAY + 1), between(*WINDOW, "7.00:00:00.0000010")),
+        (replace(TOPIC, duplicate_detection_history_time_window=-SECOND), between(*WINDOW, "-00:00:01")),
+        (replace(QUEUE, lock_duration=5 * MINUTE + 1), LOCK),
+        (replace(SUBSCRIPTION, lock_duration=NO_LIMIT), LOCK),
+        (replace(QUEUE, lock_duration=0), between("00:00:01", "00:05:00", "LockDuration", "00:00:00")),
+        (replace(QUEUE, max_delivery_count=0), between("1", "2000", "MaxDeliveryCount", "0")),
+        (replace(SUBSCRIPTION, max_delivery_count=2001), between("1", "2000", "MaxDeliveryCount", "2001")),
+        (replace(QUEUE, auto_delete_on_idle=5 * MINUTE - SECOND), between(*IDLE, "00:04:59")),
+        (replace(TOPIC, auto_delete_on_idle=0), between(*IDLE, "00:00:00")),
+        (replace(SUBSCRIPTION, auto_delete_on_idle=0), between(*IDLE, "00:00:00")),
+        (replace(QUEUE, default_message_time_to_live=0), between(*LIFE, "00:00:00")),
+        (replace(TOPIC, default_message_time_to_live=0), between(*LIFE, "00:00:00")),
+        (replace(SUBSCRIPTION, default_message_time_to_live=0), between(*LIFE, "00:00:00")),
+        (replace(QUEUE, user_metadata="x" * 1025), METADATA),
+        (replace(SUBSCRIPTION, user_metadata="x" * 1025), METADATA),
+    ],
+)
+def test_values_out_of_range(entity: Entity, text: str) -> None:
+    assert refusal(entity) == text
+    with pytest.raises(OutOfRange):
+        check(entity)
+
+
+@pytest.mark.parametrize(
+    ("entity", "text"),
+    [
+        (
+            replace(QUEUE, enable_express=True, requires_duplicate_detection=True),
+            "Both DelayedPersistence and RequiresDuplicateDetection property cannot be enabled together.",
+        ),
+        (
+            replace(TOPIC, enable_express=True, requires_duplicate_detection=True),
+            "Both DelayedPersistence and RequiresDuplicateDetection property cannot be enabled together.",
+        ),
+        (
+            replace(QUEUE, requires_session=True, forward_to="other"),
+            "The property 'ForwardTo' cannot be set on a Queue that requires sessions.\nParameter name: ForwardTo",
+        ),
+        (
+            replace(SUBSCRIPTION, requires_session=True, forward_to="other"),
+            "The property 'ForwardTo' cannot be set on a Subscription that requires sessions."
+            "\nParameter name: ForwardTo",
+        ),
+        (
+            replace(QUEUE, is_anonymous_accessible=True),
+            "Anonymous access is not supported.\nParameter name: IsAnonymousAccessible",
+        ),
+        (
+            replace(TOPIC, authorization_rules=(MANAGE_ONLY,)),
+            "Manage permission should also include Send and Listen.\nParameter name: Rights",
+        ),
+        (replace(QUEUE, name=""), "The entity path is empty."),
+        (replace(TOPIC, name="/"), "The entity path '/' cannot contain '/' as prefix or suffix."),
+        (replace(SUBSCRIPTION, name="s" * 51), f"Entity name '{'s' * 51}' exceeds the '50' character limit."),
+    ],
+)
+def test_what_cannot_be_combined(entity: Entity, text: str) -> None:
+    assert refusal(entity) == text
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 6144, 16384, 81920])
+def test_sizes_that_standard_does_not_have(size: int) -> None:
+    for entity in (replace(QUEUE, max_size_in_megabytes=size), replace(TOPIC, max_size_in_megabytes=size)):
+        assert refusal(entity) == (
+            f"The specified value {size} is invalid. The property 'MaxSizeInMegabytes', must be one of the following"
+            " values: 1024;2048;3072;4096;5120."
+        )
+
+
+def test_premium_has_greater_sizes() -> None:
+    for size in (1024, 5120, 10240, 20480, 40960, 81920):
+        check(replace(QUEUE, max_size_in_megabytes=size), PREMIUM)
+    assert refusal(replace(QUEUE, max_size_in_megabytes=6144), PREMIUM).endswith(
+        "values: 1024;2048;3072;4096;5120;10240;20480;40960;81920."
+    )
+
+
+def test_the_size_of_a_partitioned_entity_counts_sixteen_times_once() -> None:
+    settled = settled_queue(replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=5120), STANDARD)
+    assert settled.max_size_in_megabytes == 81920
+    assert settled_queue(settled, STANDARD) == settled
+    check(settled)
+    assert "The specified value 6144 is invalid." in refusal(
+        replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=6144)
+    )
+
+
+@pytest.mark.parametrize(
+    ("queue", "name"),
+    [
+        (replace(QUEUE, requires_duplicate_detection=True), "RequiresDuplicateDetection"),
+        (replace(QUEUE, requires_session=True), "RequiresSession"),
+        (replace(QUEUE, duplicate_detection_history_time_window=MINUTE), "DuplicateDetectionHistoryTimeWindow"),
+        (replace(QUEUE, auto_delete_on_idle=DAY), "AutoDeleteOnIdle"),
+        (replace(QUEUE, forward_to="other"), "ForwardTo"),
+        (replace(QUEUE, forward_dead_lettered_messages_to="other"), "ForwardDeadLetteredMessagesTo"),
+    ],
+)
+def test_what_basic_does_not_have(queue: Queue, name: str) -> None:
+    for verb in ("creating", "updating"):
+        assert refusal(queue, BASIC, verb) == (
+            f"The property '{name}' cannot be set when {verb} a Queue because the namespace 'ns' is using the 'Basic'"
+            f" tier. This operation is only supported in 'Standard' or 'Premium' tier.\nParameter name: {name}"
+        )
+    check(queue)
+    check(queue, PREMIUM)
+
+
+def test_basic_has_partitions_but_no_topics() -> None:
+    check(replace(QUEUE, enable_partitioning=True), BASIC)
+    assert refusal(TOPIC, BASIC) == "Cannot operate on type Topic because the namespace 'ns' is using 'Basic' tier."
+
+
+def test_basic_keeps_messages_for_a_fortnight_at_most() -> None:
+    check(replace(QUEUE, default_message_time_to_live=14 * DAY), BASIC)
+    for value in (0, 14 * DAY + 1):
+        assert refusal(replace(QUEUE, default_message_time_to_live=value), BASIC) == (
+            "The property value for 'DefaultMessageTimeToLive' must be between 00:00:01 and 14.00:00:00 when the"
+            " namespace 'ns' is using 'Basic' tier.\nParameter name: DefaultMessageTimeToLive"
+        )
+
+
+@pytest.mark.parametrize("namespace", [BASIC, PREMIUM])
+def test_only_standard_has_express_entities(namespace: Namespace) -> None:
+    assert refusal(replace(QUEUE, enable_express=True), namespace) == (
+        f"The property 'EnableExpress' cannot be set when creating a Queue because the namespace 'ns' is using the"
+        f" '{namespace.tier}' tier. This operation is only supported in 'Standard' tier.\nParameter name: EnableExpress"
+    )
+
+
+def test_premium_detects_duplicates_but_has_no_partitions() -> None:
+    check(replace(QUEUE, requires_duplicate_detection=True), PREMIUM)
+    for entity in (replace(QUEUE, enable_partitioning=True), replace(TOPIC, enable_partitioning=True)):
+        assert refusal(entity, PREMIUM) == (
+            f"The property 'EnablePartitioning' cannot be set when creating a {type(entity).__name__} because the"
+            " namespace 'ns' is using the 'Premium' tier. This operation is only supported in 'Basic' or 'Standard'"
+            " tier.\nParameter name: EnablePartitioning"
+        )
+
+
+def test_only_premium_has_large_messages() -> None:
+    check(replace(QUEUE, max_message_size_in_kilobytes=102400), PREMIUM)
+    for size in (256, 1023, 102401):
+        assert refusal(replace(QUEUE, max_message_size_in_kilobytes=size), PREMIUM) == (
+            "The property value for 'MaxMessageSizeInKilobytes' must be between 1024 and 102400 when the namespace"
+            " 'ns' is using 'Premium' tier.\nParameter name: MaxMessageSizeInKilobytes"
+        )
+    assert refusal(replace(TOPIC, max_message_size_in_kilobytes=1024)) == (
+        "The property 'MaxMessageSizeInKilobytes' cannot be set when creating a Topic because the namespace 'ns' is"
+        " using the 'Standard' tier. This operation is only supported in 'Premium' tier."
+        "\nParameter name: MaxMessageSizeInKilobytes"
+    )
+
+
+def test_a_forward_target_is_kept_as_a_path() -> None:
+    queue = settled_queue(replace(QUEUE, forward_to="sb://host/a/b", forward_dead_lettered_messages_to=""), STANDARD)
+    assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == ("a/b", None)
+    subscription = settled_subscription(replace(SUBSCRIPTION, forward_to=""))
+    assert subscription.forward_to is None
+
+
+def test_forwarding_needs_another_entity_that_takes_messages() -> None:
+    check_forward_target(QUEUE, "ForwardTo", "other", Queue(name="other"))
+    check_forward_target(SUBSCRIPTION, "ForwardTo", "news", TOPIC)
+    for target in (None, SUBSCRIPTION):
+        with pytest.raises(BadRequest) as raised:
+            check_forward_target(QUEUE, "ForwardTo", "gone", target)
+        assert raised.value.detail == (
+            "SubCode=40400. The auto forwarding destination entity 'gone' does not exist.\nParameter name: ForwardTo"
+        )
+    with pytest.raises(BadRequest) as raised:
+        check_forward_target(QUEUE, "ForwardTo", "Orders", Queue(name="Orders"))
+    assert raised.value.detail == (
+        "SubCode=40000. The entity 'orders' cannot forward messages to itself.\nParameter name: ForwardTo"
+    )
+
+
+IMMUTABLE = "The value for the {} property of an existing {} cannot be changed."
+
+
+@pytest.mark.parametrize(
+    ("new", "text"),
+    [
+        (replace(QUEUE, requires_session=True), IMMUTABLE.format("RequiresSession", "Queue")),
+        (replace(QUEUE, requires_duplicate_detection=True), IMMUTABLE.format("RequiresDuplicateDetection", "Queue")),
+        (replace(QUEUE, enable_partitioning=True), "Partitioning cannot be changed for Queue."),
+        (replace(TOPIC, requires_duplicate_detection=True), IMMUTABLE.format("RequiresDuplicateDetection", "Topic")),
+        (replace(TOPIC, enable_partitioning=True), "Partitioning cannot be changed for Topic."),
+        (replace(SUBSCRIPTION, requires_session=True), IMMUTABLE.format("RequiresSession", "Subscription")),
+    ],
+)
+def test_what_is_chosen_at_creation_stays_in_both_directions(new: Entity, text: str) -> None:
+    def change(one: Entity, other: Entity) -> None:
+        if isinstance(one, Queue) and isinstance(other, Queue):
+            check_queue_change(one, other)
+        elif isinstance(one, Topic) and isinstance(other, Topic):
+            check_topic_change(one, other)
+        elif isinstance(one, Subscription) and isinstance(other, Subscription):
+            check_subscription_change(one, other)
+
+    originals: dict[type[Entity], Entity] = {Queue: QUEUE, Topic: TOPIC, Subscription: SUBSCRIPTION}
+    old = originals[type(new)]
+    for one, other in ((old, new), (new, old)):
+        with pytest.raises(BadRequest) as raised:
+            change(one, other)
+        assert (raised.value.sub_code, raised.value.text) == (40000, text)
+    change(new, new)
+
+
+def test_the_window_and_the_rest_may_be_changed() -> None:
+    old = replace(QUEUE, requires_duplicate_detection=True)
+    new = replace(
+        old,
+        duplicate_detection_history_time_window=DAY,
+        lock_duration=SECOND,
+        max_delivery_count=3,
+        max_size_in_megabytes=2048,
+        user_metadata="x",
+        forward_to="other",
+    )
+    check_queue_change(old, new)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (Rule("r", SqlFilter("x" * 1024), SqlAction("y" * 1024)), None),
+        (Rule("r", CorrelationFilter(properties=(("a", 1), ("A", 2)))), None),
+        (Rule(), None),
+        (Rule("r/s"), "'r/s' contains character(s) that is not allowed by Service Bus."),
+        (Rule("r", SqlFilter(" ")), "The argument 'sqlExpression' is null or white space."),
+        (Rule("r", SqlFilter("x" * 1025)), "The argument 'sqlExpression' cannot exceed 1024 characters."),
+        (Rule("r", action=SqlAction("x" * 1025)), "The argument 'sqlExpression' cannot exceed 1024 characters."),
+        (
+            Rule("r", CorrelationFilter(properties=(("a", 1), ("a", 2)))),
+            "The property 'a' is in the correlation filter more than once.",
+        ),
+    ],
+)
+def test_rules(rule: Rule, text: str | None) -> None:
+    if text is None:
+        check_rule(rule)
+        return
+    with pytest.raises(BadRequest) as raised:
+        check_rule(rule)
+    assert raised.value.text.startswith(text)

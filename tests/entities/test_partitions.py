@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncebus.entities import effective_partition_key, partition_of
+
+TEXTS = st.text(min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("decisive", "partition"), [("a", 0), ("ödeme", 0), ("invoice-7", 9), ("12345.2017/Payment", 5)]
+)
+def test_the_function_never_changes(decisive: str, partition: int) -> None:
+    assert partition_of(decisive, None, None, detects=False, turn=0) == partition
+
+
+@settings(deadline=None)
+@given(TEXTS, TEXTS, TEXTS, st.booleans(), st.integers(0))
+def test_a_session_decides_before_all_else(session: str, key: str, id: str, detects: bool, turn: int) -> None:  # noqa: A002
+    decided = partition_of(session, None, None, detects=False, turn=0)
+    assert 0 <= decided < 16
+    assert partition_of(session, key, id, detects=detects, turn=turn) == decided
+
+
+@settings(deadline=None)
+@given(TEXTS, TEXTS, st.booleans(), st.integers(0), st.sampled_from([None, ""]))
+def test_then_the_partition_key(key: str, id: str, detects: bool, turn: int, session: str | None) -> None:  # noqa: A002
+    decided = partition_of(key, None, None, detects=False, turn=0)
+    assert partition_of(session, key, id, detects=detects, turn=turn) == decided
+
+
+@settings(deadline=None)
+@given(st.one_of(TEXTS, st.binary(min_size=1)), st.integers(0))
+def test_then_the_id_if_duplicates_are_detected_and_else_the_turn(id: str | bytes, turn: int) -> None:  # noqa: A002
+    decided = partition_of(None, None, id, detects=True, turn=0)
+    assert partition_of(None, None, id, detects=True, turn=turn) == decided
+    assert partition_of(None, None, id, detects=False, turn=turn) == turn % 16
+    assert partition_of(None, None, None, detects=True, turn=turn) == turn % 16
+
+
+def test_many_sessions_fill_all_partitions_about_alike() -> None:
+    counts = [0] * 16
+    for number in range(16_000):
+        counts[partition_of(f"session-{number}", None, None, detects=False, turn=0)] += 1
+    assert min(counts) > 850
+    assert max(counts) < 1150
+
+
+@pytest.mark.parametrize(
+    ("is_partitioned", "session", "partition_key", "effective"),
+    [
+        (False, "s", "p", None),
+        (False, None, "p", None),
+        (True, "s", "s", "s"),
+        (True, "s", None, "s"),
+        (True, None, "p", "p"),
+        (True, "", "p", "p"),
+        (True, None, "", None),
+        (True, None, None, None),
+    ],
+)
+def test_what_joins_the_key(
+    is_partitioned: bool, session: str | None, partition_key: str | None, effective: str | None
+) -> None:
+    assert effective_partition_key(is_partitioned, session, partition_key) == effective
