@@ -1,0 +1,146 @@
+"""Actions: what a rule changes in its copy of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from oncebus.filters import closures, tree
+from oncebus.filters.filter import checked_parameters, failure_text
+from oncebus.filters.operators import EvaluationFailure, kind_name, text_of
+from oncebus.filters.parser import action_tree
+from oncebus.filters.properties import SETTABLE, SHORT, Properties
+
+LONGEST_SHORT = 128
+
+Change = Callable[[Properties, dict[str, object], dict[str, object]], None]
+"""Reads the properties, which show the two dictionaries of system and user properties, and changes one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an action has no result for a message."""
+
+    error: str
+
+
+class Action:
+    """SET and REMOVE statements. Made by `parse_action`. It may be pickled."""
+
+    __slots__ = ("_changes", "parameters", "text", "tree")
+
+    def __init__(self, text: str, parameters: Mapping[str, object] | None = None) -> None:
+        self.text = text
+        self.parameters = dict(parameters or {})
+        self.tree = action_tree(text)
+        values = checked_parameters(self.tree, self.parameters, "action")
+        self._changes = [_change(statement, values) for statement in self.tree]
+
+    def apply(self, properties: Properties, seed: bytes = b"") -> Properties | Failure:
+        """The properties after all statements in order, each seeing what those before it did; nothing is raised.
+
+        The properties given are not changed. If one statement fails there is no result. `seed` is where newid() comes
+        from.
+        """
+        try:
+            system, user = dict(properties.system), dict(properties.user)
+            for change in self._changes:
+                # Made anew for each: it remembers the spelling of names.
+                change(Properties(system, user, seed=seed), system, user)
+            return Properties(system, user)
+        except Exception as error:
+            return Failure(failure_text(error))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Action) and (self.text, self.parameters) == (other.text, other.parameters)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Action({self.text!r}, {self.parameters!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Action], tuple[str, dict[str, object]]]:
+        return Action, (self.text, self.parameters)
+
+
+def parse_action(text: str, parameters: Mapping[str, object] | None = None) -> Action:
+    """The action of a text in Service Bus' SQL action language, or BadRule. `parameters` are as in `parse_filter`."""
+    return Action(text, parameters)
+
+
+def _change(statement: tree.Statement, parameters: closures.Parameters) -> Change:
+    match statement:
+        case tree.Remove(tree.SystemProperty(name)):
+            return _remove_system(name)
+        case tree.Remove(tree.UserProperty(name)):
+            return _remove_user(name)
+        case tree.Set(tree.SystemProperty(name), value):
+            return _set_system(name, closures.expression(value, parameters))
+        case tree.Set(tree.UserProperty(name), value):
+            return _set_user(name, closures.expression(value, parameters))
+    raise TypeError(f"{type(statement).__name__} is not a statement")
+
+
+def _remove_system(name: str) -> Change:
+    def remove(_: Properties, system: dict[str, object], __: dict[str, object]) -> None:
+        system.pop(name, None)
+
+    return remove
+
+
+def _remove_user(name: str) -> Change:
+    def remove(properties: Properties, _: dict[str, object], user: dict[str, object]) -> None:
+        spelling = properties.spelling(name)
+        if spelling is not None:
+            del user[spelling]
+
+    return remove
+
+
+def _set_system(name: str, value: closures.Evaluate) -> Change:
+    def change(properties: Properties, system: dict[str, object], _: dict[str, object]) -> None:
+        result = _system_value(name, value(properties))
+        if result is None:
+            system.pop(name, None)
+        else:
+            system[name] = result
+
+    return change
+
+
+def _set_user(name: str, value: closures.Evaluate) -> Change:
+    def change(properties: Properties, _: dict[str, object], user: dict[str, object]) -> None:
+        result = value(properties)
+        spelling = properties.spelling(name) or name
+        user[spelling] = _as_before(user.get(spelling), result)
+
+    return change
+
+
+def _system_value(name: str, value: object) -> object:
+    kind = SETTABLE[name]
+    if name == "MessageId" and value in (None, ""):
+        raise EvaluationFailure("a message cannot be without its MessageId")
+    if value is None:
+        return None
+    if kind is str:
+        value = text_of(value) if text_of(value) is not None else value
+    if not isinstance(value, kind):
+        raise EvaluationFailure(f"{name} cannot be {kind_name(value)}")
+    if name in SHORT and isinstance(value, str):
+        size = len(value.encode("utf-16-le", "surrogatepass")) // 2
+        if size > LONGEST_SHORT:
+            raise EvaluationFailure(f"{name} cannot have {size} characters, at most {LONGEST_SHORT} are allowed")
+    return value
+
+
+def _as_before(before: object, after: object) -> object:
+    """The new value in the type of the old where C# would convert it by itself: an integer to a double or a decimal."""
+    if isinstance(after, int) and not isinstance(after, bool):
+        if isinstance(before, float):
+            return float(after)
+        if isinstance(before, Decimal):
+            return Decimal(after)
+    return after

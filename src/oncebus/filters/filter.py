@@ -1,0 +1,221 @@
+"""Filters: which messages a rule selects."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from oncebus.filters import closures, tree
+from oncebus.filters.errors import BadRule
+from oncebus.filters.operators import EvaluationFailure, compare
+from oncebus.filters.parser import filter_tree
+from oncebus.filters.properties import VALUE_TYPES, Properties
+
+
+class Verdict(enum.Enum):
+    """What a filter says of a message."""
+
+    MATCH = "match"
+    NO_MATCH = "no match"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a filter on a message. `error` is there where the verdict is ERROR."""
+
+    verdict: Verdict
+    error: str | None = None
+
+
+MATCH: Final = Outcome(Verdict.MATCH)
+NO_MATCH: Final = Outcome(Verdict.NO_MATCH)
+
+
+class Filter(ABC):
+    """Selects messages. It may be pickled, and compares equal to a filter made from the same."""
+
+    makes_ids: bool = False
+    """Whether it calls newid(), so that the seed matters."""
+
+    @abstractmethod
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
+        """The outcome for one message; nothing is raised, whatever the values are.
+
+        `seed` is where newid() comes from. The same properties and seed have the same outcome.
+        """
+
+
+class SqlFilter(Filter):
+    """A filter in the SQL language. Made by `parse_filter`."""
+
+    __slots__ = ("_decide", "makes_ids", "parameters", "text", "tree")
+
+    def __init__(self, text: str, parameters: Mapping[str, object] | None = None) -> None:
+        self.text = text
+        self.parameters = dict(parameters or {})
+        self.tree = filter_tree(text)
+        self._decide = closures.predicate(self.tree, checked_parameters(self.tree, self.parameters, "filter"))
+        self.makes_ids = has_new_id(self.tree)
+
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
+        """See Filter."""
+        try:
+            if self.makes_ids:
+                properties = dataclasses.replace(properties, seed=seed)
+            # Unknown selects nothing.
+            return MATCH if self._decide(properties) else NO_MATCH
+        except Exception as error:
+            return Outcome(Verdict.ERROR, failure_text(error))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SqlFilter) and (self.text, self.parameters) == (other.text, other.parameters)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"SqlFilter({self.text!r}, {self.parameters!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Filter], tuple[str, dict[str, object]]]:
+        return SqlFilter, (self.text, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanFilter(Filter):
+    """All messages, or none."""
+
+    selects: bool
+
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:  # noqa: ARG002
+        """See Filter."""
+        return MATCH if self.selects else NO_MATCH
+
+
+TRUE: Final = BooleanFilter(True)
+FALSE: Final = BooleanFilter(False)
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationFilter(Filter):
+    """Messages whose properties equal all of those given: names and strings to the letter.
+
+    A value of another type is another value; only numbers may differ in type. Without any condition it selects all.
+    """
+
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    label: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: Mapping[str, object] = field(default_factory=dict, hash=False)
+    _system: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        wanted = {
+            "CorrelationId": self.correlation_id,
+            "MessageId": self.message_id,
+            "To": self.to,
+            "ReplyTo": self.reply_to,
+            "Label": self.label,
+            "SessionId": self.session_id,
+            "ReplyToSessionId": self.reply_to_session_id,
+            "ContentType": self.content_type,
+        }
+        for name, value in self.properties.items():
+            check_value(f"property {name!r} of the correlation filter", value)
+        given = tuple((name, value) for name, value in wanted.items() if value is not None)
+        object.__setattr__(self, "_system", given)
+
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:  # noqa: ARG002
+        """See Filter."""
+        try:
+            system, user = properties.system, properties.user
+            for name, wanted in self._system:
+                found = system.get(name)
+                if found != wanted and not (isinstance(found, int | uuid.UUID) and str(found) == wanted):
+                    return NO_MATCH
+            for name, value in self.properties.items():
+                if not _is_equal(user.get(name), value):
+                    return NO_MATCH
+        except Exception as error:
+            return Outcome(Verdict.ERROR, failure_text(error))
+        return MATCH
+
+
+def parse_filter(text: str, parameters: Mapping[str, object] | None = None) -> Filter:
+    """The filter of a text in Service Bus' SQL filter language, or BadRule.
+
+    `parameters` are the values of @names, the @ being optional in the key; each is one of the types of `Value`.
+    """
+    return SqlFilter(text, parameters)
+
+
+def checked_parameters(
+    root: tree.Predicate | tuple[tree.Statement, ...], given: Mapping[str, object], what: str
+) -> dict[str, object]:
+    """The values by the names that the tree uses, or BadRule."""
+    values: dict[str, object] = {}
+    for name, value in given.items():
+        key = name.removeprefix("@").lower()
+        check_value(f"parameter {name!r} of the {what}", value)
+        if key in values:
+            raise BadRule(f"The parameter {name!r} of the {what} is given twice.")
+        values[key] = value
+    for node in nodes_of(root):
+        if isinstance(node, tree.Parameter) and node.name not in values:
+            raise BadRule(f"The {what} uses the parameter '@{node.name}', which has no value.")
+    return values
+
+
+def check_value(name: str, value: object) -> None:
+    """BadRule unless the value is one that a rule can work with."""
+    if not isinstance(value, VALUE_TYPES):
+        raise BadRule(f"The {name} is of type {type(value).__name__}, which has no place in a rule.")
+    if isinstance(value, float) and math.isnan(value):
+        raise BadRule(f"The {name} is not a number.")
+
+
+def nodes_of(root: object) -> list[object]:
+    """All nodes of a tree, in no particular order."""
+    found: list[object] = []
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, tuple):
+            waiting.extend(node)
+        elif dataclasses.is_dataclass(node):
+            found.append(node)
+            waiting.extend(getattr(node, part.name) for part in dataclasses.fields(node))
+    return found
+
+
+def has_new_id(root: object) -> bool:
+    """Whether evaluation needs a seed."""
+    return any(isinstance(node, tree.NewId) for node in nodes_of(root))
+
+
+def failure_text(error: Exception) -> str:
+    """One line about a failed evaluation."""
+    if isinstance(error, EvaluationFailure):
+        return str(error)
+    # A value that is none of those promised, or beyond every range.
+    return f"a property has a value that cannot be used ({type(error).__name__})"
+
+
+def _is_equal(found: object, wanted: object) -> bool:
+    if type(found) is str or found is None:
+        return found == wanted
+    try:
+        return compare("=", found, wanted)
+    except EvaluationFailure:
+        return False

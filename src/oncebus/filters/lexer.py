@@ -1,0 +1,139 @@
+"""The words of a rule: text to tokens, in one pass from left to right."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from oncebus.filters.errors import BadRule
+
+KEYWORDS = frozenset(
+    ["AND", "ESCAPE", "EXISTS", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "REMOVE", "SET", "TRUE"]
+)
+"""Reserved in any case; a property of such a name is written in brackets."""
+
+LARGEST_INTEGER = 2**63 - 1
+
+_NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_TWO_CHARACTERS = ("<>", "!=", "<=", ">=")
+_ONE_CHARACTER = frozenset("=<>+-*/%(),;.")
+_CLOSING = {"'": "'", '"': '"', "[": "]"}
+
+
+class Kind(enum.Enum):
+    """What a token is."""
+
+    KEYWORD = "keyword"
+    WORD = "word"
+    # A property's name in brackets or double quotes.
+    NAME = "name"
+    STRING = "string"
+    NUMBER = "number"
+    PARAMETER = "parameter"
+    SYMBOL = "symbol"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word of the text. `text` is what it means: a keyword in capitals, a name or string without its quotes."""
+
+    kind: Kind
+    text: str
+    position: int
+    source: str
+    number: int | float = 0
+
+    def __str__(self) -> str:
+        if self.kind is Kind.END:
+            return "the end"
+        shown = self.source if len(self.source) <= 40 else self.source[:40] + "…"
+        return f"{shown!r}"
+
+
+def tokens_of(text: str, what: str) -> list[Token]:
+    """All tokens, the last one END. `what` is what an error calls the text."""
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        token = _token(text, at, what)
+        found.append(token)
+        at += len(token.source)
+    found.append(Token(Kind.END, "", len(text) + 1, ""))
+    return found
+
+
+def _token(text: str, at: int, what: str) -> Token:
+    first = text[at]
+    if first.isalpha():
+        word = text[at : _end_of_word(text, at)]
+        if word.upper() in KEYWORDS:
+            return Token(Kind.KEYWORD, word.upper(), at + 1, word)
+        return Token(Kind.WORD, word, at + 1, word)
+    number = _NUMBER.match(text, at)
+    if number is not None:
+        return _number(number[0], text, at, what)
+    if first in _CLOSING:
+        return _quoted(text, at, what)
+    if first == "@":
+        end = _end_of_word(text, at + 1)
+        if end == at + 1:
+            raise _bad(what, at, "'@' has no parameter name after it")
+        return Token(Kind.PARAMETER, text[at + 1 : end], at + 1, text[at:end])
+    if text[at : at + 2] in _TWO_CHARACTERS:
+        pair = text[at : at + 2]
+        return Token(Kind.SYMBOL, "<>" if pair == "!=" else pair, at + 1, pair)
+    if first in _ONE_CHARACTER:
+        return Token(Kind.SYMBOL, first, at + 1, first)
+    raise _bad(
+        what, at, f"{first!r} has no meaning here; a name with such characters is written in brackets, [like this]"
+    )
+
+
+def _end_of_word(text: str, at: int) -> int:
+    while at < len(text) and (text[at] == "_" or text[at].isalpha() or text[at].isdecimal()):
+        at += 1
+    return at
+
+
+def _number(source: str, text: str, at: int, what: str) -> Token:
+    end = _end_of_word(text, at + len(source))
+    if end > at + len(source):
+        raise _bad(what, at, f"{text[at:end]!r} is neither a number nor a name")
+    number: int | float
+    if source.isdecimal():
+        number = int(source)
+        if number > LARGEST_INTEGER:
+            raise _bad(what, at, f"the integer {source[:40]} is greater than {LARGEST_INTEGER}")
+    else:
+        number = float(source)
+        if number == float("inf"):
+            raise _bad(what, at, f"the number {source[:40]} is too great for a double")
+    return Token(Kind.NUMBER, source, at + 1, source, number)
+
+
+def _quoted(text: str, at: int, what: str) -> Token:
+    """A string, a "quoted" or a [delimited] name: the closing mark is doubled to stand for itself."""
+    closing = _CLOSING[text[at]]
+    end = at + 1
+    while True:
+        end = text.find(closing, end)
+        if end < 0:
+            raise _bad(what, at, f"{text[at]} is not closed by {closing}")
+        if text[end + 1 : end + 2] != closing:
+            break
+        end += 2
+    content = text[at + 1 : end].replace(closing * 2, closing)
+    if closing == "'":
+        return Token(Kind.STRING, content, at + 1, text[at : end + 1])
+    if not content:
+        raise _bad(what, at, "a property has an empty name")
+    return Token(Kind.NAME, content, at + 1, text[at : end + 1])
+
+
+def _bad(what: str, at: int, problem: str) -> BadRule:
+    return BadRule(f"The {what} cannot be read at position {at + 1}: {problem}.", at + 1)
