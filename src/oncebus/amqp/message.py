@@ -1,0 +1,187 @@
+"""A message apart and together: what is kept of one that came in, and what goes out to a receiver.
+
+The bare message is kept as the bytes that came: `head` (properties and application properties) and `body` (the body
+and the footer). What stands before them belongs to the way of the message, not to the message: header and annotations
+are read when it comes in and written anew when it goes out; delivery annotations end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from oncebus.amqp.decoding import Buffer, decode
+from oncebus.amqp.encoding import encode, map_of
+from oncebus.amqp.head import Properties, encode_head
+from oncebus.amqp.sections import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    sections,
+)
+from oncebus.amqp.types import DecodeError, Symbol, UByte, UInt
+from oncebus.durations import MILLISECOND
+
+BATCH_FORMAT = 0x80013700
+"""The message-format of a transfer that holds a batch: each of its data sections is one encoded message."""
+
+DEFAULT_PRIORITY = 4
+_STARTS = {kind: bytes((0x00, 0x53, kind)) for kind in range(HEADER, FOOTER + 1)}
+_LONGEST_TTL = 2**32 - 1
+
+
+class Header(NamedTuple):
+    """The header of a message. `ttl` is in microseconds, as everywhere in Oncebus; on the wire it is milliseconds."""
+
+    durable: bool = False
+    priority: int = DEFAULT_PRIORITY
+    ttl: int | None = None
+    delivery_count: int = 0
+
+
+class Parts(NamedTuple):
+    """A message that came in. The names of annotations are symbols, which equal the same text."""
+
+    header: Header
+    annotations: dict[Any, Any]
+    head: bytes
+    body: bytes
+
+
+class AmqpValue(NamedTuple):
+    """A body that is one AMQP value."""
+
+    value: Any
+
+
+class AmqpSequence(NamedTuple):
+    """A body that is a list of AMQP values."""
+
+    items: Sequence[Any]
+
+
+Body = bytes | AmqpValue | AmqpSequence
+
+
+def split(data: Buffer) -> Parts:
+    """Take an encoded message apart. Only the header and the message annotations are decoded.
+
+    What lies inside the head is not looked at either; reading it from there may raise DecodeError.
+    """
+    header = Header()
+    annotations: dict[Any, Any] = {}
+    head_at = body_at = len(data)
+    for kind, at, value, stop in sections(data):
+        if kind == HEADER:
+            header = _header(decode(data, value, stop)[0], at)
+        elif kind == MESSAGE_ANNOTATIONS:
+            annotations = decode(data, value, stop)[0]
+        elif kind in (PROPERTIES, APPLICATION_PROPERTIES):
+            head_at = min(head_at, at)
+        elif kind >= DATA:
+            body_at = min(body_at, at)
+    return Parts(header, annotations, bytes(data[head_at:body_at]), bytes(data[body_at:]))
+
+
+def split_batch(data: Buffer) -> list[bytes]:
+    """The encoded messages of a batch, in order. What the envelope says besides is ignored."""
+    messages = []
+    for kind, at, value, stop in sections(data):
+        if kind in (AMQP_SEQUENCE, AMQP_VALUE):
+            raise DecodeError("batch", at, "its messages must lie in data sections")
+        if kind == DATA:
+            messages.append(bytes(data[value + (2 if data[value] == 0xA0 else 5) : stop]))
+    return messages
+
+
+def encode_message(
+    properties: Properties | None, application_properties: Mapping[str, object] | None, body: Body
+) -> tuple[bytes, bytes]:
+    """The head and the body of a new message. Bytes become one data section."""
+    return encode_head(properties, application_properties), encode_body(body)
+
+
+def encode_body(body: Body) -> bytes:
+    """The bytes of a body: one section."""
+    if isinstance(body, AmqpValue):
+        return _STARTS[AMQP_VALUE] + encode(body.value)
+    if isinstance(body, AmqpSequence):
+        return _STARTS[AMQP_SEQUENCE] + encode(list(body.items))
+    return _STARTS[DATA] + encode(bytes(body))
+
+
+def decode_body(body: Buffer) -> Body:
+    """What a body holds: the bytes of all its data sections, the elements of all its sequences, or its value.
+
+    A body that is missing is read as no bytes.
+    """
+    pieces: list[Any] = []
+    items: list[Any] = []
+    is_sequence = False
+    for kind, at, value, stop in sections(body):
+        if kind < DATA:
+            raise DecodeError("body", at, "a section of the head lies in it")
+        if kind == FOOTER:
+            break
+        content = decode(body, value, stop)[0]
+        if kind == AMQP_VALUE:
+            return AmqpValue(content)
+        if kind == AMQP_SEQUENCE:
+            is_sequence = True
+            items += content
+        else:
+            pieces.append(content)
+    return AmqpSequence(items) if is_sequence else b"".join(pieces)
+
+
+def deliverable(head: bytes, body: bytes, header: Header, annotations: Mapping[str, object]) -> list[bytes]:
+    """The pieces of a message for a receiver: header and annotations, head, body. Joined they are the message.
+
+    A time to live is rounded up to whole milliseconds; one that the header cannot hold becomes the longest it can.
+    """
+    return [piece for piece in (_before(header, annotations), head, body) if piece]
+
+
+def _before(header: Header, annotations: Mapping[str, object]) -> bytes:
+    durable, priority, ttl, delivery_count = header
+    milliseconds = None if ttl is None else UInt(min(-(-ttl // MILLISECOND), _LONGEST_TTL))
+    # All five fields, nulls too: some clients index them.
+    fields = (durable, UByte(priority), milliseconds, None, UInt(delivery_count))
+    encoded = _STARTS[HEADER] + encode(fields)
+    if annotations:
+        pairs: list[bytes] = []
+        for name, value in annotations.items():
+            pairs += (_annotation(name), encode(value))
+        encoded += _STARTS[MESSAGE_ANNOTATIONS] + map_of(pairs)
+    return encoded
+
+
+@lru_cache(maxsize=256)
+def _annotation(name: str) -> bytes:
+    return encode(Symbol(name))
+
+
+def _header(fields: list[Any], at: int) -> Header:
+    if len(fields) > 5:
+        raise DecodeError("header", at, f"{len(fields)} fields are more than 5")
+    durable, priority, ttl, _, delivery_count = fields + [None] * (5 - len(fields))
+    for name, value, kind in (
+        ("durable", durable, bool),
+        ("priority", priority, UByte),
+        ("ttl", ttl, UInt),
+        ("delivery-count", delivery_count, UInt),
+    ):
+        if value is not None and type(value) is not kind:
+            raise DecodeError("header", at, f"{name} cannot be {value!r:.100}")
+    return Header(
+        bool(durable),
+        DEFAULT_PRIORITY if priority is None else int(priority),
+        None if ttl is None else ttl * MILLISECOND,
+        int(delivery_count or 0),
+    )

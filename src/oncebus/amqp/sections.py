@@ -1,0 +1,98 @@
+"""The sections a message is made of: each a described type, told apart by its descriptor.
+
+    0x70 header                 list   durable, priority, ttl, first-acquirer, delivery-count
+    0x71 delivery-annotations   map
+    0x72 message-annotations    map
+    0x73 properties             list   see `oncebus.amqp.head`
+    0x74 application-properties map
+    0x75 data                   binary, once or more       ┐
+    0x76 amqp-sequence          list, once or more         │ one of these kinds
+    0x77 amqp-value             anything, once             ┘
+    0x78 footer                 map
+
+They come in this order and all but one kind of body may be missing; here the body may be missing too, as an empty
+message of some clients has none. A descriptor is nearly always the number in its shortest form (00 53 70); the long
+form and the symbol (amqp:header:list) mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oncebus.amqp.decoding import Buffer, decode, skip
+from oncebus.amqp.types import DecodeError, Symbol, ULong
+
+HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
+DATA, AMQP_SEQUENCE, AMQP_VALUE, FOOTER = range(0x75, 0x79)
+
+_NAMES = {
+    HEADER: "header",
+    DELIVERY_ANNOTATIONS: "delivery-annotations",
+    MESSAGE_ANNOTATIONS: "message-annotations",
+    PROPERTIES: "properties",
+    APPLICATION_PROPERTIES: "application-properties",
+    DATA: "data",
+    AMQP_SEQUENCE: "amqp-sequence",
+    AMQP_VALUE: "amqp-value",
+    FOOTER: "footer",
+}
+_LISTS, _MAPS, _BINARIES = frozenset({0x45, 0xC0, 0xD0}), frozenset({0xC1, 0xD1}), frozenset({0xA0, 0xB0})
+_TYPES = {
+    HEADER: ("list", _LISTS),
+    DELIVERY_ANNOTATIONS: ("map", _MAPS),
+    MESSAGE_ANNOTATIONS: ("map", _MAPS),
+    PROPERTIES: ("list", _LISTS),
+    APPLICATION_PROPERTIES: ("map", _MAPS),
+    DATA: ("binary", _BINARIES),
+    AMQP_SEQUENCE: ("list", _LISTS),
+    AMQP_VALUE: ("value", frozenset(range(256))),
+    FOOTER: ("map", _MAPS),
+}
+_KINDS: dict[object, int] = {
+    **{kind: kind for kind in _NAMES},
+    **{f"amqp:{name}:{'*' if kind == AMQP_VALUE else _TYPES[kind][0]}": kind for kind, name in _NAMES.items()},
+}
+
+
+def section(data: Buffer, at: int, end: int) -> tuple[int, int, int]:
+    """Of the section that begins at `at`: its kind, where its value begins and where it ends."""
+    if at + 3 < end and data[at] == 0 and data[at + 1] == 0x53:
+        kind, value = data[at + 2], at + 3
+        if kind not in _TYPES:
+            raise DecodeError("section", at, f"descriptor 0x{kind:02x} is unknown")
+    else:
+        kind, value = _kind_at(data, at, end)
+    wanted, codes = _TYPES[kind]
+    if data[value] not in codes:
+        raise DecodeError(_NAMES[kind], value, f"format code 0x{data[value]:02x} is not one of a {wanted}")
+    return kind, value, skip(data, value, end)
+
+
+def sections(data: Buffer) -> Iterator[tuple[int, int, int, int]]:
+    """The sections of a message in turn: kind, where each begins, where its value does, where it ends.
+
+    Sections out of order, twice, or unknown are refused. Values are not looked into.
+    """
+    at, end, last = 0, len(data), 0
+    while at < end:
+        kind, value, stop = section(data, at, end)
+        if kind <= last:
+            if kind != last or kind not in (DATA, AMQP_SEQUENCE):
+                where = "comes twice" if kind == last else f"comes behind {_NAMES[last]}"
+                raise DecodeError(_NAMES[kind], at, f"the section {where}")
+        elif last >= DATA and kind <= AMQP_VALUE:
+            raise DecodeError(_NAMES[kind], at, f"the body is already of {_NAMES[last]}")
+        yield kind, at, value, stop
+        at, last = stop, kind
+
+
+def _kind_at(data: Buffer, at: int, end: int) -> tuple[int, int]:
+    if data[at] != 0:
+        raise DecodeError("section", at, f"0x{data[at]:02x} does not begin a section")
+    descriptor, value = decode(data, at + 1, end)
+    kind = _KINDS.get(descriptor) if type(descriptor) in (ULong, Symbol) else None
+    if kind is None:
+        raise DecodeError("section", at, f"descriptor {descriptor!r:.100} is unknown")
+    if value >= end:
+        raise DecodeError(_NAMES[kind], value, "no value follows the descriptor")
+    return kind, value

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp.values import examples, same, simple, texts
+from oncebus.amqp import (
+    AmqpSequence,
+    AmqpValue,
+    Decimal32,
+    DecodeError,
+    Described,
+    EncodeError,
+    Float,
+    Header,
+    Id,
+    Identity,
+    Parts,
+    Properties,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    application_properties,
+    decode_all,
+    decode_body,
+    deliverable,
+    encode,
+    encode_message,
+    filter_properties,
+    group_id,
+    id_text,
+    identity,
+    message_id,
+    properties,
+    split,
+    split_batch,
+    with_application_properties,
+    with_message_id,
+    with_properties,
+)
+
+ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+HEADER = bytes.fromhex("005370 c0 06 04 41 50 07 40 40")
+DELIVERY = bytes.fromhex("005371 c1 01 00")
+ANNOTATIONS = bytes.fromhex("005372 c1 06 02 a3 01 61 55 05")
+# Written in the long forms, so that a byte that was written anew would show.
+PROPERTIES = bytes.fromhex("005373 d0 00000011 00000003 b1 00000001 69 40 b1 00000001 74")
+OWN = bytes.fromhex("005374 d1 00000019 00000004 a1016b b10000000176 a1016e 800000000000000001")
+DATA = b"\x00\x53\x75\xa0\x03abc"
+SEQUENCE = b"\x00\x53\x76\xc0\x02\x01\x41"
+VALUE = b"\x00\x53\x77\x40"
+FOOTER = b"\x00\x53\x78\xc1\x01\x00"
+
+
+def test_a_message_is_taken_apart_and_its_bytes_are_kept() -> None:
+    parts = split(HEADER + DELIVERY + ANNOTATIONS + PROPERTIES + OWN + DATA + DATA + FOOTER)
+    assert parts.header == Header(durable=True, priority=7)
+    assert same(parts.annotations, {Symbol("a"): 5})
+    assert parts.head == PROPERTIES + OWN
+    assert parts.body == DATA + DATA + FOOTER
+    assert message_id(parts.head) == "i"
+    assert properties(parts.head) == Properties(message_id="i", to="t")
+    assert same(application_properties(parts.head), {"k": "v", "n": ULong(1)})
+    assert decode_body(parts.body) == b"abcabc"
+
+
+@pytest.mark.parametrize("head", [b"", PROPERTIES, OWN, PROPERTIES + OWN])
+@pytest.mark.parametrize("body", [b"", DATA, SEQUENCE + SEQUENCE, VALUE, FOOTER, VALUE + FOOTER])
+@pytest.mark.parametrize("before", [b"", HEADER, DELIVERY, ANNOTATIONS, HEADER + ANNOTATIONS])
+def test_any_section_may_be_missing(before: bytes, head: bytes, body: bytes) -> None:
+    parts = split(before + head + body)
+    assert (parts.head, parts.body) == (head, body)
+
+
+def test_descriptors_may_be_long_or_symbols() -> None:
+    for descriptor in (
+        b"\x80" + bytes(7) + b"\x75",
+        b"\xa3\x10amqp:data:binary",
+        b"\xb3\x00\x00\x00\x10amqp:data:binary",
+    ):
+        data = b"\x00" + descriptor + b"\xa0\x01x"
+        assert split(data).body == data
+        assert decode_body(data) == b"x"
+    for symbol, value in (("header:list", b"\x45"), ("amqp-value:*", b"\x41"), ("amqp-sequence:list", b"\x45")):
+        split(b"\x00" + encode(Symbol(f"amqp:{symbol}")) + value)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (PROPERTIES + HEADER, "AMQP header at byte 25: the section comes behind properties."),
+        (OWN + OWN, "AMQP application-properties at byte 33: the section comes twice."),
+        (VALUE + VALUE, "AMQP amqp-value at byte 4: the section comes twice."),
+        (DATA + VALUE, "AMQP amqp-value at byte 8: the body is already of data."),
+        (SEQUENCE + DATA, "AMQP data at byte 7: the section comes behind amqp-sequence."),
+        (FOOTER + DATA, "AMQP data at byte 6: the section comes behind footer."),
+        (b"\x00\x53\x79\x45", "AMQP section at byte 0: descriptor 0x79 is unknown."),
+        (b"\x00\xa3\x01a\x45", "AMQP section at byte 0: descriptor Symbol('a') is unknown."),
+        (b"\x00\x45\x45", "AMQP section at byte 0: descriptor [] is unknown."),
+        (b"\x40", "AMQP section at byte 0: 0x40 does not begin a section."),
+        (b"\x00\x53\x75", "AMQP data at byte 3: no value follows the descriptor."),
+        (b"\x00\x53\x75\xa1\x01a", "AMQP data at byte 3: format code 0xa1 is not one of a binary."),
+        (b"\x00\x53\x70\xc0\x02\x01", "AMQP value at byte 3: it goes on behind the end of the bytes it lies in."),
+        (b"\x00\x53\x70\xc0\x03\x01\x55\x01", "AMQP header at byte 0: durable cannot be 1."),
+        (b"\x00\x53\x70\xc0\x07\x06\x40\x40\x40\x40\x40\x40", "AMQP header at byte 0: 6 fields are more than 5."),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_message_is_refused(data: bytes, text: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        split(data)
+    assert str(caught.value) == text
+
+
+HEAD_READERS = (
+    identity, properties, application_properties, filter_properties, lambda head: with_message_id(head, "x"),
+    lambda head: with_properties(head, {"to": "x"}), lambda head: with_application_properties(head, {"k": 1}),
+)  # fmt: skip
+
+
+@given(st.data())
+@examples(200)
+def test_mutated_messages_are_read_or_refused(data: st.DataObject) -> None:
+    whole = (
+        HEADER
+        + DELIVERY
+        + ANNOTATIONS
+        + PROPERTIES
+        + OWN
+        + data.draw(st.sampled_from([DATA, SEQUENCE, VALUE]))
+        + FOOTER
+    )
+    message = bytearray(whole[: data.draw(st.integers(0, len(whole)) | st.just(len(whole)))])
+    for _ in range(data.draw(st.integers(1, 4)) if message else 0):
+        message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        parts = split(bytes(message))
+    except DecodeError:
+        parts = None
+    began = time.process_time()
+    heads = [bytes(message), *([parts.head] if parts else [])]
+    for read in (*HEAD_READERS, split_batch, decode_body):
+        for given_bytes in [*heads, *([parts.body] if parts else [])]:
+            with contextlib.suppress(DecodeError):
+                read(given_bytes)
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (ID, "00112233-4455-6677-8899-aabbccddeeff"),
+        (ULong(42), "42"),
+        ("12345.2017/Payment", "12345.2017/Payment"),
+        (b"42", b"42"),
+    ],
+)
+def test_ids_of_different_types_may_be_equal(value: Id, text: str | bytes) -> None:
+    assert id_text(value) == text
+    assert type(id_text(value)) is type(text)
+    head, _ = encode_message(Properties(message_id=value), None, b"")
+    assert same(message_id(head), value)
+
+
+def test_identity_is_found_without_the_rest() -> None:
+    assert identity(b"") == identity(OWN) == identity(b"\x00\x53\x73\x45") == Identity(None, None)
+    head, _ = encode_message(
+        Properties(message_id=ID, subject="s", group_id="g", group_sequence=UInt(1)), {"a": 1}, b""
+    )
+    assert identity(head) == (ID, "g")
+    assert group_id(head) == "g"
+    for wrong in ([True], [Symbol("a")], [1], [None] * 10 + [b"g"]):
+        with pytest.raises(DecodeError, match="cannot be"):
+            identity(encode(Described(ULong(0x73), wrong)))
+        with pytest.raises(DecodeError, match="cannot be"):
+            properties(encode(Described(ULong(0x73), wrong)))
+    with pytest.raises(DecodeError, match="14 fields are more than 13"):
+        properties(encode(Described(ULong(0x73), [None] * 14)))
+    with pytest.raises(DecodeError, match="name 1 is not a string"):
+        application_properties(encode(Described(ULong(0x74), {1: 1})))
+
+
+def test_an_id_is_given_only_where_there_is_none() -> None:
+    assert with_message_id(PROPERTIES + OWN, "other") == PROPERTIES + OWN
+    given_one = with_message_id(OWN, "new")
+    assert given_one == b"\x00\x53\x73\xc0\x06\x01\xa1\x03new" + OWN
+    long_to = b"\xb1\x00\x00\x00\x01t"
+    nameless = b"\x00\x53\x73\xc0\x09\x03\x40\x40" + long_to + OWN
+    assert with_message_id(nameless, ID) == b"\x00\x53\x73\xc0\x19\x03\x98" + ID.bytes + b"\x40" + long_to + OWN
+    assert properties(with_message_id(b"\x00\x53\x73\x45", b"x")) == Properties(message_id=b"x")
+
+
+def test_properties_are_changed_and_the_others_keep_their_bytes() -> None:
+    changed = with_properties(PROPERTIES + OWN, {"content_type": "text/plain", "message_id": 5, "creation_time": 7})
+    assert changed.endswith(OWN)
+    assert b"\xb1\x00\x00\x00\x01t" in changed
+    found = properties(changed)
+    assert same(found.content_type, Symbol("text/plain"))
+    assert same(found.message_id, ULong(5))
+    assert same(found.creation_time, Timestamp(7))
+    assert found.to == "t"
+    assert properties(with_properties(changed, {"to": None})).to is None
+    assert with_properties(OWN, {}) == OWN
+    for changes in ({"colour": "x"}, {"to": 5}, {"user_id": "x"}, {"message_id": True}, {"message_id": 1.5}):
+        with pytest.raises(EncodeError):
+            with_properties(OWN, changes)
+
+
+def test_application_properties_are_changed_and_the_others_keep_their_bytes() -> None:
+    changed = with_application_properties(PROPERTIES + OWN, {"n": "two", "new": UInt(3)})
+    assert changed.startswith(PROPERTIES)
+    assert b"\xa1\x01k\xb1\x00\x00\x00\x01v" in changed
+    assert same(application_properties(changed), {"k": "v", "n": "two", "new": UInt(3)})
+    assert with_application_properties(PROPERTIES + OWN, {}, ["k", "n", "z"]) == PROPERTIES
+    assert with_application_properties(PROPERTIES, {}) == PROPERTIES
+    assert with_application_properties(b"", {"a": None}) == b"\x00\x53\x74" + encode({"a": None})
+
+
+own_properties = st.dictionaries(texts, simple, max_size=4)
+
+
+@given(own_properties, own_properties, st.lists(texts, max_size=3))
+@examples(53)
+def test_changes_are_those_of_a_dict(before: dict[str, Any], changes: dict[str, Any], removed: list[str]) -> None:
+    head, _ = encode_message(Properties(message_id="i"), before, b"")
+    expected = {name: value for name, value in before.items() if name not in removed} | changes
+    assert same(application_properties(with_application_properties(head, changes, removed)), expected)
+
+
+def test_bodies_of_each_kind() -> None:
+    for body in (b"", b"abc", AmqpValue(None), AmqpValue({"a": [1]}), AmqpSequence([1, "a"]), AmqpSequence([])):
+        assert decode_body(encode_message(None, None, body)[1]) == body
+    assert encode_message(Properties(), {}, b"") == (b"", b"\x00\x53\x75\xa0\x00")
+    assert decode_body(SEQUENCE + SEQUENCE) == AmqpSequence([True, True])
+    assert decode_body(b"") == decode_body(FOOTER) == b""
+    with pytest.raises(DecodeError):
+        decode_body(OWN + DATA)
+
+
+def test_what_is_delivered_is_header_and_annotations_and_the_same_bytes() -> None:
+    annotations = {"x-opt-sequence-number": 5, "x-opt-lock-token": ID}
+    first, *rest = deliverable(PROPERTIES + OWN, DATA, Header(True, 4, 1001, 2), annotations)
+    assert rest == [PROPERTIES + OWN, DATA]
+    assert first.startswith(b"\x00\x53\x70\xc0")
+    parts = split(b"".join([first, *rest]))
+    assert all(type(name) is Symbol for name in parts.annotations)
+    assert parts == Parts(Header(True, 4, 2000, 2), dict(annotations), PROPERTIES + OWN, DATA)
+    assert same(decode_all(deliverable(b"", b"", Header(), {})[0]).value, [False, UByte(4), None, None, UInt(0)])
+    assert split(deliverable(b"", b"", Header(ttl=2**60), {})[0]).header.ttl == (2**32 - 1) * 1000
+
+
+def test_a_batch_is_a_data_section_for_each_message() -> None:
+    messages = [DATA, PROPERTIES + DATA, b"x" * 300, b""]
+    batch = b"".join(b"\x00\x53\x75" + encode(message) for message in messages)
+    assert split_batch(ANNOTATIONS + PROPERTIES + batch) == messages
+    assert split_batch(memoryview(batch)) == messages
+    assert split_batch(b"") == []
+    with pytest.raises(DecodeError, match="must lie in data sections"):
+        split_batch(VALUE)
+
+
+def test_filters_see_plain_values() -> None:
+    fields = Properties(
+        message_id=ID, correlation_id=ULong(7), to="t", reply_to="r", subject="l", group_id="g",
+        reply_to_group_id="rg", content_type="c", user_id=b"u",
+    )  # fmt: skip
+    ticks = 621_355_968_000_000_000 + 15_000_000
+    own = {
+        "text": "a", "symbol": Symbol("s"), "uint": UInt(1), "float": Float(1.5), "double": 2.5, "flag": True,
+        "bytes": b"b", "uuid": ID, "time": Timestamp(5), "decimal": Decimal32(b"1234"), "nothing": None,
+        "uri": Described(Symbol("com.microsoft:uri"), "http://x"),
+        "date": Described(Symbol("com.microsoft:datetime-offset"), ticks),
+    }  # fmt: skip
+    system, user = filter_properties(encode_message(fields, own, b"")[0])
+    assert same(
+        system,
+        {
+            "MessageId": str(ID), "CorrelationId": "7", "To": "t", "ReplyTo": "r", "Label": "l", "SessionId": "g",
+            "ReplyToSessionId": "rg", "ContentType": "c",
+        },
+    )  # fmt: skip
+    assert same(
+        user,
+        {**own, "symbol": "s", "uint": 1, "float": 1.5, "uri": "http://x", "date": Timestamp(1500)},
+    )
+    assert filter_properties(b"") == ({}, {})
