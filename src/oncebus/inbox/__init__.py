@@ -1,0 +1,24 @@
+"""What was accepted and is not yet judged: a log that the gateway appends to and Spark reads."""
+
+from oncebus.inbox.blobs import Blobs
+from oncebus.inbox.errors import InboxDamaged, InboxError, InboxFull, InboxInUse, RowsRefused
+from oncebus.inbox.marks import Marks
+from oncebus.inbox.reader import InboxReader
+from oncebus.inbox.rows import ROW_SCHEMA, Row
+from oncebus.inbox.segment import Place
+from oncebus.inbox.writer import InboxWriter
+
+__all__ = [
+    "ROW_SCHEMA",
+    "Blobs",
+    "InboxDamaged",
+    "InboxError",
+    "InboxFull",
+    "InboxInUse",
+    "InboxReader",
+    "InboxWriter",
+    "Marks",
+    "Place",
+    "Row",
+    "RowsRefused",
+]

@@ -1,0 +1,92 @@
+"""Bodies too large for a row, a file each. All numbers are little-endian.
+
+offset   size  what
+0        8     magic, "ONCEBLB" and the format's version as one byte (1)
+8        4     CRC-32 of bytes 12 to the end
+12       4     zero
+16       8     length of the body
+24             the body
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import uuid
+import zlib
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+from oncebus.inbox.errors import InboxDamaged, InboxError, write_failure
+from oncebus.inbox.files import TEMPORARY, delete_abandoned, map_file, modified, publish
+
+MAGIC = b"ONCEBLB\x01"
+_HEADER_BYTES = 24
+_CHECKED = struct.Struct("<IQ")
+_NAME = re.compile(r"[0-9A-Za-z_-]{1,128}")
+
+
+class Blobs:
+    """A folder of bodies. A body is durable before the commit that names it, and never changed."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = os.path.abspath(folder)
+
+    def write(self, body: bytes | memoryview, name: str | None = None) -> str:
+        """Make a body durable; its name, a fresh one unless given. Raises `InboxFull` if the disk is full."""
+        name = uuid.uuid4().hex if name is None else name
+        path = self._path(name)
+        checked = _CHECKED.pack(0, len(body))
+        check = zlib.crc32(body, zlib.crc32(checked))
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            publish(self.folder, name, [MAGIC, check.to_bytes(4, "little"), checked, body])
+        except OSError as error:
+            raise write_failure(path, error) from error
+        return name
+
+    def read(self, name: str) -> memoryview:
+        """A body, memory-mapped. Raises `FileNotFoundError`, or `InboxDamaged` if it is not what was written."""
+        path = self._path(name)
+        data = memoryview(map_file(path)).cast("B")
+        if len(data) < _HEADER_BYTES or data[:8] != MAGIC:
+            raise InboxDamaged(f"Inbox blob '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
+        length = len(data) - _HEADER_BYTES
+        if _CHECKED.unpack_from(data, 12)[1] != length:
+            raise InboxDamaged(
+                f"Inbox blob '{path}' holds {length} bytes instead of {_CHECKED.unpack_from(data, 12)[1]}"
+            )
+        if zlib.crc32(data[12:]).to_bytes(4, "little") != data[8:12]:
+            raise InboxDamaged(f"Inbox blob '{path}' is damaged: its checksum differs")
+        return data[_HEADER_BYTES:]
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete bodies; those that are gone already do not matter."""
+        for name in names:
+            path = self._path(name)
+            try:
+                Path(path).unlink(missing_ok=True)
+            except OSError as error:
+                raise InboxError(f"Inbox blob '{path}' cannot be deleted: {error.strerror}") from error
+
+    def sweep(self, in_use: Container[str], age: int, now: int) -> list[str]:
+        """Delete files older than `age` that are not in use: no commit ever named them. Their names.
+
+        `age` must be longer than a body ever waits for its commit. Times are microseconds since 1970.
+        """
+        if not os.path.isdir(self.folder):
+            return []
+        with os.scandir(self.folder) as entries:
+            unused = [
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(TEMPORARY) and entry.name not in in_use and modified(entry) < now - age
+            ]
+        self.delete(unused)
+        return unused + delete_abandoned(self.folder, now - age)
+
+    def _path(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise InboxError(f"Blob name '{name}' has other characters than letters, digits, '-' and '_', or too many")
+        return os.path.join(self.folder, name)

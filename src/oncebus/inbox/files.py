@@ -1,0 +1,66 @@
+"""Files that appear at once, whole and durably."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+TEMPORARY = ".tmp-"
+
+
+def publish(folder: str, name: str, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> None:
+    """Write a file, replacing one of that name. When this returns it survives any crash; before, it is not there.
+
+    Raises `OSError` and leaves nothing behind, unless the process dies: see `sweep`.
+    """
+    temporary = os.path.join(folder, TEMPORARY + uuid.uuid4().hex)
+    try:
+        with open(temporary, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, os.path.join(folder, name))
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    """Make it durable which files a folder has."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def map_file(path: str) -> pa.Buffer:
+    """The file as it is now, memory-mapped. Keeps no descriptor open, as Python's own map would."""
+    with pa.memory_map(path) as file:
+        # Nothing can be mapped of an empty file.
+        return file.read_buffer() if file.size() else pa.py_buffer(b"")
+
+
+def delete_abandoned(folder: str, before: int) -> list[str]:
+    """Delete unfinished files last written before a time, in microseconds since 1970: their writer died."""
+    deleted = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(TEMPORARY) and modified(entry) < before:
+                Path(entry.path).unlink(missing_ok=True)
+                deleted.append(entry.name)
+    return deleted
+
+
+def modified(entry: os.DirEntry[str]) -> int:
+    """When a file was last written, in microseconds since 1970; 0 if it is gone."""
+    try:
+        return entry.stat().st_mtime_ns // 1000
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,141 @@
+"""The reader of an inbox: any number of them, in any process, while one process writes."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from oncebus.inbox.durable import read_durable
+from oncebus.inbox.errors import InboxDamaged
+from oncebus.inbox.files import map_file
+from oncebus.inbox.frame import BadFrame, check_piece, decode_piece
+from oncebus.inbox.segment import (
+    HEADER_BYTES,
+    Cursor,
+    Place,
+    damaged,
+    decode_segment_header,
+    list_segments,
+    segment_path,
+)
+
+_FORGET_AT_ONCE = 1024
+
+
+class _Known(NamedTuple):
+    place: Place
+    rows: int
+    length: int
+
+
+class InboxReader:
+    """What may be read of an inbox. Touches nothing; the folder need not exist yet.
+
+    Not to be used by two threads at once.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = os.path.abspath(folder)
+        self._durable = 0
+        # Frames from commit `_first` on, as far as they were asked for.
+        self._first = 1
+        self._known: list[_Known] = []
+        self._cursor: Cursor | None = None
+
+    def durable(self) -> int:
+        """The last commit that may be read. Never goes back; 0 while there is none or the writer has to mend the note.
+
+        After a crash of the machine a new reader may be told of less than an old one was, until the writer is back.
+        """
+        self._durable = max(self._durable, read_durable(self._folder) or 0)
+        return self._durable
+
+    def shards(self) -> int | None:
+        """How many shards each commit is split into; None while there is no inbox."""
+        segments = list_segments(self._folder)
+        if not segments:
+            return None
+        path = segment_path(self._folder, segments[-1])
+        return decode_segment_header(memoryview(map_file(path)).cast("B"), path).shards
+
+    def plan(self, after: int, most_rows: int, most_bytes: int) -> int:
+        """The last commit of a micro-batch that begins with the commit `after` + 1.
+
+        It holds at most so many rows and bytes, but at least one commit; `after` itself if there is nothing to read.
+        Reads headers only, and each once. Forgets what lies before `after`.
+        """
+        durable = self.durable()
+        if durable <= after:
+            return after
+        rows = length = 0
+        last = after
+        while last < durable:
+            known = self._frame(last + 1, durable)
+            rows += known.rows
+            length += known.length
+            if last > after and (rows > most_rows or length > most_bytes):
+                break
+            last += 1
+        behind = after + 1 - self._first
+        if behind > _FORGET_AT_ONCE:
+            del self._known[:behind]
+            self._first += behind
+        return last
+
+    def rows(self, first: int, last: int) -> int:
+        """How many rows the durable commits `first` to `last` have, from what `plan` has read."""
+        return sum(self._frame(commit, max(last, self._durable)).rows for commit in range(first, last + 1))
+
+    def locate(self, commit: int) -> Place:
+        """Where a durable commit lies, for `read` in another process: it need not look for it again."""
+        return self._frame(commit, max(commit, self._durable)).place
+
+    def read(
+        self, first: int, last: int, shards: Collection[int] | None = None, place: Place | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the commits `first` to `last`, both included: a batch for each commit and shard that has any.
+
+        `last` must once have been durable. All shards unless some are given. `place` is where `first` lies, if known.
+        Batches lie in the map of the file, also after the file is deleted. Each is compared with its checksum; raises
+        `InboxDamaged` where one is missing or not what was written.
+        """
+        if first > last:
+            return
+        cursor = Cursor(self._folder, first, place or self.locate(first))
+        while cursor.commit <= last:
+            frame, at, buffer, data = cursor.next(last)
+            for shard in range(len(frame.pieces)) if shards is None else sorted(shards):
+                if shard >= len(frame.pieces):
+                    reason = f"has {len(frame.pieces)} shards, not shard {shard}"
+                    raise damaged(cursor.path, frame.commit, at.offset, reason)
+                if frame.pieces[shard][1] == 0:
+                    continue
+                try:
+                    check_piece(data, at.offset, frame, shard)
+                except BadFrame as error:
+                    raise damaged(cursor.path, frame.commit, at.offset, error) from error
+                yield decode_piece(buffer, at.offset, frame, shard)
+
+    def _frame(self, commit: int, durable: int) -> _Known:
+        if self._cursor is None or not self._first <= commit <= self._cursor.commit:
+            self._begin_at(commit)
+        assert self._cursor is not None
+        while self._cursor.commit <= commit:
+            frame, place, _, _ = self._cursor.next(durable)
+            self._known.append(_Known(place, frame.rows, frame.length))
+        return self._known[commit - self._first]
+
+    def _begin_at(self, commit: int) -> None:
+        """Know all frames anew from the beginning of the segment that holds a commit."""
+        segments = list_segments(self._folder)
+        at = bisect.bisect_right(segments, commit)
+        if at == 0:
+            begin = f"its oldest segment begins with commit {segments[0]}" if segments else "it has no segments"
+            raise InboxDamaged(f"Commit {commit} of inbox '{self._folder}' is missing: {begin}")
+        self._first = segments[at - 1]
+        self._known = []
+        self._cursor = Cursor(self._folder, self._first, Place(self._first, HEADER_BYTES))

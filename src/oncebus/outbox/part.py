@@ -1,0 +1,114 @@
+"""A part of an outbox entry: what one task made of its share of a micro-batch, as one file.
+
+Its name is `{first:020d}-{last:020d}-{part}of{parts}`: the first and last commit of the micro-batch, and which of how
+many parts it is, from 0. All numbers are little-endian.
+
+    offset   size  what
+    0        8     magic, "ONCEOUT" and the format's version as one byte (1)
+    8        4     CRC-32 of bytes 12 to the end
+    12       4     zero
+    16             an Arrow IPC stream of the schema `oncebus.messages.OUTBOX_SCHEMA`, without dictionaries or
+                   compression; the schema's metadata has `first`, `last`, `part` and `parts`, as decimal text
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from oncebus.errors import OncebusError
+from oncebus.inbox.files import map_file, publish
+from oncebus.messages import OUTBOX_SCHEMA
+
+MAGIC = b"ONCEOUT\x01"
+_HEADER_BYTES = 16
+_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)of(\d+)")
+
+
+class OutboxError(OncebusError):
+    """An outbox cannot be used."""
+
+
+class OutboxDamaged(OutboxError):
+    """A part is not what was once written."""
+
+
+class OutboxPart(NamedTuple):
+    """Which part of which micro-batch: the commits `first` to `last`, both included."""
+
+    first: int
+    last: int
+    part: int
+    parts: int
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.first:020d}-{self.last:020d}-{self.part}of{self.parts}"
+
+    @classmethod
+    def parse(cls, name: str) -> OutboxPart | None:
+        """The part of that file name; None for any other file."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(*map(int, match.groups()))
+
+
+def write_part(folder: str | os.PathLike[str], part: OutboxPart, batches: pa.Table | Iterable[pa.RecordBatch]) -> None:
+    """Publish a part, at once and durably; one without rows too, or its entry is never complete.
+
+    The columns are those of `OUTBOX_SCHEMA`, in any order, of types that can be cast. Writing it again, from another
+    task or after a crash, replaces it. Raises `OutboxError`.
+    """
+    if not (0 < part.first <= part.last and 0 <= part.part < part.parts):
+        raise OutboxError(f"Outbox part '{part.name}' is no part of commits {part.first} to {part.last}")
+    path = os.path.join(folder, part.name)
+    try:
+        table = _conformed(batches)
+    except (pa.ArrowException, KeyError, ValueError) as error:
+        raise OutboxError(f"Outbox part '{path}' cannot be encoded: {' '.join(str(error).split())}") from error
+    sink = pa.BufferOutputStream()
+    metadata = {name: str(value) for name, value in part._asdict().items()}
+    with pa.ipc.new_stream(sink, OUTBOX_SCHEMA.with_metadata(metadata)) as stream:
+        stream.write_table(table)
+    body = sink.getvalue()
+    check = zlib.crc32(body, zlib.crc32(bytes(4)))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        publish(os.fspath(folder), part.name, [MAGIC, check.to_bytes(4, "little"), bytes(4), body])
+    except OSError as error:
+        raise OutboxError(f"Outbox part '{path}' cannot be written: {error.strerror}") from error
+
+
+def read_part(folder: str, part: OutboxPart) -> pa.Table:
+    """The rows of a part, in place, compared with its checksum. Raises `OutboxDamaged`."""
+    path = os.path.join(folder, part.name)
+    try:
+        buffer = map_file(path)
+        data = memoryview(buffer).cast("B")
+    except (OSError, pa.ArrowException) as error:
+        raise OutboxDamaged(f"Outbox part '{path}' cannot be read: {' '.join(str(error).split())}") from error
+    if len(data) < _HEADER_BYTES or data[:8] != MAGIC:
+        raise OutboxDamaged(f"Outbox part '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
+    found = zlib.crc32(data[12:])
+    if found.to_bytes(4, "little") != data[8:12]:
+        raise OutboxDamaged(f"Outbox part '{path}' is damaged: its checksum is {found:08x}")
+    with pa.ipc.open_stream(buffer.slice(_HEADER_BYTES)) as stream:
+        table = stream.read_all()
+    metadata = table.schema.metadata
+    inside = OutboxPart(*(int(metadata[name.encode()]) for name in OutboxPart._fields))
+    if inside != part:
+        raise OutboxDamaged(f"Outbox part '{path}' holds part '{inside.name}': it has been renamed")
+    return table.replace_schema_metadata(None)
+
+
+def _conformed(batches: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
+    if not isinstance(batches, pa.Table):
+        some = list(batches)
+        batches = pa.Table.from_batches(some) if some else OUTBOX_SCHEMA.empty_table()
+    table = batches.select(OUTBOX_SCHEMA.names).replace_schema_metadata(None)
+    return table if table.schema.equals(OUTBOX_SCHEMA) else table.cast(OUTBOX_SCHEMA)

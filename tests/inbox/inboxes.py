@@ -1,0 +1,78 @@
+"""Rows and failures for the tests of the inbox."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from oncebus.inbox import InboxReader, Row
+from oncebus.inbox.rows import ROW_SCHEMA
+
+
+def row(number: int, *, entity: int = 7, keyed: bool = True, body: bytes = b"body", time: int | None = None) -> Row:
+    """A row that can be told from others by its sequence number."""
+    return Row(
+        entity=entity,
+        sequence=number,
+        time=1_000_000 + number if time is None else time,
+        key=hashlib.blake2b(str(number).encode(), digest_size=16).digest() if keyed else None,
+        window=600_000_000,
+        message_id=f"ödeme-{number}",
+        session=None if number % 2 else f"s{number}",
+        hops=0,
+        size=len(body),
+        head=b"",
+        body=body,
+    )
+
+
+def as_batch(rows: list[Row]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=ROW_SCHEMA)
+
+
+def contents(reader: InboxReader, first: int, last: int, shards: list[int] | None = None) -> list[tuple[int, ...]]:
+    """(position, commit, catalogue, sequence) of all rows in the order of position."""
+    found: list[tuple[int, ...]] = []
+    for batch in reader.read(first, last, shards):
+        batch.validate(full=True)
+        columns = [batch.column(name).to_pylist() for name in ("position", "commit", "catalogue", "sequence")]
+        assert columns[0] == sorted(columns[0])
+        found += zip(*columns, strict=True)
+    return sorted(found)
+
+
+@contextmanager
+def unsynced() -> Iterator[None]:
+    """Without waiting for the disk."""
+    with mock.patch("os.fsync"), mock.patch("os.fdatasync"):
+        yield
+
+
+@contextmanager
+def disk_full_after(size: int) -> Iterator[None]:
+    """One write goes `size` bytes far, at most as it wanted to, and the next finds no room."""
+    write = os.pwrite
+    calls = 0
+
+    def short(descriptor: int, data: Any, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 1 or size == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, memoryview(data)[:size], offset)
+
+    with mock.patch("os.pwrite", short):
+        yield
+
+
+@contextmanager
+def disk_that_fails_to_sync() -> Iterator[None]:
+    with mock.patch("os.fdatasync", side_effect=OSError(errno.EIO, os.strerror(errno.EIO))):
+        yield

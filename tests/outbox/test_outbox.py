@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncebus.messages import OUTBOX_SCHEMA, Fate
+from oncebus.outbox import Outbox, OutboxDamaged, OutboxError, OutboxPart, write_part
+
+Place = tuple[int, int, int | None]
+
+
+def table(places: Sequence[Place]) -> pa.Table:
+    """Rows of (commit, position, destination)."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "position": position,
+                "commit": commit,
+                "catalogue": 1,
+                "entity": 1,
+                "sequence": position,
+                "time": position,
+                "window": 0,
+                "message_id": f"m{position}",
+                "hops": 0,
+                "size": 1,
+                "head": b"",
+                "fate": Fate.DUPLICATE if destination is None else Fate.DELIVERED,
+                "destination": destination,
+            }
+            for commit, position, destination in places
+        ],
+        schema=OUTBOX_SCHEMA,
+    )
+
+
+def write(folder: Path, first: int, last: int, parts: int, only: Sequence[int] | None = None) -> None:
+    """An entry with a row for each commit, at ten times its position, in the part commit % parts."""
+    for part in range(parts) if only is None else only:
+        rows = [(commit, 10 * commit, 1) for commit in range(first, last + 1) if commit % parts == part]
+        write_part(folder, OutboxPart(first, last, part, parts), table(rows))
+
+
+def take_all(outbox: Outbox, after: int = 0) -> tuple[int, list[int]]:
+    """What a gateway would take, and how far it comes."""
+    taken: list[int] = []
+    while (entry := outbox.next_entry(after)) is not None:
+        taken += entry.rows()["commit"].to_pylist()
+        after = entry.last
+        outbox.delete_up_to(after)
+    return after, taken
+
+
+def test_an_entry_is_taken_when_all_its_parts_are_there(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "outbox")
+    assert outbox.next_entry(0) is None
+    for part in (2, 0):
+        write(tmp_path / "outbox", 1, 5, 3, [part])
+        assert outbox.next_entry(0) is None
+    write(tmp_path / "outbox", 1, 5, 3, [1])
+    entry = outbox.next_entry(0)
+    assert entry is not None
+    assert (entry.first, entry.last) == (1, 5)
+    assert entry.rows()["position"].to_pylist() == [10, 20, 30, 40, 50]
+    assert entry.rows().schema == OUTBOX_SCHEMA
+    assert outbox.next_entry(5) is None
+
+
+def test_rows_come_in_the_order_of_position_then_destination(tmp_path: Path) -> None:
+    write_part(tmp_path, OutboxPart(1, 2, 0, 2), table([(1, 3, 9), (1, 3, 4), (2, 7, None)]))
+    write_part(tmp_path, OutboxPart(1, 2, 1, 2), table([(2, 6, 1), (1, 2, 5)]).to_batches())
+    entry = Outbox(tmp_path).next_entry(0)
+    assert entry is not None
+    rows = entry.rows()
+    Outbox(tmp_path).delete_up_to(2)
+    assert os.listdir(tmp_path) == []
+    assert list(zip(rows["position"].to_pylist(), rows["destination"].to_pylist(), strict=True)) == [
+        (2, 5),
+        (3, 4),
+        (3, 9),
+        (6, 1),
+        (7, None),
+    ]
+
+
+def test_written_twice_it_is_the_same_entry(tmp_path: Path) -> None:
+    write(tmp_path, 1, 4, 2)
+    write(tmp_path, 1, 4, 2)
+    outbox = Outbox(tmp_path)
+    assert take_all(outbox) == (4, [1, 2, 3, 4])
+    write(tmp_path, 1, 4, 2, [0])
+    write(tmp_path, 5, 5, 1)
+    assert take_all(outbox, 4) == (5, [5])
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_entry_that_was_never_completed_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    write(tmp_path, 5, 9, 2, [1])
+    write(tmp_path, 5, 9, 4, [0, 2, 3])
+    write(tmp_path, 5, 7, 2)
+    write(tmp_path, 8, 12, 2)
+    assert Outbox(tmp_path).reach(4) == 12
+    assert take_all(Outbox(tmp_path), 4) == (12, [5, 6, 7, 8, 9, 10, 11, 12])
+    assert os.listdir(tmp_path) == []
+
+
+def test_of_two_complete_entries_the_shorter_is_taken_and_the_other_continued(tmp_path: Path) -> None:
+    write(tmp_path, 5, 9, 2)
+    write(tmp_path, 5, 7, 1)
+    outbox = Outbox(tmp_path)
+    entry = outbox.next_entry(4)
+    assert entry is not None
+    assert (entry.first, entry.last) == (5, 7)
+    assert take_all(outbox, 4) == (9, [5, 6, 7, 8, 9])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    cuts=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=3),
+    data=st.data(),
+)
+def test_however_batches_were_cut_each_commit_is_taken_once(cuts: list[list[int]], data: st.DataObject) -> None:
+    """Each cut is a checkpoint; the last one goes furthest, and parts arrive in any order."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
+        take_from_checkpoints(Path(folder), cuts, data)
+
+
+def take_from_checkpoints(folder: Path, cuts: list[list[int]], data: st.DataObject) -> None:
+    outbox = Outbox(folder)
+    end = max(sum(cut) for cut in cuts)
+    cuts[-1].append(end + 1 - sum(cuts[-1]))
+    after = 0
+    taken: list[int] = []
+    for cut in cuts:
+        parts = data.draw(st.integers(1, 3))
+        written = []
+        first = 1
+        for length in cut:
+            written += [(first, first + length - 1, part) for part in range(parts)]
+            first += length
+        arriving = data.draw(st.permutations(written))
+        if cut is not cuts[-1]:
+            arriving = arriving[: data.draw(st.integers(0, len(arriving)))]
+        for first, last, part in arriving:
+            write(folder, first, last, parts, [part])
+            reach = outbox.reach(after)
+            if data.draw(st.booleans()):
+                after, rows = take_all(outbox, after)
+                assert after == reach
+                taken += rows
+    after, rows = take_all(outbox, after)
+    assert after == end + 1
+    assert taken + rows == list(range(1, end + 2))
+    outbox.delete_up_to(after)
+    assert os.listdir(folder) == []
+
+
+def test_a_changed_byte_is_found_wherever_it_is(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 1)
+    entry = Outbox(tmp_path).next_entry(0)
+    assert entry is not None
+    path = tmp_path / OutboxPart(1, 2, 0, 1).name
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 5):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(OutboxDamaged, match=str(path)):
+            entry.rows()
+    path.write_bytes(b"")
+    with pytest.raises(OutboxDamaged, match=str(path)):
+        entry.rows()
+    path.write_bytes(whole)
+    other = path.rename(tmp_path / OutboxPart(1, 3, 0, 1).name)
+    renamed = Outbox(tmp_path).next_entry(0)
+    assert renamed is not None
+    with pytest.raises(OutboxDamaged, match=f"{other.name}' holds part '{path.name}'"):
+        renamed.rows()
+
+
+def test_columns_may_come_in_any_order_and_of_like_types_but_must_be_there(tmp_path: Path) -> None:
+    rows = table([(1, 1, 2)])
+    loose = rows.select(rows.column_names[::-1])
+    loose = loose.cast(pa.schema([pa.field(field.name, field.type) for field in loose.schema]))
+    loose = loose.set_column(
+        loose.column_names.index("head"), "head", loose["head"].cast(pa.large_binary())
+    ).append_column("extra", pa.array([1]))
+    write_part(tmp_path, OutboxPart(1, 1, 0, 1), loose)
+    entry = Outbox(tmp_path).next_entry(0)
+    assert entry is not None
+    assert entry.rows().equals(rows)
+    with pytest.raises(OutboxError, match=r"cannot be encoded: .*fate"):
+        write_part(tmp_path, OutboxPart(1, 1, 0, 1), rows.drop_columns(["fate"]))
+    timeless = loose.set_column(loose.column_names.index("time"), "time", pa.array([None], pa.int64()))
+    with pytest.raises(OutboxError, match=r"cannot be encoded: .*time"):
+        write_part(tmp_path, OutboxPart(1, 1, 0, 1), timeless)
+
+
+@pytest.mark.parametrize("part", [(0, 1, 0, 1), (5, 4, 0, 1), (1, 1, 1, 1), (1, 1, -1, 2)])
+def test_a_part_of_nothing_is_refused(tmp_path: Path, part: tuple[int, int, int, int]) -> None:
+    with pytest.raises(OutboxError, match="is no part of commits"):
+        write_part(tmp_path, OutboxPart(*part), table([]))
+
+
+def test_other_files_are_left_alone_and_unfinished_ones_swept_when_old(tmp_path: Path) -> None:
+    names = ["notes.txt", f"{1:020d}-{1:020d}-0of1.bak", ".tmp-old", ".tmp-young"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (900 if name == ".tmp-young" else 100,) * 2)
+    outbox = Outbox(tmp_path)
+    assert outbox.next_entry(0) is None
+    outbox.delete_up_to(100)
+    assert sorted(os.listdir(tmp_path)) == sorted(names)
+    assert outbox.sweep(500_000_000, 1_000_000_000) == [".tmp-old"]
+    assert Outbox(tmp_path / "none").sweep(1, 1) == []
