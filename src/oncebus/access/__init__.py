@@ -1,0 +1,39 @@
+"""Who may do what: shared access keys, tokens and rights, as Azure Service Bus has them."""
+
+from oncebus.access.authorization import Grant, RulesOf, authorize, verify
+from oncebus.access.connection import connection_string
+from oncebus.access.keys import KeyFile, KeyFileError
+from oncebus.access.refusal import AccessRefused, Reason
+from oncebus.access.rights import Operation, Right
+from oncebus.access.rules import (
+    EMULATOR_RULE,
+    ROOT_RULE,
+    AuthorizationRule,
+    BadRule,
+    WhichKey,
+    fresh_key,
+    fresh_rule,
+)
+from oncebus.access.tokens import make_token
+
+__all__ = [
+    "EMULATOR_RULE",
+    "ROOT_RULE",
+    "AccessRefused",
+    "AuthorizationRule",
+    "BadRule",
+    "Grant",
+    "KeyFile",
+    "KeyFileError",
+    "Operation",
+    "Reason",
+    "Right",
+    "RulesOf",
+    "WhichKey",
+    "authorize",
+    "connection_string",
+    "fresh_key",
+    "fresh_rule",
+    "make_token",
+    "verify",
+]

@@ -1,0 +1,227 @@
+"""The namespace's authorization rules, in a file that only its owner can read.
+
+The file is JSON: {"format": 1, "rules": [{"name", "rights": [...], "primary", "secondary"}, ...]}. It is always whole:
+a new one appears under its name, and a changed one replaces it, only once it is written and synced. Changes from
+several processes queue up at a lock file beside it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oncebus.access.rights import Right
+from oncebus.access.rules import MOST_RULES, ROOT_RULE, AuthorizationRule, BadRule, WhichKey, fresh_rule
+from oncebus.errors import OncebusError
+
+FORMAT = 1
+_LARGEST_FILE = 1 << 20
+_PRIVATE = 0o600
+
+Rules = tuple[AuthorizationRule, ...]
+
+
+class KeyFileError(OncebusError):
+    """The key file cannot be used. The text never holds a key."""
+
+
+class _Stamp(NamedTuple):
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+class KeyFile:
+    """The rules at a path. What another process changes is seen at the next look."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._stamp: _Stamp | None = None
+        self._rules: Rules = ()
+
+    def __repr__(self) -> str:
+        return f"KeyFile({str(self.path)!r})"
+
+    def create(self) -> bool:
+        """Make the file with the default rule and fresh keys, unless there is one; whether it was made."""
+        if self.path.exists():
+            return False
+        rule = fresh_rule(ROOT_RULE, [Right.MANAGE])
+        with _reported(self.path, "made"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                # A link, unlike a rename, never replaces the file that another process made meanwhile.
+                _write(self.path, (rule,), os.link)
+            except FileExistsError:
+                return False
+        return True
+
+    def rules(self) -> Rules:
+        """All rules, read again if the file has changed."""
+        with _reported(self.path, "read"):
+            stamp = _checked(self.path, os.stat(self.path))
+            if stamp != self._stamp:
+                self._stamp, self._rules = _read(self.path)
+        return self._rules
+
+    def rule(self, name: str) -> AuthorizationRule:
+        """The rule of that name."""
+        return _find(self.path, self.rules(), name)
+
+    def add(self, name: str, rights: Iterable[Right]) -> AuthorizationRule:
+        """Add a rule with fresh keys."""
+        added = fresh_rule(name, rights)
+
+        def change(rules: Rules) -> Rules:
+            if any(rule.name == name for rule in rules):
+                raise KeyFileError(f"Authorization rule '{name}' exists already in '{self.path}'.")
+            if len(rules) >= MOST_RULES:
+                raise KeyFileError(f"Key file '{self.path}' holds {MOST_RULES} rules already. Remove one first.")
+            return (*rules, added)
+
+        self._change(change)
+        return added
+
+    def remove(self, name: str) -> None:
+        """Remove a rule: what its keys have signed is refused from now on."""
+
+        def change(rules: Rules) -> Rules:
+            _find(self.path, rules, name)
+            kept = tuple(rule for rule in rules if rule.name != name)
+            if not any(Right.MANAGE in rule.rights for rule in kept):
+                raise KeyFileError(f"Authorization rule '{name}' is the last one with Manage. Add another one first.")
+            return kept
+
+        self._change(change)
+
+    def rotate(self, name: str, which: WhichKey) -> AuthorizationRule:
+        """Replace one key by a fresh one: what the old one has signed is refused from now on."""
+
+        def change(rules: Rules) -> Rules:
+            _find(self.path, rules, name)
+            return tuple(rule.rotated(which) if rule.name == name else rule for rule in rules)
+
+        return _find(self.path, self._change(change), name)
+
+    def _change(self, change: Callable[[Rules], Rules]) -> Rules:
+        with _reported(self.path, "changed"), _locked(self.path):
+            _, rules = _read(self.path)
+            changed = change(rules)
+            _write(self.path, changed, os.replace)
+        return changed
+
+
+def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:
+    for rule in rules:
+        if rule.name == name:
+            return rule
+    raise KeyFileError(f"Authorization rule '{name}' is not in '{path}'. It has {', '.join(r.name for r in rules)}.")
+
+
+def _checked(path: Path, status: os.stat_result) -> _Stamp:
+    """The file's stamp, if it is one that nobody else can read or write."""
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        raise KeyFileError(f"Key file '{path}' is not a file.")
+    if mode & 0o077:
+        raise KeyFileError(f"Key file '{path}' is open to other users (mode {mode:04o}). Run: chmod 600 '{path}'")
+    if status.st_uid != os.geteuid():
+        raise KeyFileError(
+            f"Key file '{path}' belongs to user {status.st_uid}, not {os.geteuid()}. Run: chown {os.geteuid()} '{path}'"
+        )
+    return _Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _read(path: Path) -> tuple[_Stamp, Rules]:
+    # Not to wait for ever at something that is no file.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        stamp = _checked(path, os.fstat(descriptor))
+        content = file.read(_LARGEST_FILE + 1)
+    rules = _parsed(content)
+    if not rules:
+        # Raised out here: the error of a parser holds the text that it could not parse.
+        raise KeyFileError(
+            f"Key file '{path}' is damaged. Restore it, or remove it: the next start makes one with new keys."
+        )
+    return stamp, rules
+
+
+def _parsed(content: bytes) -> Rules | None:
+    if len(content) > _LARGEST_FILE:
+        return None
+    try:
+        document: Any = json.loads(content)
+        if document["format"] != FORMAT:
+            return None
+        rules = tuple(
+            AuthorizationRule(
+                entry["name"],
+                frozenset(Right(right) for right in entry["rights"]),
+                entry["primary"],
+                entry["secondary"],
+            )
+            for entry in document["rules"]
+        )
+    except (ValueError, TypeError, KeyError, RecursionError, BadRule):
+        return None
+    return rules if len({rule.name for rule in rules}) == len(rules) else None
+
+
+def _write(path: Path, rules: Rules, place: Callable[[Path, Path], None]) -> None:
+    entries = [
+        {
+            "name": rule.name,
+            "rights": [right for right in Right if right in rule.rights],
+            "primary": rule.primary,
+            "secondary": rule.secondary,
+        }
+        for rule in rules
+    ]
+    content = json.dumps({"format": FORMAT, "rules": entries}, indent=2).encode() + b"\n"
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        place(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone among those that change the file. The lock is a file of its own, since the file itself is replaced."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), flags, _PRIVATE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _reported(path: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno or errno.EIO)
+        raise KeyFileError(f"Key file '{path}' cannot be {what}: {reason}.") from error

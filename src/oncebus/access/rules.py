@@ -1,0 +1,81 @@
+"""An authorization rule: a name, the rights it confers, and two keys either of which signs for it."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from oncebus.access.rights import Right, expanded
+from oncebus.errors import OncebusError
+
+ROOT_RULE = "RootManageSharedAccessKey"
+KEY_BYTES = 32
+MOST_RULES = 12
+"""On one namespace or entity."""
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,48}[A-Za-z0-9])?")
+_KEY = re.compile(r"[!-:<-~]{1,256}")
+
+
+class BadRule(OncebusError, ValueError):
+    """A rule cannot be as it was given. The text never holds a key."""
+
+
+class WhichKey(enum.StrEnum):
+    """One of a rule's two keys, as Azure's management calls it."""
+
+    PRIMARY = "PrimaryKey"
+    SECONDARY = "SecondaryKey"
+
+
+@dataclass(frozen=True)
+class AuthorizationRule:
+    """Who signs with a key of this rule holds its rights where the rule stands, and below. Shows no key."""
+
+    name: str
+    rights: frozenset[Right]
+    primary: str = field(repr=False)
+    secondary: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise BadRule(
+                f"Authorization rule name {self.name!r} must be 1 to 50 letters, digits, periods, hyphens or "
+                "underscores, with a letter or digit at either end."
+            )
+        if not self.rights:
+            raise BadRule(f"Authorization rule '{self.name}' has no rights. Give it Send, Listen or Manage.")
+        for which, key in ((WhichKey.PRIMARY, self.primary), (WhichKey.SECONDARY, self.secondary)):
+            if not _KEY.fullmatch(key):
+                raise BadRule(
+                    f"{which} of authorization rule '{self.name}' is not a key: "
+                    "1 to 256 visible ASCII characters without a semicolon."
+                )
+        object.__setattr__(self, "rights", expanded(self.rights))
+
+    def key(self, which: WhichKey) -> str:
+        """The key itself."""
+        return self.primary if which is WhichKey.PRIMARY else self.secondary
+
+    def rotated(self, which: WhichKey, key: str | None = None) -> AuthorizationRule:
+        """The rule with one key replaced, by a fresh one unless given."""
+        new = fresh_key() if key is None else key
+        return replace(self, primary=new) if which is WhichKey.PRIMARY else replace(self, secondary=new)
+
+
+def fresh_key() -> str:
+    """A random key."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
+
+
+def fresh_rule(name: str, rights: Iterable[Right]) -> AuthorizationRule:
+    """A rule with fresh keys."""
+    return AuthorizationRule(name, frozenset(rights), fresh_key(), fresh_key())
+
+
+EMULATOR_RULE = AuthorizationRule(ROOT_RULE, frozenset({Right.MANAGE}), "SAS_KEY_VALUE", "SAS_KEY_VALUE")
+"""What every connection string of the official emulator holds. Everybody knows it: only for `emulator`."""

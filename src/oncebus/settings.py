@@ -1,0 +1,269 @@
+"""Settings of `oncebus serve`, `gateway` and `pipeline`: from flags, else the environment, else a TOML file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oncebus.durations import SECOND, BadDuration, parse_duration
+from oncebus.errors import OncebusError
+
+PREFIX = "ONCEBUS_"
+KEY_FILE_NAME = "keys.json"
+TIERS = ("Basic", "Standard", "Premium")
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+GIB = 1 << 30
+
+_SIZE = re.compile(r"(?P<number>[0-9]{1,18})\s*(?P<unit>[A-Za-z]*)")
+_UNITS: dict[str, int] = {"": 1, "b": 1} | {
+    name: base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for name, base in ((f"{letter}b", 1000), (f"{letter}ib", 1024))
+}
+_NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?")
+_NO_NAMESPACE = "Not a namespace name: 1 to 50 letters, digits and hyphens, a letter first."
+_HOST = re.compile(r"[A-Za-z0-9._:-]+|\[[0-9A-Fa-f:.]+\]")
+
+
+class SettingsError(OncebusError, ValueError):
+    """A setting cannot be used. The text names it, where it came from and its value."""
+
+
+class _Bad(ValueError):
+    """What the value is not."""
+
+
+class _Kind(NamedTuple):
+    read: Callable[[object], Any]
+    shown: Callable[[Any], str] = str
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _Bad("Not a text.")
+    return value.strip()
+
+
+def _matching(pattern: re.Pattern[str], otherwise: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise _Bad(otherwise)
+        return value
+
+    return read
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
+        raise _Bad("Not a path.")
+    return Path(value).expanduser()
+
+
+def _whole(least: int, most: int, otherwise: str | None = None) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value.strip()):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise _Bad(otherwise or f"Not a number from {least} to {most}.")
+        return value
+
+    return read
+
+
+def _choice(choices: tuple[str, ...]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        for choice in choices:
+            if isinstance(value, str) and value.strip().lower() == choice.lower():
+                return choice
+        raise _Bad(f"Not one of {', '.join(choices)}.")
+
+    return read
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    known = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    if not isinstance(value, str) or value.strip().lower() not in known:
+        raise _Bad("Not true or false.")
+    return known[value.strip().lower()]
+
+
+def _size(value: object) -> int:
+    match = None if isinstance(value, bool) or not isinstance(value, str | int) else _SIZE.fullmatch(str(value).strip())
+    size = int(match["number"]) * _UNITS.get(match["unit"].lower(), 0) if match else 0
+    if not 0 < size < 1 << 63:
+        raise _Bad("Not a size: write it like '4 GiB', or in bytes.")
+    return size
+
+
+def _duration(value: object) -> int:
+    try:
+        length = parse_duration(value, "value") if isinstance(value, str) else 0
+    except BadDuration:
+        length = 0
+    if not 0 < length < 1 << 62:
+        raise _Bad("Not a duration: write it like '30 seconds' or 'PT30S'.")
+    return length
+
+
+_PORT = _Kind(_whole(0, 65535, "Not a port."))
+_PATH = _Kind(_path, lambda path: f"./{path}" if not path.is_absolute() else str(path))
+_BYTES = _Kind(_size, lambda size: f"{size // GIB} GiB" if size % GIB == 0 else str(size))
+_DURATION = _Kind(_duration, lambda length: f"{length // SECOND} seconds")
+_FLAG = _Kind(_flag, lambda flag: str(flag).lower())
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting, valid. Sizes are bytes and durations microseconds."""
+
+    data: Path = Path("oncebus-data")
+    host: str = "127.0.0.1"
+    http_port: int = 5300
+    amqp_port: int = 5672
+    tier: str = "Standard"
+    namespace: str = "oncebus"
+    master: str = "local[*]"
+    shards: int = 2
+    key_file: Path | None = None
+    inbox_limit: int = 4 * GIB
+    drop_record: int = 10_000
+    lag_limit: int = 30 * SECOND
+    heartbeat_limit: int = 15 * SECOND
+    log_format: str = "text"
+    log_level: str = "info"
+    config: Path | None = None
+    emulator: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    @property
+    def key_path(self) -> Path:
+        """Where the keys lie."""
+        return self.data / KEY_FILE_NAME if self.key_file is None else self.key_file
+
+
+class _About(NamedTuple):
+    kind: _Kind
+    help: str
+
+
+_SETTINGS = {
+    "data": _About(_PATH, "Folder that holds everything: inbox, ledger, outbox, store"),
+    "host": _About(_Kind(_matching(_HOST, "Not a host.")), "Address to listen at"),
+    "http_port": _About(_PORT, "Port for HTTP; 0 takes a free one"),
+    "amqp_port": _About(_PORT, "Port for AMQP; 0 takes a free one"),
+    "tier": _About(_Kind(_choice(TIERS)), "Whose limits hold: Basic, Standard or Premium"),
+    "namespace": _About(_Kind(_matching(_NAMESPACE, _NO_NAMESPACE)), "Name of the namespace"),
+    "master": _About(_Kind(_text), "Where Spark runs"),
+    "shards": _About(_Kind(_whole(1, 1024)), "Shards of the inbox; fixed once there is data"),
+    "key_file": _About(_PATH, f"Keys of the namespace; `{KEY_FILE_NAME}` in `data` unless given"),
+    "inbox_limit": _About(_BYTES, "Size of what Spark has yet to take, above which sends are refused"),
+    "drop_record": _About(_Kind(_whole(0, 10_000_000)), "Dropped duplicates remembered for each entity"),
+    "lag_limit": _About(_DURATION, "Age of the oldest message not yet taken, above which health fails"),
+    "heartbeat_limit": _About(_DURATION, "Silence of the pipeline after which health fails"),
+    "log_format": _About(_Kind(_choice(LOG_FORMATS)), "Form of the logs: text or json"),
+    "log_level": _About(_Kind(_choice(LOG_LEVELS)), "Least level logged: debug, info, warning or error"),
+    "config": _About(_PATH, "Entities to make at the start, in the official emulator's `Config.json`"),
+    "emulator": _About(_FLAG, "Take the official emulator's well-known key, and hand out its strings"),
+    "tls_cert": _About(_PATH, "Certificate chain, PEM; with `tls_key`"),
+    "tls_key": _About(_PATH, "Private key, PEM; with `tls_cert`"),
+}
+
+
+class _Given(NamedTuple):
+    value: object
+    source: str
+
+
+def load(flags: Mapping[str, object], environment: Mapping[str, str], file: Path | None) -> Settings:
+    """The settings, each from the first place that has it: flags, environment, file, default.
+
+    A flag that is None and an empty environment variable have not been given. Paths in the file start at its folder.
+    """
+    given = _from_file(file) if file is not None else {}
+    for name in _SETTINGS:
+        if text := environment.get(variable(name), ""):
+            given[name] = _Given(text, f"the environment variable {variable(name)}")
+    for name, value in flags.items():
+        if value is not None:
+            _known(name, "the command line")
+            given[name] = _Given(value, f"the flag {flag(name)}")
+    settings = Settings(**{name: _value(name, entry) for name, entry in given.items()})
+    _check_together(settings, given)
+    return settings
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+def flag(name: str) -> str:
+    """The command line's flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def table() -> str:
+    """All settings with their defaults, in Markdown."""
+    rows = ["| setting | flag | environment | default | |", "|---|---|---|---|---|"]
+    for entry in fields(Settings):
+        name, about = entry.name, _SETTINGS[entry.name]
+        shown = "" if entry.default is None else f"`{about.kind.shown(entry.default)}`"
+        rows.append(f"| `{name}` | `{flag(name)}` | `{variable(name)}` | {shown} | {about.help} |")
+    return "\n".join(rows)
+
+
+def _from_file(file: Path) -> dict[str, _Given]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"Settings file '{file}' cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"Settings file '{file}' is not TOML: {' '.join(str(error).split())}.") from error
+    given = {}
+    for name, value in content.items():
+        _known(name, f"the file '{file}'")
+        is_path = _SETTINGS[name].kind is _PATH
+        if is_path and isinstance(value, str) and value.strip():
+            value = str(file.parent / Path(value).expanduser())
+        given[name] = _Given(value, f"the file '{file}'")
+    return given
+
+
+def _known(name: str, source: str) -> None:
+    if name in _SETTINGS:
+        return
+    nearest = difflib.get_close_matches(name.replace("-", "_").lower(), _SETTINGS, n=1)
+    hint = f" Did you mean '{nearest[0]}'?" if nearest else f" There are {', '.join(_SETTINGS)}."
+    raise SettingsError(f"Setting '{name}' from {source} is not known.{hint}")
+
+
+def _value(name: str, given: _Given) -> Any:
+    try:
+        return _SETTINGS[name].kind.read(given.value)
+    except _Bad as error:
+        raise _wrong(name, given, str(error)) from None
+
+
+def _wrong(name: str, given: _Given, why: str) -> SettingsError:
+    value = str(given.value) if isinstance(given.value, Path) else given.value
+    return SettingsError(f"Setting '{name}' from {given.source} has value {value!r}. {why}")
+
+
+def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
+    """What no setting can tell alone."""
+    if settings.http_port == settings.amqp_port != 0:
+        name = "http_port" if "http_port" in given else "amqp_port"
+        other = "amqp_port" if name == "http_port" else "http_port"
+        raise _wrong(name, given[name], f"'{other}' is the same port.")
+    for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if name in given and other not in given:
+            raise _wrong(name, given[name], f"Give '{other}' too.")

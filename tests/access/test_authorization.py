@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from access.actors import HOST, LATER, LISTENER, NOW, OWNER, READER, ROOT, SENDER, ask, rules_of, token
+from oncebus.access import (
+    EMULATOR_RULE,
+    AccessRefused,
+    AuthorizationRule,
+    BadRule,
+    Operation,
+    Reason,
+    Right,
+    WhichKey,
+    connection_string,
+    fresh_rule,
+)
+from oncebus.access.rights import expanded, table
+
+SEND, LISTEN, MANAGE = Operation.SEND, Operation.RECEIVE, Operation.UPDATE_ENTITY
+EVERYTHING = f"sb://{HOST}"
+
+
+@pytest.mark.parametrize("operation", Operation)
+@pytest.mark.parametrize("rule", [ROOT, SENDER, LISTENER])
+def test_each_operation_asks_for_its_right(operation: Operation, rule: AuthorizationRule) -> None:
+    if rule is ROOT or operation.right in rule.rights:
+        assert ask(token(EVERYTHING, rule), operation).rule == rule.name
+        return
+    with pytest.raises(AccessRefused) as caught:
+        ask(token(EVERYTHING, rule), operation)
+    assert (caught.value.reason, caught.value.status) == (Reason.RIGHT, 401)
+    assert operation.right in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("operation", "text"),
+    [
+        (
+            Operation.SEND,
+            "Unauthorized access. 'Send' claim(s) are required to perform this operation. "
+            "Resource: 'sb://bus.example.org/orders'.",
+        ),
+        (Operation.READ_ENTITY, "Manage,EntityRead claims required for this operation."),
+        (Operation.ENUMERATE, "Manage,EntityRead claims required for this operation."),
+        (Operation.CREATE_ENTITY, "Authorization failed for specified action: Manage,EntityWrite."),
+        (Operation.DELETE_ENTITY, "Authorization failed for specified action: Manage,EntityDelete."),
+    ],
+)
+def test_a_missing_right_is_told_in_the_words_of_the_service(operation: Operation, text: str) -> None:
+    with pytest.raises(AccessRefused) as caught:
+        ask(token(EVERYTHING, LISTENER), operation)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("rule", "resource", "path", "operation", "reason"),
+    [
+        (READER, "orders", "orders", LISTEN, None),
+        (READER, "Orders/", "ORDERS/$DeadLetterQueue", LISTEN, None),
+        (READER, "orders", "orders", SEND, Reason.RIGHT),
+        (OWNER, "orders", "orders/Subscriptions/s", MANAGE, None),
+        (OWNER, "orders/Subscriptions/s", "orders/Subscriptions/s", MANAGE, None),
+        (OWNER, "orders/Subscriptions/s", "orders", MANAGE, Reason.AUDIENCE),
+        (OWNER, "region/north", "region/north", SEND, None),
+        (OWNER, "region/north", "region/south", SEND, Reason.AUDIENCE),
+        # The rule stands below the token's resource, or beside it.
+        (OWNER, "", "orders", SEND, Reason.SIGNATURE),
+        (OWNER, "region", "region/north", SEND, Reason.SIGNATURE),
+        (OWNER, "orders2", "orders2", SEND, Reason.SIGNATURE),
+        (READER, "region/north", "region/north", LISTEN, Reason.SIGNATURE),
+        # A rule of the namespace reaches where the token does.
+        (SENDER, "", "region/north", SEND, None),
+        (SENDER, "orders", "region/north", SEND, Reason.AUDIENCE),
+        (ROOT, "", "", Operation.METRICS, None),
+        (ROOT, "orders", "", Operation.METRICS, Reason.AUDIENCE),
+        (ROOT, "", "$Resources/queues", Operation.ENUMERATE, None),
+        (ROOT, "orders", "orders/../region", SEND, Reason.AUDIENCE),
+        (ROOT, "", "a//b", SEND, Reason.AUDIENCE),
+    ],
+)
+def test_a_rule_grants_where_it_stands_and_below(
+    rule: AuthorizationRule, resource: str, path: str, operation: Operation, reason: Reason | None
+) -> None:
+    given = token(f"sb://{HOST}/{resource}", rule)
+    if reason is None:
+        grant = ask(given, operation, path)
+        assert (grant.rule, grant.rights, grant.expires) == (rule.name, rule.rights, LATER)
+        return
+    with pytest.raises(AccessRefused) as caught:
+        ask(given, operation, path)
+    assert caught.value.reason is reason
+
+
+def test_of_rules_with_one_name_the_one_that_signed_counts() -> None:
+    low = AuthorizationRule("sender", frozenset({Right.LISTEN}), "low-one", "low-two")
+
+    def lookup(path: str) -> list[AuthorizationRule]:
+        return [low] if path == "orders" else []
+
+    assert ask(token(rule=low), LISTEN, lookup=lookup).rights == {Right.LISTEN}
+    assert ask(token(rule=SENDER), SEND, lookup=lookup).rights == {Right.SEND}
+    with pytest.raises(AccessRefused, match="'Send' claim"):
+        ask(token(rule=low), SEND, lookup=lookup)
+
+
+def test_a_grant_is_asked_again_without_its_token_and_ends_in_time() -> None:
+    grant = ask(token(rule=READER), LISTEN)
+    grant.require(LISTEN, "orders/$management", now=LATER - 1)
+    with pytest.raises(AccessRefused, match="ExpiredToken"):
+        grant.require(LISTEN, "orders", now=LATER)
+    with pytest.raises(AccessRefused, match="InvalidAudience"):
+        grant.require(LISTEN, "orders2", now=NOW)
+
+
+def test_rules_are_looked_up_in_lower_case_along_the_tokens_path() -> None:
+    seen: list[str] = []
+
+    def lookup(path: str) -> list[AuthorizationRule]:
+        seen.append(path)
+        return list(rules_of(path))
+
+    ask(token(f"sb://{HOST}/Region/North/x", OWNER), SEND, "region/north/X/y", lookup=lookup)
+    assert seen == ["region", "region/north", "region/north/x"]
+
+
+def test_manage_is_all_rights() -> None:
+    assert expanded([Right.MANAGE]) == {Right.SEND, Right.LISTEN, Right.MANAGE}
+    assert expanded([Right.SEND]) == {Right.SEND}
+    assert ROOT.rights == set(Right)
+
+
+def test_the_table_of_rights_in_the_docs_is_the_one_in_the_code() -> None:
+    docs = Path(__file__).parents[2] / "docs" / "access.md"
+    assert table() in docs.read_text()
+    assert len(table().splitlines()) == len(Operation) + 2
+
+
+@pytest.mark.parametrize("name", ["", ".a", "a-", "a b", "a" * 51, "a/b", "ä", "a\n", "a&skn=b"])
+def test_a_rule_needs_a_proper_name(name: str) -> None:
+    with pytest.raises(BadRule, match="Authorization rule name"):
+        fresh_rule(name, [Right.SEND])
+
+
+def test_a_rule_needs_rights_and_keys_and_does_not_show_a_bad_one() -> None:
+    with pytest.raises(BadRule, match="'a' has no rights"):
+        fresh_rule("a", [])
+    for key in ("", "has;semicolon", "has space", "k" * 257, "schlüssel"):
+        with pytest.raises(BadRule, match="PrimaryKey of authorization rule 'a'") as caught:
+            AuthorizationRule("a", frozenset({Right.SEND}), key, "fine")
+        assert not key or key not in str(caught.value)
+
+
+def test_rotating_replaces_one_key() -> None:
+    first = ROOT.rotated(WhichKey.PRIMARY)
+    assert first.primary not in (ROOT.primary, ROOT.secondary)
+    assert first.secondary == ROOT.secondary
+    second = ROOT.rotated(WhichKey.SECONDARY, "chosen")
+    assert (second.key(WhichKey.PRIMARY), second.key(WhichKey.SECONDARY)) == (ROOT.primary, "chosen")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            connection_string("localhost", 5672, EMULATOR_RULE, emulator=True),
+            "Endpoint=sb://localhost:5672;SharedAccessKeyName=RootManageSharedAccessKey;"
+            "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true",
+        ),
+        (
+            connection_string("bus.example.org", None, SENDER, emulator=False, which=WhichKey.SECONDARY),
+            "Endpoint=sb://bus.example.org/;SharedAccessKeyName=sender;SharedAccessKey=sender-two",
+        ),
+        (
+            connection_string("::1", 5671, READER, emulator=False, entity="orders"),
+            "Endpoint=sb://[::1]:5671/;SharedAccessKeyName=reader;SharedAccessKey=reader-one;EntityPath=orders",
+        ),
+    ],
+)
+def test_a_connection_string_is_what_clients_read(text: str, expected: str) -> None:
+    assert text == expected
+
+
+def test_the_official_python_client_reads_a_connection_string() -> None:
+    handler = pytest.importorskip("azure.servicebus._base_handler")
+    rule = fresh_rule("reader", [Right.LISTEN])
+    text = connection_string("localhost", 5672, rule, emulator=True, entity="orders")
+    host, name, key, entity, *_, emulator = handler._parse_conn_str(text)
+    assert (host, name, key, entity, emulator) == ("localhost:5672", "reader", rule.primary, "orders", True)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncebus.access import Right, connection_string, fresh_rule, make_token
+from oncebus.logs import JsonFormatter, TextFormatter, configure, masked
+
+RULE = fresh_rule("rule", [Right.SEND])
+TOKEN = make_token("sb://host/queue", "rule", RULE.primary, 1_800_000_000_000_000)
+SIGNATURE = TOKEN.split("sig=")[1].split("&")[0]
+
+
+@pytest.fixture(autouse=True)
+def logger() -> Iterator[logging.Logger]:
+    own = logging.getLogger("oncebus")
+    before = own.handlers[:], own.level, own.propagate
+    yield own
+    own.handlers[:], own.propagate = before[0], before[2]
+    own.setLevel(before[1])
+
+
+def record(message: str, *arguments: object, fields: object = None, error: BaseException | None = None) -> Any:
+    info = None if error is None else (type(error), error, error.__traceback__)
+    made = logging.LogRecord("oncebus.gateway", logging.INFO, "x.py", 1, message, arguments, info)
+    made.created = 1_767_225_600.25
+    if fields is not None:
+        made.fields = fields
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fields", "tail"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"batch": 7, "rows": 1200}, " batch=7 rows=1200"),
+        ({"entity": "orders", "note": "two words", "empty": ""}, ' entity=orders note="two words" empty=""'),
+        ({"ok": True, "none": None, "list": [1, "a"]}, ' ok=true none=null list=[1, "a"]'),
+        ({"line": "a\nb"}, ' line="a\\nb"'),
+        ("not a mapping", ""),
+    ],
+)
+def test_a_record_is_one_line_of_text(fields: object, tail: str) -> None:
+    line = TextFormatter().format(record("Batch %s", "taken", fields=fields))
+    assert line == f"2026-01-01T00:00:00.250Z INFO oncebus.gateway Batch taken{tail}"
+
+
+def test_a_record_is_one_json_object() -> None:
+    line = JsonFormatter().format(record("Tag\n%d", 5, fields={"rows": 3, "level": "mine", "of": {"a": (1, object)}}))
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2026-01-01T00:00:00.250Z",
+        "level": "INFO",
+        "logger": "oncebus.gateway",
+        "message": "Tag\n5",
+        "rows": 3,
+        "level_": "mine",
+        "of": {"a": [1, "<class 'object'>"]},
+    }
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_an_error_comes_with_its_traceback_in_the_line(formatter: logging.Formatter) -> None:
+    try:
+        raise ValueError(f"bad {TOKEN}")
+    except ValueError as error:
+        line = formatter.format(record("Failed", error=error))
+    assert len(line.splitlines()) == 1
+    assert "ValueError: bad SharedAccessSignature" in line
+    assert "test_logs.py" in line
+    assert SIGNATURE not in line
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+@given(text=st.text())
+def test_no_text_breaks_the_line(formatter: logging.Formatter, text: str) -> None:
+    line = formatter.format(record("%s", text, fields={"name": text, text: 1}))
+    assert "\n" not in line
+    assert "\r" not in line
+    if isinstance(formatter, JsonFormatter):
+        assert json.loads(line)["message"] == masked(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        connection_string("host", 5672, RULE, emulator=True),
+        f"sharedaccesskey={RULE.primary}",
+        f'{{"SharedAccessKey": "{RULE.primary}", "x": 1}}',
+        f"{{'primary_key': '{RULE.primary}', 'secondaryKey': '{RULE.secondary}'}}",
+        f"<PrimaryKey>{RULE.primary}</PrimaryKey><SecondaryKey>{RULE.secondary}</SecondaryKey>",
+        TOKEN,
+        f"Endpoint=sb://h/;SharedAccessSignature={TOKEN}",
+        f"GET /?token={TOKEN.replace('=', '%3D').replace('&', '%26')}",
+        f"PrimaryKey={RULE.primary}",
+    ],
+)
+def test_keys_and_signatures_are_masked_wherever_they_stand(text: str) -> None:
+    for formatter in (TextFormatter(), JsonFormatter()):
+        line = formatter.format(record(f"Got {text}", fields={"a": text, "b": [text], "c": {"d": text}}))
+        for secret in (RULE.primary[:-4], RULE.secondary[:-4], SIGNATURE[:20]):
+            assert secret not in line
+        assert "***" in line
+
+
+@pytest.mark.parametrize("text", ["SharedAccessKeyName=rule;x", "design=5", "the signature", "a key: none", "sig"])
+def test_what_is_no_secret_is_left(text: str) -> None:
+    assert masked(text) == text
+
+
+def test_a_message_that_does_not_fit_its_arguments_is_still_logged() -> None:
+    assert "Rows %d" in TextFormatter().format(record("Rows %d", "many"))
+
+
+def test_configuring_sends_oncebus_to_one_stream_at_a_level() -> None:
+    first, second = io.StringIO(), io.StringIO()
+    configure("text", "info", first)
+    configure("json", "warning", second)
+    log = logging.getLogger("oncebus.gateway")
+    log.info("quiet")
+    log.warning("loud", extra={"fields": {"n": 1}})
+    assert first.getvalue() == ""
+    (line,) = second.getvalue().splitlines()
+    content = json.loads(line)
+    assert (content["message"], content["level"], content["n"]) == ("loud", "WARNING", 1)
