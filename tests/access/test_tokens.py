@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import importlib
 import time
 from datetime import timedelta
 from unittest import mock
@@ -238,7 +239,7 @@ def test_nothing_secret_is_in_the_text_of_anything() -> None:
 
 
 def test_tokens_of_the_official_python_client_are_accepted() -> None:
-    handler = pytest.importorskip("azure.servicebus._base_handler")
+    handler = importlib.import_module("azure.servicebus._base_handler")
     key, soon = fresh_key(), int(time.time()) + 3000
     rule = AuthorizationRule("my.rule-1_x", frozenset({Right.SEND}), fresh_key(), key)
     for address in (f"sb://{HOST}/Orders", f"https://{HOST}", f"sb://{HOST}:5672/topic/Subscriptions/s"):

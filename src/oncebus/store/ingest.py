@@ -1,0 +1,158 @@
+"""Taking an outbox entry, once and whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from oncebus.messages import Fate
+from oncebus.store.drops import add_drops
+from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
+from oncebus.store.errors import EntryRefused
+from oncebus.store.sql.tables import Tables
+from oncebus.store.values import IngestReport, Policy, Quarantined, Stage
+
+_BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
+_BY_DESTINATION = {Fate.DELIVERED: "delivered", Fate.DEAD_LETTERED: "dead_lettered"}
+
+
+def ingest(
+    tables: Tables,
+    rows: pa.Table,
+    first_commit: int,
+    last_commit: int,
+    policies: Mapping[int, Policy],
+    now: int,
+    *,
+    drops_kept: int,
+    drops_age: int,
+) -> IngestReport:
+    """See `Store.ingest`."""
+    position = tables.records.position()
+    if first_commit != position + 1 or last_commit < first_commit:
+        raise EntryRefused(
+            f"Entry of commits {first_commit} to {last_commit} does not continue at commit {position + 1}. "
+            "Give the entries in order, each once."
+        )
+    report = IngestReport()
+    entity = integers(rows, "entity")
+    tables.records.raise_highest(highest(entity, integers(rows, "sequence"), integers(rows, "time")))
+    fresh = _untaken(tables, rows)
+    blobs = _blobs_of(rows)
+    if fresh is not None:
+        report.repeated = int(np.count_nonzero(~fresh))
+        rows = rows.filter(pa.array(fresh))
+        entity = entity[fresh]
+    fate = integers(rows, "fate")
+    taken, gone = _destinations(rows, fate, policies)
+
+    def count(name: str, entities: Ints) -> None:
+        for key, number in tally(entities):
+            tables.counters.count(key, name, number)
+            report.counted.setdefault(key, {})[name] = number
+
+    judged = np.isin(fate, (Fate.DELIVERED, Fate.DEAD_LETTERED, Fate.UNROUTED))
+    # A message is accepted once, however many copies it has.
+    _, first = np.unique(integers(rows, "position")[judged], return_index=True)
+    count("accepted", entity[judged][first])
+    for kind, name in _BY_ENTITY.items():
+        count(name, entity[fate == kind])
+    destination = integers(rows, "destination")
+    for kind, name in _BY_DESTINATION.items():
+        count(name, destination[taken & (fate == kind)])
+    lost = gone | (fate == Fate.DISCARDED)
+    count("discarded", np.where(present(rows, "destination"), destination, entity)[lost])
+
+    copies = Copies(rows if taken.all() else rows.filter(pa.array(taken)), policies, _last_number(tables))
+    _insert(tables, copies, report)
+    # Drops are numbered by the count of duplicates, so that is counted first.
+    if (fate == Fate.DUPLICATE).any():
+        add_drops(tables, rows.filter(pa.array(fate == Fate.DUPLICATE)), now, drops_kept, drops_age)
+    if (fate == Fate.QUARANTINED).any():
+        _quarantine(tables, rows.filter(pa.array(fate == Fate.QUARANTINED)))
+    if blobs:
+        kept = Counter(
+            name for name in values(rows.filter(pa.array(taken | (fate == Fate.QUARANTINED))), "blob") if name
+        )
+        tables.blobs.refer((name, kept[name]) for name in blobs)
+    tables.records.set_position(last_commit)
+    tables.records.forget_origins(last_commit)
+    return report
+
+
+def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
+    if not copies.count:
+        return
+    first_id = tables.messages.next_id()
+    try:
+        tables.messages.insert(copies.messages(first_id), copies.contents(first_id))
+    except sqlite3.IntegrityError as error:
+        raise EntryRefused(f"Entry brings a sequence number that its entity holds already: {error}.") from error
+    for place in copies.held():
+        tables.counters.hold(*place)
+    if copies.numbered.any():
+        numbered = copies.numbered
+        zeros = np.zeros(int(np.count_nonzero(numbered)), np.int64)
+        tables.records.raise_highest(highest(copies.destination[numbered], copies.sequence[numbered], zeros))
+    heads, others = copies.session_heads()
+    tables.sessions.arrive(heads)
+    tables.sessions.ensure(others)
+    report.arrived = copies.arrived()
+    report.scheduled = copies.scheduled()
+    report.transfers = bool((copies.stage == Stage.TRANSFER).any())
+
+
+def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
+    def last_number(entity: int, partition: int) -> int | None:
+        known = tables.records.highest(entity, partition)
+        return None if known is None else known.sequence
+
+    return last_number
+
+
+def _destinations(rows: pa.Table, fate: Ints, policies: Mapping[int, Policy]) -> tuple[Flags, Flags]:
+    """Which rows become copies, and which would but have nowhere to go."""
+    copies = np.isin(fate, (Fate.DELIVERED, Fate.DEAD_LETTERED))
+    destination = integers(rows, "destination")
+    found, inverse = np.unique(destination, return_inverse=True)
+    known = np.array([entity in policies for entity in found.tolist()], np.bool_)[inverse] & present(
+        rows, "destination"
+    )
+    return copies & known, copies & ~known
+
+
+def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:
+    """The rows that are not repetitions by their origin; None where all are fresh.
+
+    A message has a row for each of its copies: they share the inbox position. The same origin at another position was
+    appended again.
+    """
+    has_origin = present(rows, "origin_entity") & present(rows, "origin_sequence")
+    if not has_origin.any():
+        return None
+    indexes = np.flatnonzero(has_origin).tolist()
+    entities, sequences = integers(rows, "origin_entity").tolist(), integers(rows, "origin_sequence").tolist()
+    positions = integers(rows, "position").tolist()
+    fresh = np.ones(rows.num_rows, np.bool_)
+    taken_at: dict[tuple[int, int], int | None] = {}
+    for index in indexes:
+        origin = entities[index], sequences[index]
+        if origin not in taken_at:
+            taken_at[origin] = None if tables.records.is_taken(*origin) else positions[index]
+        fresh[index] = taken_at[origin] == positions[index]
+    tables.records.take(origin for origin, position in taken_at.items() if position is not None)
+    return fresh
+
+
+def _blobs_of(rows: pa.Table) -> set[str]:
+    if rows.column("blob").null_count == rows.num_rows:
+        return set()
+    return {name for name in values(rows, "blob") if name is not None}
+
+
+def _quarantine(tables: Tables, rows: pa.Table) -> None:
+    tables.records.add_quarantined(zip(*(values(rows, name) for name in Quarantined._fields[1:]), strict=True))

@@ -1,0 +1,94 @@
+"""Handing messages out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from oncebus.store.rules import expire, is_expired, put_back
+from oncebus.store.sessions import check_held
+from oncebus.store.sql.tables import Tables
+from oncebus.store.values import Copy, Message, Mode, Policy, SessionLock, Stage, SubQueue
+
+_EXPIRED_AT_A_TIME = 500
+
+
+def receive(
+    tables: Tables,
+    entity: int,
+    count: int,
+    mode: Mode,
+    policy: Policy,
+    now: int,
+    session: SessionLock | None,
+    sub_queue: SubQueue,
+    new_token: Callable[[], bytes],
+) -> list[Message]:
+    """See `Store.receive`."""
+    lane, until = _turn(tables, entity, policy, now, session, sub_queue)
+    for copy in tables.messages.run_out_of(entity, now):
+        put_back(tables, copy, policy)
+    limit = count
+    while True:
+        found = tables.messages.ready(entity, sub_queue, lane, limit)
+        expired = [message for message in found if is_expired(message, now)]
+        if not expired:
+            return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, new_token)
+        for message in expired:
+            expire(tables, Copy._make(message[: len(Copy._fields)]), policy)
+        # Many have probably expired together: clear them away in larger steps.
+        limit = max(count, _EXPIRED_AT_A_TIME)
+
+
+def receive_deferred(
+    tables: Tables,
+    entity: int,
+    sequences: Sequence[int],
+    mode: Mode,
+    policy: Policy,
+    now: int,
+    session: SessionLock | None,
+    sub_queue: SubQueue,
+    new_token: Callable[[], bytes],
+) -> list[Message]:
+    """See `Store.receive_deferred`."""
+    lane, until = _turn(tables, entity, policy, now, session, sub_queue)
+    for copy in tables.messages.run_out_of(entity, now):
+        put_back(tables, copy, policy)
+    found = []
+    for sequence in dict.fromkeys(sequences):
+        at = tables.messages.at(entity, sub_queue, sequence)
+        if at is not None and at.stage == Stage.DEFERRED and at.lane == lane and not is_expired(at, now):
+            found.append(tables.messages.full(at.id))
+    return _hand_out(tables, found, mode, Stage.DEFERRED_LOCKED, until, session, new_token)
+
+
+def _turn(
+    tables: Tables, entity: int, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
+) -> tuple[str, int]:
+    """From which lane to receive, and until when the locks hold. Dead letters are received without a session."""
+    if session is None or sub_queue is not SubQueue.MAIN:
+        return "", now + policy.lock_duration
+    return session.session, check_held(tables, entity, session.session, session.token, now)
+
+
+def _hand_out(
+    tables: Tables,
+    messages: list[Message],
+    mode: Mode,
+    stage: Stage,
+    until: int,
+    session: SessionLock | None,
+    new_token: Callable[[], bytes],
+) -> list[Message]:
+    if mode is Mode.RECEIVE_AND_DELETE:
+        for message in messages:
+            tables.messages.remove(message)
+        return [message._replace(deliveries=message.deliveries + 1) for message in messages]
+    held = [
+        message._replace(stage=int(stage), token=new_token(), locked_until=until, deliveries=message.deliveries + 1)
+        for message in messages
+    ]
+    # A message of a session is held for as long as the session is: it has no end of its own.
+    in_session = session is not None and bool(held) and held[0].sub_queue == SubQueue.MAIN
+    tables.messages.lock([message._replace(locked_until=None) for message in held] if in_session else held, stage)
+    return held

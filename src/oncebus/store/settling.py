@@ -1,0 +1,90 @@
+"""Settling messages that are held, and holding them longer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncebus.store.rules import bury, put_back
+from oncebus.store.sessions import is_held
+from oncebus.store.sql.tables import Tables
+from oncebus.store.values import (
+    Action,
+    Copy,
+    Outcome,
+    Policy,
+    SessionLock,
+    Settlement,
+    Stage,
+    SubQueue,
+)
+
+
+def settle(
+    tables: Tables,
+    entity: int,
+    settlements: Sequence[Settlement],
+    policy: Policy,
+    now: int,
+    session: SessionLock | None,
+) -> list[Outcome]:
+    """See `Store.settle`."""
+    outcomes = []
+    for settlement in settlements:
+        found = _held(tables, entity, settlement.token, settlement.sequence, now, session)
+        if isinstance(found, Copy):
+            _settle(tables, found, settlement, policy)
+            found = Outcome.DONE
+        outcomes.append(found)
+    return outcomes
+
+
+def renew(
+    tables: Tables, entity: int, tokens: Sequence[bytes], policy: Policy, now: int, session: SessionLock | None
+) -> list[int | Outcome]:
+    """See `Store.renew_locks`."""
+    answers: list[int | Outcome] = []
+    for token in tokens:
+        found = _held(tables, entity, token, None, now, session)
+        if isinstance(found, Outcome):
+            answers.append(found)
+        elif found.locked_until is None:
+            row = tables.sessions.get(entity, found.lane)
+            answers.append(row.locked_until if row and row.locked_until is not None else Outcome.SESSION_LOCK_LOST)
+        else:
+            # Never shorter: the lock may have been given under a longer duration.
+            until = max(found.locked_until, now + policy.lock_duration)
+            tables.messages.extend(found, until)
+            answers.append(until)
+    return answers
+
+
+def _held(
+    tables: Tables, entity: int, token: bytes, sequence: int | None, now: int, session: SessionLock | None
+) -> Copy | Outcome:
+    copy = tables.messages.with_token(token)
+    if copy is not None and copy.entity == entity and sequence in (None, copy.sequence):
+        if copy.locked_until is not None:
+            return copy if now < copy.locked_until else Outcome.MESSAGE_LOCK_LOST
+        return copy if is_held(tables, entity, copy.lane, None, now) else Outcome.SESSION_LOCK_LOST
+    if session is not None and not is_held(tables, entity, session.session, session.token, now):
+        return Outcome.SESSION_LOCK_LOST
+    if sequence is not None and not any(tables.messages.at(entity, place, sequence) for place in SubQueue):
+        return Outcome.MESSAGE_NOT_FOUND
+    return Outcome.MESSAGE_LOCK_LOST
+
+
+def _settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) -> None:
+    if settlement.action is Action.COMPLETE:
+        tables.messages.remove(copy)
+        return
+    if settlement.head is not None:
+        tables.messages.set_head(copy, settlement.head)
+    match settlement.action:
+        case Action.ABANDON:
+            put_back(tables, copy, policy)
+        case Action.RELEASE:
+            put_back(tables, copy, policy, counted=False)
+        case Action.DEFER:
+            tables.messages.unlock(copy, Stage.DEFERRED, copy.deliveries)
+        case Action.DEAD_LETTER:
+            bury(tables, copy, policy, settlement.reason, settlement.description)

@@ -1,0 +1,1 @@
+"""All SQL of the delivery store: tables and the statements on them. The rules stand outside."""

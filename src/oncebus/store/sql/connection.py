@@ -1,0 +1,137 @@
+"""The one connection to the store's file: opening it, its transactions, and what its failures mean."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Self
+
+from oncebus.store.errors import StoreError, StoreFull, StoreInUse, StoreMismatch
+from oncebus.store.sql.schema import APPLICATION, TABLES, VERSION
+
+_PAGE_BYTES = 4096
+_CACHE_KIB = 64 * 1024
+_PAGES_BEFORE_CHECKPOINT = 8192
+_LARGEST_IDLE_LOG = 64 * 1024 * 1024
+
+# A quota that is used up comes as a failed write, a full disk at the shared index as a failed resize.
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+
+
+class Connection:
+    """Statements run through `execute` and `executemany`; a table registers what it keeps in memory.
+
+    `before_commit` hooks write out what was gathered, `after_rollback` hooks forget what was never written.
+    """
+
+    def __init__(self, database: sqlite3.Connection, path: str) -> None:
+        self._database = database
+        self.path = path
+        self.execute = database.execute
+        self.executemany = database.executemany
+        self.before_commit: list[Callable[[], None]] = []
+        self.after_rollback: list[Callable[[], None]] = []
+        self._inside = False
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], start: int) -> Self:
+        """Open the file, made where missing. A new store stands at the position `start`."""
+        path = os.fspath(path)
+        database = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
+        try:
+            # Held for as long as the file is open: a second gateway must not write beside the first.
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            database.execute(f"PRAGMA wal_autocheckpoint = {_PAGES_BEFORE_CHECKPOINT}")
+            database.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_LOG}")
+            database.execute("PRAGMA temp_store = MEMORY")
+            _make_or_check(database, path, start)
+        except BaseException as error:
+            database.close()
+            _raise_meaning(error, path)
+            raise
+        return cls(database, path)
+
+    def close(self) -> None:
+        """Give the file back. A transaction that is open is rolled back."""
+        self._database.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that the block does becomes durable as it ends, or nothing of it where it fails."""
+        if self._inside:
+            raise StoreError(f"Store '{self.path}' is in a transaction already. Group the calls into one block.")
+        self._inside = True
+        try:
+            self.execute("BEGIN IMMEDIATE")
+            yield
+            for hook in self.before_commit:
+                hook()
+            self.execute("COMMIT")
+        except BaseException as error:
+            # SQLite has rolled back by itself after some failures, a full disk among them.
+            with suppress(sqlite3.Error):
+                if self._database.in_transaction:
+                    self.execute("ROLLBACK")
+            for hook in self.after_rollback:
+                hook()
+            _raise_meaning(error, self.path)
+            raise
+        finally:
+            self._inside = False
+
+    def need_transaction(self) -> None:
+        """Raise unless a transaction is open: a change outside of one would commit on its own."""
+        if not self._inside:
+            raise StoreError(
+                f"Store '{self.path}' is changed outside of a transaction. Use 'with store.transaction():'."
+            )
+
+
+def _make_or_check(database: sqlite3.Connection, path: str, start: int) -> None:
+    database.execute("BEGIN IMMEDIATE")
+    application = database.execute("PRAGMA application_id").fetchone()[0]
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if not tables:
+        for statement in TABLES.split(";"):
+            database.execute(statement)
+        database.execute("INSERT INTO progress VALUES ('position', ?)", (start,))
+        database.execute(f"PRAGMA application_id = {APPLICATION}")
+        database.execute(f"PRAGMA user_version = {VERSION}")
+    elif application != APPLICATION:
+        raise StoreMismatch(f"File '{path}' is a database, but not a delivery store. Give another path.")
+    elif version > VERSION:
+        raise StoreMismatch(
+            f"Store '{path}' has version {version}; this Oncebus knows versions up to {VERSION}. "
+            "Use the Oncebus that wrote it, or a newer one."
+        )
+    elif version < VERSION:
+        raise StoreMismatch(
+            f"Store '{path}' has version {version}; this Oncebus writes version {VERSION} and "
+            "cannot bring it up to date. Use the Oncebus that wrote it."
+        )
+    database.execute("COMMIT")
+
+
+def _raise_meaning(error: BaseException, path: str) -> None:
+    """Raise what the caller can act on, where the failure has such a meaning."""
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        raise StoreFull(f"Store '{path}' has no room: {error.strerror}. Make room; nothing was changed.") from error
+    if not isinstance(error, sqlite3.Error):
+        return
+    code = getattr(error, "sqlite_errorcode", None)
+    if code in _FULL:
+        raise StoreFull(f"Store '{path}' has no room: {error}. Make room; nothing was changed.") from error
+    if code is not None and code & 0xFF in _BUSY:
+        raise StoreInUse(f"Store '{path}' is open in another process. Stop that one first.") from error
+    if code == sqlite3.SQLITE_NOTADB:
+        raise StoreMismatch(f"File '{path}' is not a delivery store. Give another path.") from error

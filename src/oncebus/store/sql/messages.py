@@ -1,0 +1,258 @@
+"""Messages and their content. Each change here keeps the counters and the blobs' reference counts true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from oncebus.store.sql.blobs import Blobs
+from oncebus.store.sql.connection import Connection
+from oncebus.store.sql.counters import Counters
+from oncebus.store.values import Copy, Message, Stage, SubQueue
+
+_COPY = ", ".join(f"m.{name}" for name in Copy._fields)
+_FULL = (
+    f"{_COPY}, m.enqueued_sequence, m.reason, m.description, m.source, m.origin, "
+    "c.message_id, c.session, c.partition_key, c.head, c.body"
+)
+_READY = f"""SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id
+    WHERE m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.lane = ? ORDER BY m.sequence LIMIT ?"""
+_LOCK = "UPDATE message SET stage = ?, token = ?, locked_until = ?, deliveries = deliveries + 1 WHERE id = ?"
+_UNLOCK = "UPDATE message SET stage = ?, token = NULL, locked_until = NULL, deliveries = ? WHERE id = ?"
+_NO_LOCK_KNOWN = 2**63 - 1
+
+
+def _marks(number: int) -> str:
+    return ", ".join("?" * number)
+
+
+class Messages:
+    """The rows of all messages. Callers decide what may happen; nothing is judged here."""
+
+    def __init__(self, connection: Connection, counters: Counters, blobs: Blobs) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._counters = counters
+        self._blobs = blobs
+        # Not above the first end of any lock: saves a statement a receive while no lock runs out.
+        self._first_end = 0
+        connection.after_rollback.append(self._forget)
+
+    def _forget(self) -> None:
+        self._first_end = 0
+
+    def next_id(self) -> int:
+        """An id above all that are in use."""
+        return int(self._execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0])
+
+    def insert(self, messages: Iterable[tuple[Any, ...]], contents: Iterable[tuple[Any, ...]]) -> None:
+        """Add rows as `oncebus.store.entry` lays them out. The caller counts them."""
+        self._connection.executemany(
+            "INSERT INTO message (id, entity, sub_queue, stage, lane, sequence, enqueued_sequence, enqueued, expires, "
+            f"scheduled, hops, size, reason, description, source, origin, blob, deliveries) VALUES ({_marks(17)}, 0)",
+            messages,
+        )
+        self._connection.executemany(
+            "INSERT INTO content (id, message_id, session, partition_key, head, body) VALUES (?, ?, ?, ?, ?, ?)",
+            contents,
+        )
+
+    # Finding
+
+    def ready(self, entity: int, sub_queue: int, lane: str, limit: int) -> list[Message]:
+        """The first messages that nobody holds, expired ones among them."""
+        return [Message._make(row) for row in self._execute(_READY, (entity, sub_queue, lane, limit))]
+
+    def first_ready(self, entity: int, lane: str) -> Copy | None:
+        """The first message of a session that nobody holds."""
+        return self._copy(
+            "m.entity = ? AND m.sub_queue = 0 AND m.stage = 0 AND m.lane = ? ORDER BY m.sequence LIMIT 1",
+            (entity, lane),
+        )
+
+    def with_token(self, token: bytes) -> Copy | None:
+        """The message under this lock, whether or not it has run out."""
+        return self._copy("m.token = ?", (token,))
+
+    def at(self, entity: int, sub_queue: int, sequence: int) -> Copy | None:
+        """The message with this number, in any stage."""
+        return self._copy("m.entity = ? AND m.sub_queue = ? AND m.sequence = ?", (entity, sub_queue, sequence))
+
+    def full(self, id_: int) -> Message:
+        """A message with its content."""
+        row = self._execute(f"SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id WHERE m.id = ?", (id_,))
+        return Message._make(row.fetchone())
+
+    def from_sequence(
+        self, entity: int, sub_queue: int, sequence: int, limit: int, now: int, session: str | None
+    ) -> list[Message]:
+        """Messages in any stage but on their way elsewhere, by number; none that has expired."""
+        condition, values = "m.entity = ? AND m.sub_queue = ? AND m.sequence >= ?", [entity, sub_queue, sequence]
+        more: list[Any] = []
+        if session is not None:
+            condition += " AND c.session = ?"
+            more.append(session)
+            if sub_queue == SubQueue.MAIN:
+                condition += " AND m.lane = ?"
+                more.append(session)
+        rows = self._execute(
+            f"SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id WHERE {condition} "
+            "AND m.stage IN (0, 1, 2, 3, 5) "
+            "AND (m.sub_queue <> 0 OR m.expires IS NULL OR m.expires > ?) "
+            "ORDER BY m.sequence LIMIT ?",
+            (*values, *more, now, limit),
+        )
+        return [Message._make(row) for row in rows]
+
+    def in_lane(self, entity: int, lane: str) -> bool:
+        """Whether a session has any message in its main queue."""
+        row = self._execute(
+            "SELECT 1 FROM message WHERE entity = ? AND sub_queue = 0 AND stage IN (0, 1, 2, 3, 5) "
+            "AND lane = ? LIMIT 1",
+            (entity, lane),
+        )
+        return row.fetchone() is not None
+
+    def held_in_lane(self, entity: int, lane: str) -> list[Copy]:
+        """The messages of a session that are locked with it."""
+        return self._copies("m.entity = ? AND m.sub_queue = 0 AND m.stage IN (3, 5) AND m.lane = ?", (entity, lane))
+
+    def run_out(self, now: int, limit: int) -> list[Copy]:
+        """Messages whose own lock has run out, of all entities."""
+        return self._copies("m.locked_until <= ? ORDER BY m.locked_until LIMIT ?", (now, limit))
+
+    def run_out_of(self, entity: int, now: int) -> list[Copy]:
+        """Messages of one entity whose own lock has run out."""
+        if now < self._first_end:
+            return []
+        found = self._copies("m.locked_until <= ? AND m.entity = ?", (now, entity))
+        if not found:
+            row = self._execute("SELECT min(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
+            self._first_end = _NO_LOCK_KNOWN if row[0] is None else row[0]
+        return found
+
+    def expired(self, now: int, limit: int) -> list[Copy]:
+        """Messages of main queues that are past their time and that nobody holds."""
+        return self._copies(
+            "m.expires IS NOT NULL AND m.sub_queue = 0 AND m.stage < 3 AND m.expires <= ? ORDER BY m.expires LIMIT ?",
+            (now, limit),
+        )
+
+    def due(self, now: int, limit: int) -> list[Copy]:
+        """Scheduled messages whose time has come, the first to come first."""
+        return self._copies("m.stage = 2 AND m.scheduled <= ? ORDER BY m.scheduled, m.sequence LIMIT ?", (now, limit))
+
+    def next_due(self) -> int | None:
+        """When the next scheduled message falls due."""
+        row = self._execute("SELECT min(scheduled) FROM message WHERE stage = 2").fetchone()
+        return None if row[0] is None else int(row[0])
+
+    def transfers(self, after: int, limit: int) -> list[Copy]:
+        """Messages on their way elsewhere, in the order of their arrival, from beyond an id."""
+        return self._copies("m.stage = 4 AND m.id > ? ORDER BY m.id LIMIT ?", (after, limit))
+
+    def oldest(self, entity: int, sub_queue: int, before: int, limit: int) -> list[Copy]:
+        """Messages that nobody holds, enqueued before a time."""
+        return self._copies(
+            "m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
+            (entity, sub_queue, before, limit),
+        )
+
+    def all_of(self, entity: int, sub_queue: int, limit: int) -> list[Copy]:
+        """Messages in any stage but on their way elsewhere."""
+        return self._copies(
+            "m.entity = ? AND m.sub_queue = ? AND m.stage IN (0, 1, 2, 3, 5) LIMIT ?", (entity, sub_queue, limit)
+        )
+
+    # Changing
+
+    def lock(self, messages: Sequence[Message], stage: Stage) -> None:
+        """Write the token and the end that these messages bear; the attempt counts."""
+        for message in messages:
+            if message.locked_until is not None and message.locked_until < self._first_end:
+                self._first_end = message.locked_until
+        self._connection.executemany(
+            _LOCK, [(stage, message.token, message.locked_until, message.id) for message in messages]
+        )
+
+    def extend(self, copy: Copy, until: int) -> None:
+        """Move the end of a lock."""
+        self._first_end = min(self._first_end, until)
+        self._execute("UPDATE message SET locked_until = ? WHERE id = ?", (until, copy.id))
+
+    def unlock(self, copy: Copy, stage: Stage, deliveries: int) -> None:
+        """Put a message back, or aside."""
+        self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (copy.sub_queue, stage))
+        self._execute(_UNLOCK, (stage, deliveries, copy.id))
+
+    def set_stage(self, copy: Copy, stage: Stage) -> None:
+        """Move a message that nobody holds to another stage."""
+        self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (copy.sub_queue, stage))
+        self._execute("UPDATE message SET stage = ? WHERE id = ?", (stage, copy.id))
+
+    def set_head(self, copy: Copy, head: bytes) -> None:
+        """Replace a message's properties. Its size follows."""
+        row = self._execute("SELECT length(head) FROM content WHERE id = ?", (copy.id,)).fetchone()
+        grown = len(head) - row[0]
+        self._execute("UPDATE content SET head = ? WHERE id = ?", (head, copy.id))
+        self._execute("UPDATE message SET size = size + ? WHERE id = ?", (grown, copy.id))
+        self._counters.hold(copy.entity, copy.sub_queue, copy.stage, 0, grown)
+
+    def bury(self, copy: Copy, sub_queue: SubQueue, stage: Stage, reason: str | None, description: str | None) -> None:
+        """Move a message to a dead-letter queue of its entity."""
+        self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (sub_queue, stage))
+        self._execute(
+            "UPDATE message SET sub_queue = ?, stage = ?, lane = '', token = NULL, locked_until = NULL, reason = ?, "
+            "description = ?, source = entity WHERE id = ?",
+            (sub_queue, stage, reason, description, copy.id),
+        )
+
+    def enqueue(
+        self,
+        copy: Copy,
+        stage: Stage,
+        lane: str,
+        sequence: int,
+        enqueued: int,
+        expires: int | None,
+        enqueued_sequence: int | None = None,
+    ) -> None:
+        """Make a message a new one of its main queue."""
+        self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (SubQueue.MAIN, stage))
+        self._execute(
+            "UPDATE message SET sub_queue = 0, stage = ?, lane = ?, sequence = ?, enqueued = ?, expires = ?, "
+            "enqueued_sequence = coalesce(?, enqueued_sequence), deliveries = 0, "
+            "reason = NULL, description = NULL, source = NULL WHERE id = ?",
+            (stage, lane, sequence, enqueued, expires, enqueued_sequence, copy.id),
+        )
+
+    def claim(self, entity: int, sub_queue: SubQueue, limit: int) -> int:
+        """Send messages that nobody holds on their way elsewhere. Answers how many."""
+        claimed = self._copies("m.entity = ? AND m.sub_queue = ? AND m.stage = 0 LIMIT ?", (entity, sub_queue, limit))
+        for copy in claimed:
+            self.set_stage(copy, Stage.TRANSFER)
+        return len(claimed)
+
+    def remove(self, copy: Copy | Message, *, keep_blob: bool = False) -> None:
+        """Delete a message and its content. The blob loses a reference, unless it is handed on."""
+        self._counters.hold(copy.entity, copy.sub_queue, copy.stage, -1, -copy.size)
+        self._execute("DELETE FROM message WHERE id = ?", (copy.id,))
+        self._execute("DELETE FROM content WHERE id = ?", (copy.id,))
+        if copy.blob is not None and not keep_blob:
+            self._blobs.release(copy.blob)
+
+    def remove_all(self, entity: int) -> None:
+        """Delete every message of an entity. The caller deletes its counters."""
+        for (blob,) in self._execute(
+            "SELECT blob FROM message WHERE entity = ? AND blob IS NOT NULL", (entity,)
+        ).fetchall():
+            self._blobs.release(blob)
+        self._execute("DELETE FROM content WHERE id IN (SELECT id FROM message WHERE entity = ?)", (entity,))
+        self._execute("DELETE FROM message WHERE entity = ?", (entity,))
+
+    def _copy(self, condition: str, values: tuple[Any, ...]) -> Copy | None:
+        row = self._execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values).fetchone()
+        return None if row is None else Copy._make(row)
+
+    def _copies(self, condition: str, values: tuple[Any, ...]) -> list[Copy]:
+        return [Copy._make(row) for row in self._execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values)]

@@ -1,0 +1,159 @@
+"""What the store remembers besides messages: how far it came, numbers seen, drops, quarantine, origins taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from oncebus.store.sql.blobs import Blobs
+from oncebus.store.sql.connection import Connection
+from oncebus.store.values import Drop, Highest, Quarantined
+
+_DROP = ", ".join(Drop._fields)
+_QUARANTINED = ", ".join(Quarantined._fields)
+
+
+class Records:
+    """Positions, highest numbers, drops, quarantined rows and origins."""
+
+    def __init__(self, connection: Connection, blobs: Blobs) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._blobs = blobs
+
+    def position(self) -> int:
+        """The last inbox commit that was taken."""
+        return int(self._execute("SELECT value FROM progress WHERE name = 'position'").fetchone()[0])
+
+    def set_position(self, commit: int) -> None:
+        """Everything up to this commit was taken."""
+        self._execute("UPDATE progress SET value = ? WHERE name = 'position'", (commit,))
+
+    def highest(self, entity: int, partition: int) -> Highest | None:
+        """The highest number and time seen of one partition."""
+        row = self._execute(
+            "SELECT entity, part, sequence, time FROM highest WHERE entity = ? AND part = ?", (entity, partition)
+        ).fetchone()
+        return None if row is None else Highest._make(row)
+
+    def all_highest(self) -> list[Highest]:
+        """Those of every partition of every entity."""
+        return [Highest._make(row) for row in self._execute("SELECT entity, part, sequence, time FROM highest")]
+
+    def raise_highest(self, seen: Iterable[Highest]) -> None:
+        """Numbers and times were seen: what is higher stays."""
+        self._connection.executemany(
+            "INSERT INTO highest (entity, part, sequence, time) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (entity, part) DO UPDATE SET "
+            "sequence = CASE WHEN highest.sequence > excluded.sequence THEN highest.sequence "
+            "ELSE excluded.sequence END, "
+            "time = CASE WHEN highest.time > excluded.time THEN highest.time ELSE excluded.time END",
+            seen,
+        )
+
+    # Drops
+
+    def add_drops(self, drops: Iterable[tuple[Any, ...]]) -> None:
+        """Add drops, in the order of `Drop`."""
+        self._connection.executemany(f"INSERT INTO dropped ({_DROP}) VALUES (?, ?, ?, ?, ?, ?, ?)", drops)
+
+    def drops(
+        self, entity: int, message_id: str | None, since: int | None, limit: int, after: int | None
+    ) -> list[Drop]:
+        """An entity's drops in the order they came."""
+        condition, values = "entity = ? AND number > ?", list[Any]([entity, after or 0])
+        if message_id is not None:
+            condition += " AND message_id = ?"
+            values.append(message_id)
+        if since is not None:
+            condition += " AND time >= ?"
+            values.append(since)
+        rows = self._execute(f"SELECT {_DROP} FROM dropped WHERE {condition} ORDER BY number LIMIT ?", (*values, limit))
+        return [Drop._make(row) for row in rows]
+
+    def oldest_drops(self, entity: int, limit: int) -> list[tuple[int, int]]:
+        """(number, time) of the oldest drops of an entity."""
+        return self._execute(
+            "SELECT number, time FROM dropped WHERE entity = ? ORDER BY number LIMIT ?", (entity, limit)
+        ).fetchall()
+
+    def forget_drops(self, entity: int, through: int) -> None:
+        """Forget an entity's drops up to a number."""
+        self._execute("DELETE FROM dropped WHERE entity = ? AND number <= ?", (entity, through))
+
+    def next_with_drops(self, after: int) -> int | None:
+        """The next entity beyond this one that has drops."""
+        row = self._execute("SELECT min(entity) FROM dropped WHERE entity > ?", (after,)).fetchone()
+        return None if row[0] is None else int(row[0])
+
+    # Quarantine
+
+    def add_quarantined(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Add rows, in the order of `Quarantined` without its number."""
+        columns = ", ".join(Quarantined._fields[1:])
+        marks = ", ".join("?" * (len(Quarantined._fields) - 1))
+        self._connection.executemany(f"INSERT INTO quarantine ({columns}) VALUES ({marks})", rows)
+
+    def quarantined(self, entity: int | None, limit: int, after: int) -> list[Quarantined]:
+        """Quarantined rows in the order they came."""
+        condition, values = "number > ?", [after]
+        if entity is not None:
+            condition, values = "entity = ? AND number > ?", [entity, after]
+        rows = self._execute(
+            f"SELECT {_QUARANTINED} FROM quarantine WHERE {condition} ORDER BY number LIMIT ?", (*values, limit)
+        )
+        return [Quarantined._make(row) for row in rows]
+
+    def forget_quarantined(self, numbers: Sequence[int]) -> None:
+        """Let go of quarantined rows and of their blobs."""
+        for number in numbers:
+            self._release(self._execute("DELETE FROM quarantine WHERE number = ? RETURNING blob", (number,)).fetchall())
+
+    # Origins
+
+    def is_taken(self, entity: int, sequence: int) -> bool:
+        """Whether a row with this origin was taken."""
+        row = self._execute("SELECT taken FROM origin WHERE entity = ? AND sequence = ?", (entity, sequence)).fetchone()
+        return row is not None and bool(row[0])
+
+    def take(self, origins: Iterable[tuple[int, int]]) -> None:
+        """Rows with these origins are taken now."""
+        self._connection.executemany(
+            "INSERT INTO origin (entity, sequence, taken) VALUES (?, ?, 1) "
+            "ON CONFLICT (entity, sequence) DO UPDATE SET taken = 1",
+            origins,
+        )
+
+    def settle_origin(self, entity: int, sequence: int, commit: int, blob: str | None) -> None:
+        """No row with this origin stands beyond this commit. The blob stays referred to until then."""
+        self._execute(
+            "INSERT INTO origin (entity, sequence, taken, settled, blob) VALUES (?, ?, 0, ?, ?) "
+            "ON CONFLICT (entity, sequence) DO UPDATE SET settled = excluded.settled, "
+            "blob = coalesce(excluded.blob, origin.blob)",
+            (entity, sequence, commit, blob),
+        )
+
+    def settle_origins_of(self, entity: int, commit: int) -> None:
+        """No row with an origin in this entity stands beyond this commit."""
+        self._execute("UPDATE origin SET settled = ? WHERE entity = ? AND settled IS NULL", (commit, entity))
+
+    def forget_origins(self, position: int) -> None:
+        """Forget the origins of which no row can come any more."""
+        self._release(self._execute("DELETE FROM origin WHERE settled <= ? RETURNING blob", (position,)).fetchall())
+
+    def origins(self) -> int:
+        """How many origins are remembered."""
+        return int(self._execute("SELECT count(*) FROM origin").fetchone()[0])
+
+    # Entities
+
+    def delete_entity(self, entity: int) -> None:
+        """Forget an entity's numbers, drops and quarantined rows. Its origins end by themselves."""
+        self._execute("DELETE FROM highest WHERE entity = ?", (entity,))
+        self._execute("DELETE FROM dropped WHERE entity = ?", (entity,))
+        self._release(self._execute("DELETE FROM quarantine WHERE entity = ? RETURNING blob", (entity,)).fetchall())
+
+    def _release(self, blobs: Iterable[tuple[str | None]]) -> None:
+        for (blob,) in blobs:
+            if blob is not None:
+                self._blobs.release(blob)

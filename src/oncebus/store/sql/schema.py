@@ -1,0 +1,138 @@
+"""The tables, as SQLite has them.
+
+A message is one row of `message` (small, rewritten as it is locked and put back) and one of `content` (large, written
+once), under the same id. `turn` gives each receiver its next message: `lane` is the session where the entity requires
+sessions, else empty. Numbers in conditions are those of `Stage` and `SubQueue`.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+
+APPLICATION = 0x6F6E6362
+"""Written into the file's header: this is a store, not some other database."""
+
+TABLES = """
+CREATE TABLE message (
+    id INTEGER PRIMARY KEY,
+    entity BIGINT NOT NULL,
+    sub_queue SMALLINT NOT NULL,
+    stage SMALLINT NOT NULL,
+    lane TEXT NOT NULL,
+    sequence BIGINT NOT NULL,
+    enqueued_sequence BIGINT NOT NULL,
+    enqueued BIGINT NOT NULL,
+    expires BIGINT,
+    scheduled BIGINT,
+    deliveries INT NOT NULL,
+    hops INT NOT NULL,
+    size BIGINT NOT NULL,
+    locked_until BIGINT,
+    token BLOB,
+    reason TEXT,
+    description TEXT,
+    source BIGINT,
+    origin BIGINT,
+    blob TEXT
+);
+CREATE UNIQUE INDEX place ON message (entity, sub_queue, sequence);
+CREATE INDEX turn ON message (entity, sub_queue, stage, lane, sequence);
+CREATE UNIQUE INDEX token ON message (token) WHERE token IS NOT NULL;
+CREATE INDEX lock ON message (locked_until) WHERE locked_until IS NOT NULL;
+CREATE INDEX expiry ON message (expires) WHERE expires IS NOT NULL AND sub_queue = 0 AND stage < 3;
+CREATE INDEX schedule ON message (scheduled, sequence) WHERE stage = 2;
+CREATE INDEX transfer ON message (id) WHERE stage = 4;
+
+CREATE TABLE content (
+    id INTEGER PRIMARY KEY,
+    message_id TEXT NOT NULL,
+    session TEXT,
+    partition_key TEXT,
+    head BLOB NOT NULL,
+    body BLOB
+);
+
+CREATE TABLE blob (name TEXT PRIMARY KEY, copies BIGINT NOT NULL);
+CREATE INDEX unused ON blob (name) WHERE copies = 0;
+
+CREATE TABLE session (
+    entity BIGINT NOT NULL,
+    session TEXT NOT NULL,
+    head BIGINT,
+    token BLOB,
+    locked_until BIGINT,
+    state BLOB,
+    updated BIGINT,
+    PRIMARY KEY (entity, session)
+);
+CREATE INDEX free ON session (entity, head) WHERE head IS NOT NULL AND token IS NULL;
+CREATE INDEX held ON session (locked_until) WHERE locked_until IS NOT NULL;
+
+CREATE TABLE counter (
+    entity INTEGER PRIMARY KEY,
+    active BIGINT NOT NULL,
+    dead_letter BIGINT NOT NULL,
+    scheduled BIGINT NOT NULL,
+    transfer BIGINT NOT NULL,
+    transfer_dead_letter BIGINT NOT NULL,
+    deferred BIGINT NOT NULL,
+    size BIGINT NOT NULL,
+    accepted BIGINT NOT NULL,
+    duplicates BIGINT NOT NULL,
+    delivered BIGINT NOT NULL,
+    dead_lettered BIGINT NOT NULL,
+    unrouted BIGINT NOT NULL,
+    discarded BIGINT NOT NULL,
+    quarantined BIGINT NOT NULL
+);
+
+CREATE TABLE highest (
+    entity BIGINT NOT NULL,
+    part BIGINT NOT NULL,
+    sequence BIGINT NOT NULL,
+    time BIGINT NOT NULL,
+    PRIMARY KEY (entity, part)
+);
+
+CREATE TABLE dropped (
+    entity BIGINT NOT NULL,
+    number BIGINT NOT NULL,
+    message_id TEXT NOT NULL,
+    time BIGINT NOT NULL,
+    sequence BIGINT NOT NULL,
+    original_sequence BIGINT,
+    original_time BIGINT,
+    PRIMARY KEY (entity, number)
+);
+CREATE INDEX dropped_id ON dropped (entity, message_id, number);
+
+CREATE TABLE quarantine (
+    number INTEGER PRIMARY KEY,
+    entity BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    sequence BIGINT NOT NULL,
+    time BIGINT NOT NULL,
+    message_id TEXT NOT NULL,
+    session TEXT,
+    partition_key TEXT,
+    reason TEXT,
+    description TEXT,
+    size BIGINT NOT NULL,
+    head BLOB NOT NULL,
+    body BLOB,
+    blob TEXT
+);
+CREATE INDEX quarantine_entity ON quarantine (entity, number);
+
+CREATE TABLE origin (
+    entity BIGINT NOT NULL,
+    sequence BIGINT NOT NULL,
+    taken SMALLINT NOT NULL,
+    settled BIGINT,
+    blob TEXT,
+    PRIMARY KEY (entity, sequence)
+);
+CREATE INDEX settled ON origin (settled) WHERE settled IS NOT NULL;
+
+CREATE TABLE progress (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
+"""

@@ -1,0 +1,131 @@
+"""Sessions: who holds them, their state, and which is the next free one.
+
+`head` is not above the number of the session's first message that nobody holds, and NULL only where there is none;
+while the session is held it may be anything. Whoever looks for a free session makes sure, and mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from oncebus.store.sql.connection import Connection
+
+
+class SessionRow(NamedTuple):
+    """One session of an entity."""
+
+    entity: int
+    session: str
+    head: int | None
+    token: bytes | None
+    locked_until: int | None
+    state: bytes | None
+    updated: int | None
+
+
+_COLUMNS = ", ".join(SessionRow._fields)
+_MESSAGE = (
+    "EXISTS (SELECT 1 FROM message m WHERE m.entity = session.entity AND m.sub_queue = 0 "
+    "AND m.stage IN (0, 1, 2, 3, 5) AND m.lane = session.session)"
+)
+
+
+class Sessions:
+    """The rows of all sessions."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+
+    def get(self, entity: int, session: str) -> SessionRow | None:
+        """A session, if it is known."""
+        row = self._execute(f"SELECT {_COLUMNS} FROM session WHERE entity = ? AND session = ?", (entity, session))
+        found = row.fetchone()
+        return None if found is None else SessionRow._make(found)
+
+    def arrive(self, heads: Iterable[tuple[int, str, int]]) -> None:
+        """(entity, session, number): a message that nobody holds is there."""
+        self._connection.executemany(
+            "INSERT INTO session (entity, session, head) VALUES (?, ?, ?) ON CONFLICT (entity, session) DO UPDATE SET "
+            "head = CASE WHEN session.head < excluded.head THEN session.head ELSE excluded.head END",
+            heads,
+        )
+
+    def ensure(self, known: Iterable[tuple[int, str]]) -> None:
+        """(entity, session): it has messages, though none to receive yet."""
+        self._connection.executemany(
+            "INSERT INTO session (entity, session) VALUES (?, ?) ON CONFLICT (entity, session) DO NOTHING", known
+        )
+
+    def next_free(self, entity: int) -> SessionRow | None:
+        """The session with the lowest head that nobody holds."""
+        row = self._execute(
+            f"SELECT {_COLUMNS} FROM session WHERE entity = ? AND head IS NOT NULL AND token IS NULL "
+            "ORDER BY head LIMIT 1",
+            (entity,),
+        ).fetchone()
+        return None if row is None else SessionRow._make(row)
+
+    def set_head(self, entity: int, session: str, head: int | None) -> None:
+        """Mend a head."""
+        self._execute("UPDATE session SET head = ? WHERE entity = ? AND session = ?", (head, entity, session))
+
+    def hold(self, entity: int, session: str, token: bytes, until: int) -> None:
+        """Write a lock, on a session that may be new."""
+        self._execute(
+            "INSERT INTO session (entity, session, token, locked_until) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (entity, session) DO UPDATE SET token = excluded.token, locked_until = excluded.locked_until",
+            (entity, session, token, until),
+        )
+
+    def free(self, entity: int, session: str, head: int | None) -> None:
+        """Take the lock off."""
+        self._execute(
+            "UPDATE session SET token = NULL, locked_until = NULL, head = ? WHERE entity = ? AND session = ?",
+            (head, entity, session),
+        )
+
+    def run_out(self, now: int, limit: int) -> list[SessionRow]:
+        """Sessions of all entities whose lock has run out."""
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? ORDER BY locked_until LIMIT ?", (now, limit)
+        )
+        return [SessionRow._make(row) for row in rows]
+
+    def run_out_of(self, entity: int, now: int) -> list[SessionRow]:
+        """Sessions of one entity whose lock has run out."""
+        rows = self._execute(f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? AND entity = ?", (now, entity))
+        return [SessionRow._make(row) for row in rows]
+
+    def set_state(self, entity: int, session: str, state: bytes | None, now: int) -> None:
+        """Replace a session's state."""
+        self._execute(
+            "UPDATE session SET state = ?, updated = ? WHERE entity = ? AND session = ?", (state, now, entity, session)
+        )
+
+    def delete_idle(self, entity: int, session: str) -> None:
+        """Forget a session that has neither lock, state nor messages."""
+        self._execute(
+            "DELETE FROM session WHERE entity = ? AND session = ? AND token IS NULL AND state IS NULL "
+            f"AND NOT {_MESSAGE}",
+            (entity, session),
+        )
+
+    def delete_all(self, entity: int) -> None:
+        """Forget the sessions of an entity."""
+        self._execute("DELETE FROM session WHERE entity = ?", (entity,))
+
+    def names(self, entity: int, updated_since: int | None, after: str | None, limit: int) -> list[str]:
+        """Sessions with messages or state, or those whose state was set at a time or later; by name."""
+        condition, values = f"(state IS NOT NULL OR {_MESSAGE})", list[int | str]()
+        if updated_since is not None:
+            condition, values = "updated >= ?", [updated_since]
+        if after is not None:
+            condition += " AND session > ?"
+            values.append(after)
+        rows = self._execute(
+            f"SELECT session FROM session WHERE entity = ? AND {condition} ORDER BY session LIMIT ?",
+            (entity, *values, limit),
+        )
+        return [name for (name,) in rows]

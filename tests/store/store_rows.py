@@ -1,0 +1,49 @@
+"""Outbox entries for tests: a row is a dict of what matters, the rest is filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from oncebus.messages import OUTBOX_SCHEMA, Fate
+from oncebus.store import IngestReport, Policy, Store
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+QUEUE = 7
+
+
+def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> pa.Table:
+    """A table of rows; each has an `entity`, and a destination equal to it unless told otherwise."""
+    filled = []
+    for index, row in enumerate(rows):
+        fate = row.get("fate", Fate.DELIVERED)
+        full = {
+            "position": commit * 1000 + index,
+            "commit": commit,
+            "catalogue": 1,
+            "sequence": index + 1,
+            "time": START,
+            "window": 0,
+            "message_id": f"m{row.get('sequence', index + 1)}",
+            "hops": 0,
+            "size": 100,
+            "head": b"head",
+            "body": None if row.get("blob") else b"body",
+            "destination": row["entity"] if fate in (Fate.DELIVERED, Fate.DEAD_LETTERED) else None,
+            **row,
+            "fate": int(fate),
+        }
+        filled.append({field.name: full.get(field.name) for field in OUTBOX_SCHEMA})
+    return pa.Table.from_pylist(filled, OUTBOX_SCHEMA)
+
+
+def take(
+    store: Store, rows: Sequence[Mapping[str, Any]], policies: Mapping[int, Policy], now: int = START
+) -> IngestReport:
+    """Ingest rows as the next commit."""
+    commit = store.position() + 1
+    with store.transaction():
+        return store.ingest(entry(rows, commit), commit, commit, policies, now)

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncebus.messages import PARTITION_SHIFT, Fate
+from oncebus.store import (
+    Action,
+    EntryRefused,
+    Kind,
+    Mode,
+    Outcome,
+    Place,
+    Policy,
+    Scheduled,
+    Settlement,
+    State,
+    Store,
+    StoreError,
+    SubQueue,
+)
+from store.store_rows import QUEUE, SECOND, START, entry, take
+
+TOPIC, FIRST, SECOND_SUBSCRIPTION, GONE = 20, 21, 22, 99
+POLICIES = {
+    QUEUE: Policy(),
+    TOPIC: Policy(Kind.TOPIC),
+    FIRST: Policy(Kind.SUBSCRIPTION),
+    SECOND_SUBSCRIPTION: Policy(Kind.SUBSCRIPTION, partitioned=True),
+}
+
+
+def numbers(store: Store, entity: int, sub_queue: SubQueue = SubQueue.MAIN) -> list[int]:
+    return [message.sequence for message in store.peek(entity, 0, 1000, START, sub_queue=sub_queue)]
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (1, 1), (3, 3), (2, 1), (0, 0)])
+def test_an_entry_that_does_not_continue_is_refused(store: Store, first: int, last: int) -> None:
+    take(store, [{"entity": QUEUE}], POLICIES)
+    with pytest.raises(EntryRefused, match="does not continue at commit 2"), store.transaction():
+        store.ingest(entry([{"entity": QUEUE, "sequence": 2}]), first, last, POLICIES, START)
+    assert store.position() == 1
+    assert numbers(store, QUEUE) == [1]
+
+
+def test_an_entry_of_many_commits_moves_the_position_to_its_last(store: Store) -> None:
+    with store.transaction():
+        store.ingest(entry([]), 1, 5, POLICIES, START)
+    assert store.position() == 5
+
+
+def test_a_message_keeps_all_it_came_with(store: Store) -> None:
+    row: dict[str, Any] = {
+        "entity": QUEUE,
+        "sequence": 2**40,
+        "expires": START + 9,
+        "message_id": "ödeme\0x",
+        "session": "s",
+        "partition_key": "p",
+        "hops": 2,
+        "size": 12,
+        "head": b"\0h",
+        "body": b"b\xff",
+        "origin_entity": 5,
+        "origin_sequence": 6,
+    }
+    report = take(store, [row], POLICIES)
+    assert report.arrived == {Place(QUEUE, SubQueue.MAIN)}
+    (message,) = store.peek(QUEUE, 0, 9, START)
+    assert {name: getattr(message, name) for name in row if not name.startswith("origin_")} == {
+        name: value for name, value in row.items() if not name.startswith("origin_")
+    }
+    assert (message.origin, message.enqueued, message.enqueued_sequence, message.blob) == (5, START, 2**40, None)
+    assert message.state is State.ACTIVE
+
+
+def test_a_subscription_numbers_its_own_copies(store: Store) -> None:
+    def fan_out(*sequences: int) -> list[dict[str, Any]]:
+        return [
+            {"entity": TOPIC, "sequence": sequence, "destination": destination, "position": sequence}
+            for sequence in sequences
+            for destination in (FIRST, SECOND_SUBSCRIPTION)
+        ]
+
+    third = 3 << PARTITION_SHIFT
+    take(store, fan_out(5, third + 1, 8), POLICIES)
+    take(store, fan_out(third + 9, 11), POLICIES)
+    assert numbers(store, FIRST) == [1, 2, 3, 4, 5]
+    assert [message.enqueued_sequence for message in store.peek(FIRST, 0, 9, START)] == [5, third + 1, 8, third + 9, 11]
+    assert numbers(store, SECOND_SUBSCRIPTION) == [1, 2, 3, third + 1, third + 2]
+    assert store.counts(TOPIC).accepted == 5
+    assert store.counts(FIRST).delivered == 5
+    highest = {(each.entity, each.partition): each.sequence for each in store.highest()}
+    assert highest[TOPIC, 3] == third + 9
+    assert highest[TOPIC, 0] == 11
+
+
+def test_numbers_go_on_after_all_messages_are_gone(store: Store) -> None:
+    row = {"entity": TOPIC, "destination": FIRST}
+    take(store, [row], POLICIES)
+    with store.transaction():
+        store.receive(FIRST, 1, Mode.RECEIVE_AND_DELETE, POLICIES[FIRST], START)
+    take(store, [row], POLICIES)
+    assert numbers(store, FIRST) == [2]
+
+
+def test_every_fate_is_counted_where_it_belongs(store: Store) -> None:
+    rows: list[dict[str, Any]] = [
+        {"entity": QUEUE},
+        {"entity": QUEUE, "fate": Fate.DUPLICATE, "original_sequence": 1, "original_time": START - 1},
+        {"entity": QUEUE, "fate": Fate.QUARANTINED, "reason": "broken", "description": "why"},
+        {"entity": TOPIC, "fate": Fate.UNROUTED},
+        {"entity": TOPIC, "fate": Fate.DEAD_LETTERED, "destination": FIRST, "reason": "filter", "description": "bad"},
+        {"entity": TOPIC, "destination": GONE},
+        {"entity": GONE},
+        {"entity": GONE + 1, "fate": Fate.DISCARDED},
+    ]
+    report = take(store, rows, POLICIES)
+    queue, topic = store.counts(QUEUE), store.counts(TOPIC)
+    assert (queue.accepted, queue.delivered, queue.duplicates, queue.quarantined) == (1, 1, 1, 1)
+    assert (topic.accepted, topic.unrouted) == (3, 1)
+    assert (store.counts(FIRST).dead_lettered, store.counts(FIRST).dead_letter) == (1, 1)
+    assert (store.counts(GONE).discarded, store.counts(GONE + 1).discarded) == (2, 1)
+    assert report.counted[QUEUE] == {"accepted": 1, "delivered": 1, "duplicates": 1, "quarantined": 1}
+    assert report.arrived == {Place(QUEUE, SubQueue.MAIN), Place(FIRST, SubQueue.DEAD_LETTER)}
+    (dead,) = store.peek(FIRST, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
+    assert (dead.reason, dead.description, dead.source) == ("filter", "bad", FIRST)
+
+
+def test_quarantined_rows_are_kept_until_they_are_forgotten(store: Store) -> None:
+    row = {"entity": QUEUE, "fate": Fate.QUARANTINED, "reason": "broken", "blob": "file"}
+    take(store, [row, {**row, "entity": QUEUE + 1, "sequence": 9}], POLICIES)
+    (found,) = store.quarantined(QUEUE)
+    assert (found.reason, found.message_id, found.head, found.blob) == ("broken", "m1", b"head", "file")
+    assert [each.sequence for each in store.quarantined(after=found.number)] == [9]
+    assert store.unused_blobs() == []
+    with store.transaction():
+        store.forget_quarantined([each.number for each in store.quarantined()])
+    assert store.unused_blobs() == ["file"]
+    assert store.quarantined() == []
+
+
+def test_the_highest_number_counts_dropped_rows_too(store: Store) -> None:
+    take(
+        store,
+        [
+            {"entity": QUEUE, "sequence": 3, "time": START + 9},
+            {"entity": QUEUE, "sequence": 8, "fate": Fate.DUPLICATE, "time": START + 5},
+        ],
+        POLICIES,
+    )
+    assert store.highest() == [(QUEUE, 0, 8, START + 9)]
+
+
+@pytest.mark.parametrize(
+    ("destination", "extra", "waits"),
+    [
+        (QUEUE, {}, True),
+        (TOPIC, {}, True),
+        (FIRST, {}, False),
+        (QUEUE, {"origin_entity": 1, "origin_sequence": 1}, False),
+    ],
+)
+def test_scheduled_rows_wait_but_not_twice(store: Store, destination: int, extra: dict[str, int], waits: bool) -> None:
+    when = START + SECOND
+    report = take(store, [{"entity": destination, "scheduled": when, **extra}], POLICIES)
+    assert report.scheduled == ([Scheduled(destination, 1, when)] if waits else [])
+    assert bool(report.arrived) != waits
+    assert store.counts(destination).scheduled == waits
+
+
+def test_drops_can_be_found_by_id_time_and_page(store: Store) -> None:
+    rows = [
+        {
+            "entity": QUEUE,
+            "fate": Fate.DUPLICATE,
+            "sequence": number,
+            "message_id": f"id{number % 2}",
+            "time": START + number,
+            "original_sequence": 1,
+            "original_time": START,
+        }
+        for number in range(2, 8)
+    ]
+    take(store, rows[:3], POLICIES)
+    take(store, rows[3:], POLICIES)
+    assert [drop.sequence for drop in store.drops(QUEUE)] == [2, 3, 4, 5, 6, 7]
+    assert store.drops(QUEUE)[0] == (QUEUE, 1, "id0", START + 2, 2, 1, START)
+    assert [drop.sequence for drop in store.drops(QUEUE, "id1")] == [3, 5, 7]
+    assert [drop.sequence for drop in store.drops(QUEUE, since=START + 6)] == [6, 7]
+    first = store.drops(QUEUE, limit=4)
+    assert [drop.sequence for drop in store.drops(QUEUE, after=first[-1].number)] == [6, 7]
+    assert store.drops(QUEUE + 1) == []
+
+
+def test_drops_are_bounded_by_number_and_age(tmp_path: Any) -> None:
+    store = Store.open(tmp_path / "few", drops_kept=3, drops_age=10 * SECOND)
+
+    def drop(sequence: int, seconds: int) -> None:
+        now = START + seconds * SECOND
+        row = {"entity": QUEUE, "fate": Fate.DUPLICATE, "sequence": sequence, "time": now}
+        take(store, [row], POLICIES, now)
+
+    for sequence in range(1, 6):
+        drop(sequence, sequence)
+    assert [each.sequence for each in store.drops(QUEUE)] == [3, 4, 5]
+    drop(6, 15)
+    assert [each.sequence for each in store.drops(QUEUE)] == [5, 6]
+    with store.transaction():
+        assert store.prune_drops(START + 26 * SECOND) == 2
+    assert store.drops(QUEUE) == []
+    drop(7, 27)
+    assert [each.number for each in store.drops(QUEUE)] == [7]
+    store.close()
+
+
+def test_a_blob_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
+    copies = [{"entity": TOPIC, "destination": each, "blob": "shared", "position": 1} for each in (FIRST, QUEUE)]
+    take(store, [*copies, {"entity": QUEUE, "sequence": 5, "fate": Fate.DUPLICATE, "blob": "of a duplicate"}], POLICIES)
+    assert store.unused_blobs() == ["of a duplicate"]
+    with store.transaction():
+        store.forget_blobs(["of a duplicate", "shared"])
+        store.receive(QUEUE, 1, Mode.RECEIVE_AND_DELETE, POLICIES[QUEUE], START)
+    assert store.unused_blobs() == []
+    with store.transaction():
+        (message,) = store.receive(FIRST, 1, Mode.PEEK_LOCK, POLICIES[FIRST], START)
+        assert (message.blob, message.body) == ("shared", None)
+        assert store.unused_blobs() == []
+        done = Settlement(Action.COMPLETE, message.token or b"")
+        assert store.settle(FIRST, [done], POLICIES[FIRST], START) == [Outcome.DONE]
+    assert store.unused_blobs() == ["shared"]
+    with store.transaction():
+        store.forget_blobs(["shared"])
+    assert store.unused_blobs() == []
+
+
+def test_a_number_that_is_taken_is_refused_and_nothing_is_kept(store: Store) -> None:
+    take(store, [{"entity": QUEUE}], POLICIES)
+    with pytest.raises(EntryRefused, match="sequence number"):
+        take(store, [{"entity": QUEUE, "sequence": 2}, {"entity": QUEUE, "sequence": 1}], POLICIES)
+    assert numbers(store, QUEUE) == [1]
+    assert store.counts(QUEUE).active == 1
+
+
+def test_changes_outside_of_a_transaction_are_refused(store: Store) -> None:
+    with pytest.raises(StoreError, match="outside of a transaction"):
+        store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
+    with pytest.raises(StoreError, match="in a transaction already"), store.transaction(), store.transaction():
+        pass

@@ -1,0 +1,380 @@
+"""A queue and a session queue against a model of a few lines, over crashes at any step."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from oncebus.store import (
+    Action,
+    EntryRefused,
+    Message,
+    Mode,
+    Outcome,
+    Policy,
+    SessionCannotBeLocked,
+    SessionLock,
+    SessionLockLost,
+    Settlement,
+    State,
+    Store,
+    SubQueue,
+)
+from store.store_rows import SECOND, START, entry
+
+PLAIN, SESSIONS = 1, 2
+LOCK = 10 * SECOND
+POLICIES = {
+    PLAIN: Policy(lock_duration=LOCK, max_delivery_count=3, dead_letter_on_expiry=True),
+    SESSIONS: Policy(lock_duration=LOCK, max_delivery_count=3, requires_session=True),
+}
+
+
+class Undone(Exception):
+    """What ends a transaction before it is durable."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The model's message. `dead` is its dead-letter reason, `until` the end of its own lock."""
+
+    entity: int
+    sequence: int
+    session: str | None
+    expires: int | None
+    deliveries: int = 0
+    deferred: bool = False
+    dead: str | None = None
+    token: bytes | None = None
+    until: int | None = None
+
+
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="store", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self.path = self.folder / "0"
+        self.reopened = 0
+        self.tokens = random.Random(0)
+        self.store = self.opened()
+        self.now = START
+        self.commit = 0
+        self.sequence = {PLAIN: 0, SESSIONS: 0}
+        self.known: dict[tuple[int, int], Known] = {}
+        self.locks: dict[str, tuple[bytes, int]] = {}
+        self.ended: set[tuple[int, int]] = set()
+        self.stale: list[bytes] = []
+
+    def opened(self) -> Store:
+        return Store.open(self.path, random=self.tokens.randbytes)
+
+    def teardown(self) -> None:
+        self.store.close()
+        shutil.rmtree(self.folder)
+
+    # The model's own rules
+
+    def put(self, message: Known) -> None:
+        self.known[message.entity, message.sequence] = message
+
+    def end(self, message: Known) -> None:
+        del self.known[message.entity, message.sequence]
+        self.ended.add((message.entity, message.sequence))
+
+    def put_back(self, message: Known) -> None:
+        if message.token is not None:
+            self.stale.append(message.token)
+        free = replace(message, token=None, until=None)
+        if message.dead is None and message.deliveries >= 3:
+            free = replace(free, dead="MaxDeliveryCountExceeded", deferred=False)
+        self.put(free)
+
+    def session_of(self, message: Known) -> str | None:
+        return message.session if message.entity == SESSIONS and message.dead is None else None
+
+    def pass_time(self) -> None:
+        """Locks end; then what nobody holds expires."""
+        for session, (_, until) in list(self.locks.items()):
+            if until <= self.now:
+                self.free(session)
+        for message in list(self.known.values()):
+            if message.until is not None and message.until <= self.now:
+                self.put_back(message)
+        for message in list(self.known.values()):
+            past = message.expires is not None and message.expires <= self.now
+            if past and message.dead is None and message.token is None:
+                if POLICIES[message.entity].dead_letter_on_expiry:
+                    self.put(replace(message, dead="TTLExpiredException", deferred=False))
+                else:
+                    self.end(message)
+
+    def free(self, session: str) -> None:
+        del self.locks[session]
+        for message in list(self.known.values()):
+            if self.session_of(message) == session and message.token is not None:
+                self.put_back(message)
+
+    def ready(self, entity: int, session: str | None, dead: bool) -> list[Known]:
+        found = [
+            message
+            for message in self.known.values()
+            if message.entity == entity
+            and (message.dead is not None) == dead
+            and message.token is None
+            and not message.deferred
+            and (session is None or message.session == session)
+        ]
+        return sorted(found, key=lambda message: message.sequence)
+
+    # Steps
+
+    @rule(
+        rows=st.lists(
+            st.tuples(st.sampled_from([PLAIN, SESSIONS]), st.sampled_from("abc"), st.sampled_from([None, 5, 15, 60])),
+            max_size=5,
+        )
+    )
+    def ingest(self, rows: list[tuple[int, str, int | None]]) -> None:
+        self.commit += 1
+        given: list[dict[str, Any]] = []
+        for entity, session, seconds in rows:
+            self.sequence[entity] += 1
+            expires = None if seconds is None else self.now + seconds * SECOND
+            row = {"entity": entity, "sequence": self.sequence[entity], "session": session, "expires": expires}
+            given.append({**row, "time": self.now})
+            self.put(Known(entity, self.sequence[entity], session, expires))
+        with self.store.transaction():
+            self.store.ingest(entry(given, self.commit), self.commit, self.commit, POLICIES, self.now)
+        with pytest.raises(EntryRefused), self.store.transaction():
+            self.store.ingest(entry(given, self.commit), self.commit, self.commit, POLICIES, self.now)
+
+    @rule(seconds=st.sampled_from([1, 4, 9, 10, 20]))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+        self.pass_time()
+
+    @rule()
+    def sweep(self) -> None:
+        with self.store.transaction():
+            while self.store.expire_locks(POLICIES, self.now, limit=2).more:
+                pass
+            while self.store.expire(POLICIES, self.now, limit=2).more:
+                pass
+
+    @rule(count=st.integers(1, 4), mode=st.sampled_from(Mode), dead=st.booleans())
+    def receive(self, count: int, mode: Mode, dead: bool) -> None:
+        # Dead letters are only seen once they have been moved there: by a receiver of the main queue or a sweep.
+        self.sweep()
+        sub_queue = SubQueue.DEAD_LETTER if dead else SubQueue.MAIN
+        with self.store.transaction():
+            got = self.store.receive(PLAIN, count, mode, POLICIES[PLAIN], self.now, sub_queue=sub_queue)
+        self.check_received(got, self.ready(PLAIN, None, dead)[:count], mode, self.now + LOCK)
+
+    @rule(count=st.integers(1, 4), mode=st.sampled_from(Mode))
+    def receive_without_a_sweep(self, count: int, mode: Mode) -> None:
+        with self.store.transaction():
+            got = self.store.receive(PLAIN, count, mode, POLICIES[PLAIN], self.now)
+        self.check_received(got, self.ready(PLAIN, None, False)[:count], mode, self.now + LOCK)
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), count=st.integers(1, 4), mode=st.sampled_from(Mode))
+    def receive_in_a_session(self, data: st.DataObject, count: int, mode: Mode) -> None:
+        session = data.draw(st.sampled_from(sorted(self.locks)))
+        token, until = self.locks[session]
+        lock = SessionLock(SESSIONS, session, token, until)
+        with self.store.transaction():
+            got = self.store.receive(SESSIONS, count, mode, POLICIES[SESSIONS], self.now, lock)
+        self.check_received(got, self.ready(SESSIONS, session, False)[:count], mode, until)
+
+    def check_received(self, got: list[Message], expected: list[Known], mode: Mode, until: int) -> None:
+        assert [message.sequence for message in got] == [message.sequence for message in expected]
+        for message, known in zip(got, expected, strict=True):
+            assert message.deliveries == known.deliveries + 1
+            assert (message.message_id, message.reason) == (f"m{known.sequence}", known.dead)
+            assert message.session == known.session
+            if mode is Mode.RECEIVE_AND_DELETE:
+                self.end(known)
+                continue
+            assert message.locked_until == until
+            own_end = None if self.session_of(known) is not None else until
+            self.put(replace(known, token=message.token, until=own_end, deliveries=message.deliveries))
+
+    @precondition(lambda self: any(message.token for message in self.known.values()))
+    @rule(data=st.data(), action=st.sampled_from(Action))
+    def settle(self, data: st.DataObject, action: Action) -> None:
+        held = [message for message in self.known.values() if message.token]
+        message = data.draw(st.sampled_from(held))
+        assert message.token is not None
+        settlement = Settlement(action, message.token, reason="because")
+        with self.store.transaction():
+            policy = POLICIES[message.entity]
+            outcomes = self.store.settle(message.entity, [settlement, settlement], policy, self.now)
+        assert outcomes == [Outcome.DONE, Outcome.MESSAGE_LOCK_LOST]
+        self.stale.append(message.token)
+        free = replace(message, token=None, until=None)
+        match action:
+            case Action.COMPLETE:
+                self.end(message)
+            case Action.ABANDON:
+                self.put_back(message)
+            case Action.RELEASE:
+                self.put(replace(free, deliveries=message.deliveries - 1))
+            case Action.DEFER:
+                self.put(replace(free, deferred=True))
+            case Action.DEAD_LETTER:
+                self.put(replace(free, dead="because", deferred=False))
+        self.pass_time()
+
+    @precondition(lambda self: self.stale)
+    @rule(data=st.data(), action=st.sampled_from(Action))
+    def settle_too_late(self, data: st.DataObject, action: Action) -> None:
+        token = data.draw(st.sampled_from(self.stale))
+        with self.store.transaction():
+            for entity, policy in POLICIES.items():
+                (outcome,) = self.store.settle(entity, [Settlement(action, token)], policy, self.now)
+                assert outcome in (Outcome.MESSAGE_LOCK_LOST, Outcome.SESSION_LOCK_LOST)
+
+    @precondition(lambda self: any(message.until for message in self.known.values()))
+    @rule(data=st.data())
+    def renew(self, data: st.DataObject) -> None:
+        message = data.draw(st.sampled_from([message for message in self.known.values() if message.until]))
+        assert message.token is not None
+        with self.store.transaction():
+            answer = self.store.renew_locks(message.entity, [message.token], POLICIES[message.entity], self.now)
+        assert answer == [self.now + LOCK]
+        self.put(replace(message, until=self.now + LOCK))
+
+    @precondition(lambda self: any(m.deferred and m.entity == PLAIN for m in self.known.values()))
+    @rule(data=st.data(), mode=st.sampled_from(Mode))
+    def receive_deferred(self, data: st.DataObject, mode: Mode) -> None:
+        deferred = [m for m in self.known.values() if m.deferred and m.entity == PLAIN]
+        message = data.draw(st.sampled_from(deferred))
+        sub_queue = SubQueue.MAIN if message.dead is None else SubQueue.DEAD_LETTER
+        with self.store.transaction():
+            got = self.store.receive_deferred(
+                PLAIN, [message.sequence, 10**9], mode, POLICIES[PLAIN], self.now, sub_queue=sub_queue
+            )
+        self.check_received(got, [] if message.token else [message], mode, self.now + LOCK)
+
+    @rule(session=st.sampled_from([None, "a", "b"]))
+    def accept(self, session: str | None) -> None:
+        if session in self.locks:
+            with pytest.raises(SessionCannotBeLocked), self.store.transaction():
+                self.store.accept_session(SESSIONS, session, POLICIES[SESSIONS], self.now)
+            return
+        with self.store.transaction():
+            lock = self.store.accept_session(SESSIONS, session, POLICIES[SESSIONS], self.now)
+        free = [message for message in self.ready(SESSIONS, None, False) if message.session not in self.locks]
+        expected = session or (free[0].session if free else None)
+        if expected is None:
+            assert lock is None
+        else:
+            assert lock is not None
+            assert (lock.session, lock.locked_until) == (expected, self.now + LOCK)
+            self.locks[expected] = lock.token, lock.locked_until
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), renewed=st.booleans())
+    def renew_or_release(self, data: st.DataObject, renewed: bool) -> None:
+        session = data.draw(st.sampled_from(sorted(self.locks)))
+        lock = SessionLock(SESSIONS, session, *self.locks[session])
+        with self.store.transaction():
+            if renewed:
+                renewed_lock = self.store.renew_session(lock, POLICIES[SESSIONS], self.now)
+                self.locks[session] = renewed_lock.token, renewed_lock.locked_until
+            else:
+                self.store.release_session(lock, POLICIES[SESSIONS])
+        if not renewed:
+            self.free(session)
+            self.pass_time()
+            with pytest.raises(SessionLockLost), self.store.transaction():
+                self.store.renew_session(lock, POLICIES[SESSIONS], self.now)
+
+    @rule(how=st.sampled_from(["close", "copy", "copy inside a transaction", "failure"]))
+    def crash(self, how: str) -> None:
+        """Everything that a transaction did without ending is gone, everything else is there."""
+        if how == "failure":
+            with suppress(Undone), self.store.transaction():
+                self.change_much()
+                raise Undone
+            return
+        if how == "copy inside a transaction":
+            with suppress(Undone), self.store.transaction():
+                self.change_much()
+                self.copy()
+                raise Undone
+        elif how == "copy":
+            self.copy()
+        self.store.close()
+        if how != "close":
+            self.reopened += 1
+            self.path = self.folder / str(self.reopened)
+        self.store = self.opened()
+
+    def change_much(self) -> None:
+        self.store.ingest(entry([{"entity": PLAIN, "sequence": 10**6}]), self.commit + 1, self.commit + 1, POLICIES, 0)
+        self.store.receive(PLAIN, 2, Mode.RECEIVE_AND_DELETE, POLICIES[PLAIN], self.now)
+        self.store.receive(PLAIN, 9, Mode.PEEK_LOCK, POLICIES[PLAIN], self.now)
+        self.store.accept_session(SESSIONS, None, POLICIES[SESSIONS], self.now)
+        self.store.purge(SESSIONS)
+        self.store.expire(POLICIES, 2**62)
+
+    def copy(self) -> None:
+        target = self.folder / str(self.reopened + 1)
+        for file in self.folder.glob(f"{self.path.name}*"):
+            if file.name in (self.path.name, f"{self.path.name}-wal"):
+                shutil.copy(file, self.folder / file.name.replace(self.path.name, target.name, 1))
+
+    @invariant()
+    def nothing_is_lost_and_nothing_comes_back(self) -> None:
+        for entity in POLICIES:
+            seen = {
+                message.sequence: message
+                for sub_queue in SubQueue
+                for message in self.store.peek(entity, 0, 1000, self.now, sub_queue=sub_queue)
+            }
+            expected = {m.sequence: m for m in self.known.values() if m.entity == entity}
+            assert not {(entity, sequence) for sequence in seen} & self.ended
+            # What has expired but not been swept is shown nowhere.
+            hidden = {m.sequence for m in expected.values() if m.expires is not None and m.expires <= self.now}
+            assert set(expected) - hidden <= set(seen) <= set(expected)
+            for sequence, message in seen.items():
+                assert message.deliveries == expected[sequence].deliveries
+                # A deferred message that is too old to be so is moved when something looks at it.
+                if message.sub_queue == SubQueue.MAIN and expected[sequence].dead is None:
+                    assert (message.state is State.DEFERRED) == expected[sequence].deferred
+
+    @invariant()
+    def the_counts_are_those_of_the_messages(self) -> None:
+        # Inside a block that then fails: looking must not change how lazily the store works.
+        with suppress(Undone), self.store.transaction():
+            while self.store.expire_locks(POLICIES, self.now).more or self.store.expire(POLICIES, self.now).more:
+                pass
+            for entity in POLICIES:
+                own = [message for message in self.known.values() if message.entity == entity]
+                counts = self.store.counts(entity)
+                assert counts.dead_letter == sum(m.dead is not None for m in own)
+                assert counts.deferred == sum(m.deferred and m.dead is None for m in own)
+                assert counts.active == sum(not m.deferred and m.dead is None for m in own)
+                assert self.store.size_of(entity) == 100 * len(own)
+            raise Undone
+
+    @initialize()
+    def start(self) -> None:
+        self.ingest([(PLAIN, "a", None), (SESSIONS, "a", None), (SESSIONS, "b", None), (SESSIONS, "a", 15)])
+
+
+TestStore = StoreMachine.TestCase
+TestStore.settings = settings(
+    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from oncebus.messages import Fate
+from oncebus.store import MAX_HOPS, Errand, Kind, Mode, Outcome, Policy, Store, SubQueue, Transfer
+from store.store_rows import START, take
+
+SOURCE, TARGET, TOPIC, FIRST, SECOND = 1, 2, 3, 4, 5
+POLICIES = {
+    SOURCE: Policy(forward_to=TARGET, dead_letter_on_expiry=True),
+    TARGET: Policy(),
+    TOPIC: Policy(Kind.TOPIC),
+    FIRST: Policy(Kind.SUBSCRIPTION),
+    SECOND: Policy(Kind.SUBSCRIPTION),
+}
+
+
+def pump(store: Store, policies: Mapping[int, Policy] = POLICIES) -> list[Transfer]:
+    with store.transaction():
+        return store.pump_batch(policies, appended=store.position())
+
+
+def again(transfer: Transfer, sequence: int, **more: Any) -> dict[str, Any]:
+    """The row that the pipeline makes of what was appended."""
+    message = transfer.message
+    origin = {"origin_entity": message.entity, "origin_sequence": message.sequence, "hops": transfer.hops}
+    return {"entity": transfer.target, "sequence": sequence, "blob": message.blob, **origin, **more}
+
+
+def held(store: Store, entity: int, sub_queue: SubQueue = SubQueue.MAIN) -> Sequence[int]:
+    return [message.sequence for message in store.peek(entity, 0, 99, START, sub_queue=sub_queue)]
+
+
+def pumped(store: Store, transfers: list[Transfer], commit: int) -> None:
+    with store.transaction():
+        store.pumped(transfers, commit)
+
+
+def remembered(store: Store) -> int:
+    return store._tables.records.origins()
+
+
+def test_a_forwarded_message_arrives_once(store: Store) -> None:
+    assert take(store, [{"entity": SOURCE, "sequence": 9}], POLICIES).transfers
+    assert store.counts(SOURCE).transfer == 1
+    (transfer,) = pump(store)
+    assert (transfer.errand, transfer.target, transfer.hops) == (Errand.FORWARD, TARGET, 1)
+    assert (transfer.message.sequence, transfer.message.body) == (9, b"body")
+    pumped(store, [transfer], 2)
+    assert pump(store) == []
+    assert remembered(store) == 1
+    report = take(store, [again(transfer, 1)], POLICIES)
+    assert (report.repeated, held(store, TARGET), held(store, SOURCE)) == (0, [1], [])
+    assert remembered(store) == 0
+    assert store.counts(SOURCE).size == 0
+
+
+def test_what_was_appended_twice_is_taken_once(store: Store) -> None:
+    take(store, [{"entity": SOURCE}], POLICIES)
+    (transfer,) = pump(store)
+    # Commit 2 was appended before a crash, and commit 3 after it.
+    assert pump(store) == [transfer]
+    pumped(store, [transfer], 3)
+    assert take(store, [again(transfer, 1)], POLICIES).repeated == 0
+    report = take(store, [again(transfer, 2, fate=Fate.DUPLICATE)], POLICIES)
+    assert (report.repeated, held(store, TARGET), store.counts(TARGET).duplicates) == (1, [1], 0)
+    assert remembered(store) == 0
+
+
+def test_what_has_arrived_is_not_appended_again(store: Store) -> None:
+    take(store, [{"entity": SOURCE}], POLICIES)
+    (transfer,) = pump(store)
+    take(store, [again(transfer, 1)], POLICIES)
+    with store.transaction():
+        assert store.pump_batch(POLICIES, appended=3) == []
+    assert (store.counts(SOURCE).transfer, remembered(store)) == (0, 1)
+    assert take(store, [again(transfer, 2)], POLICIES).repeated == 1
+    assert (held(store, TARGET), remembered(store)) == ([1], 0)
+
+
+def test_repetitions_within_one_entry_are_told_from_copies(store: Store) -> None:
+    take(store, [{"entity": TOPIC, "scheduled": START + 1}], POLICIES)
+    assert held(store, TOPIC) == [1]
+    with store.transaction():
+        assert store.due(POLICIES, lambda entity, partition: 0, START + 1).handled == 1
+        assert store.cancel_scheduled(TOPIC, [1]) == [Outcome.MESSAGE_NOT_FOUND]
+        assert store.expire(POLICIES, 2**62).handled == 0
+    (transfer,) = pump(store)
+    assert (transfer.errand, transfer.target, transfer.hops) == (Errand.DUE, TOPIC, 0)
+    rows = [
+        again(transfer, sequence, destination=destination, position=sequence)
+        for sequence in (2, 3)
+        for destination in (FIRST, SECOND)
+    ]
+    assert take(store, rows, POLICIES).repeated == 2
+    assert (held(store, FIRST), held(store, SECOND)) == ([1], [1])
+    pumped(store, [transfer], 2)
+    assert remembered(store) == 0
+    assert store.counts(TOPIC).accepted == 2
+
+
+@pytest.mark.parametrize("hops", [MAX_HOPS - 1, MAX_HOPS])
+def test_after_the_last_hop_a_message_stays_behind(store: Store, hops: int) -> None:
+    take(store, [{"entity": SOURCE, "hops": hops}], POLICIES)
+    assert len(pump(store)) == (hops < MAX_HOPS)
+    stranded = store.peek(SOURCE, 0, 9, START, sub_queue=SubQueue.TRANSFER_DEAD_LETTER)
+    assert [each.reason for each in stranded] == ["MaxTransferHopCountExceeded"] * (hops == MAX_HOPS)
+    assert store.counts(SOURCE).transfer_dead_letter == len(stranded)
+
+
+def test_what_cannot_be_forwarded_is_a_transfer_dead_letter(store: Store) -> None:
+    take(store, [{"entity": SOURCE, "sequence": 1}, {"entity": SOURCE, "sequence": 2}], POLICIES)
+    first, _ = pump(store)
+    with store.transaction():
+        store.pump_refused([first], "QuotaExceeded", "full")
+    assert pump(store, {SOURCE: POLICIES[SOURCE]}) == []
+    stranded = store.peek(SOURCE, 0, 9, START, sub_queue=SubQueue.TRANSFER_DEAD_LETTER)
+    assert [each.reason for each in stranded] == ["QuotaExceeded", "ForwardTargetNotFound"]
+
+
+def test_a_queue_that_stops_forwarding_keeps_what_had_not_left(store: Store) -> None:
+    take(store, [{"entity": SOURCE}], POLICIES)
+    assert pump(store, {SOURCE: Policy()}) == []
+    with store.transaction():
+        assert len(store.receive(SOURCE, 1, Mode.PEEK_LOCK, Policy(), START)) == 1
+    assert (store.counts(SOURCE).active, store.counts(SOURCE).transfer) == (1, 0)
+
+
+def test_a_queue_that_begins_to_forward_sends_what_it_holds(store: Store) -> None:
+    take(store, [{"entity": SOURCE, "expires": START + 1}, {"entity": SOURCE}], {SOURCE: Policy()})
+    with store.transaction():
+        store.receive(SOURCE, 1, Mode.PEEK_LOCK, Policy(), START)
+    (transfer,) = pump(store)
+    assert transfer.message.sequence == 2
+
+
+def test_dead_letters_are_forwarded_with_their_reason(store: Store) -> None:
+    policies = {SOURCE: Policy(dead_letter_on_expiry=True, forward_dead_letters_to=TARGET), TARGET: Policy()}
+    rows: list[dict[str, Any]] = [
+        {"entity": SOURCE, "sequence": 1, "expires": START},
+        {"entity": SOURCE, "sequence": 2, "fate": Fate.DEAD_LETTERED, "reason": "filter"},
+    ]
+    take(store, rows, policies)
+    with store.transaction():
+        assert store.expire(policies, START).arrived == set()
+    transfers = pump(store, policies)
+    assert [(each.errand, each.message.reason) for each in transfers] == [
+        (Errand.FORWARD_DEAD_LETTER, "TTLExpiredException"),
+        (Errand.FORWARD_DEAD_LETTER, "filter"),
+    ]
+    assert (store.counts(SOURCE).transfer, store.counts(SOURCE).dead_letter) == (2, 0)
+
+
+def test_a_blob_is_needed_while_its_message_is_under_way(store: Store) -> None:
+    take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
+    transfers = pump(store)
+    pumped(store, transfers, 2)
+    assert store.unused_blobs() == []
+    take(store, [again(transfers[0], 1)], POLICIES)
+    assert store.unused_blobs() == []
+    with store.transaction():
+        store.receive(TARGET, 1, Mode.RECEIVE_AND_DELETE, Policy(), START)
+    assert store.unused_blobs() == ["file"]
+
+
+def test_a_blob_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
+    take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
+    transfers = pump(store)
+    take(store, [again(transfers[0], 1, fate=Fate.DUPLICATE)], POLICIES)
+    assert store.unused_blobs() == []
+    pumped(store, transfers, 2)
+    assert store.unused_blobs() == ["file"]
+
+
+def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
+    rows: list[dict[str, Any]] = [
+        {"entity": SOURCE, "sequence": 1, "blob": "file"},
+        {"entity": SOURCE, "sequence": 2, "fate": Fate.DUPLICATE},
+    ]
+    take(store, rows, POLICIES)
+    transfers = pump(store)
+    take(store, [again(transfers[0], 1, blob=None)], POLICIES)
+    with store.transaction():
+        store.delete_entities([SOURCE], appended=3)
+    assert (store.counts(SOURCE).size, store.drops(SOURCE), store.unused_blobs()) == (0, [], ["file"])
+    assert remembered(store) == 1
+    assert take(store, [again(transfers[0], 2)], POLICIES).repeated == 1
+    assert (remembered(store), held(store, TARGET)) == (0, [1])
+    pumped(store, transfers, 3)
+    assert remembered(store) == 0
