@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -103,6 +104,29 @@ class Stream:
             query = writer.format("parquet").option("path", str(self.output)).start()
         assert query.awaitTermination(300), "the query has not ended"
         return query
+
+    def as_cut(self, history: Sequence[Sequence[Message]]) -> list[list[Message]]:
+        """The history in the batches that the query made of it, by its checkpoint.
+
+        One file each, but for this: a query that is killed after its source has noted a file, and before the query has
+        noted the batch, puts that file and the next into one batch when it is started again.
+        """
+        noted: dict[int, int] = {}
+        for log in (self.checkpoint / "sources" / "0").iterdir():
+            if log.name.removesuffix(".compact").isdigit():
+                for line in log.read_text().splitlines()[1:]:
+                    entry = json.loads(line)
+                    noted[int(Path(entry["path"]).stem)] = entry["batchId"]
+        assert sorted(noted) == list(range(len(history)))
+        offsets = sorted(int(path.name) for path in (self.checkpoint / "offsets").iterdir() if path.name.isdigit())
+        cut, after = [], -1
+        for batch in offsets:
+            end = json.loads((self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])["logOffset"]
+            files = [number for number in sorted(noted) if after < noted[number] <= end]
+            cut.append([message for number in files for message in history[number]])
+            after = end
+        assert [message for batch in cut for message in batch] == [message for batch in history for message in batch]
+        return cut
 
     def found(self) -> dict[Message, Verdict]:
         return verdicts(self.spark.read.parquet(str(self.output)))
