@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: setup java demo test check torture test-compat bench clean
+.PHONY: setup java demo test check torture test-compat bench bench-broker clean
 
 setup: java $(VENV)/.ready
 
@@ -31,16 +31,20 @@ test: check
 torture: setup
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
-# The operator's tests on the oldest Spark that is supported.
+# The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.
 test-compat: java
 	$(PYTHON) -m venv .venv-compat
 	grep -v '^pyspark==' constraints.txt > .venv-compat/constraints.txt
 	.venv-compat/bin/pip install --quiet --constraint .venv-compat/constraints.txt --editable '.[connect,dev]' 'pyspark==4.0.0'
-	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest tests/spark tests/detection
+	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest \
+		-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark tests/detection
 
 bench: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench
+
+bench-broker: setup
+	$(BIN)/python -m bench.broker
 
 clean:
 	rm -rf $(VENV) .venv-compat build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyspark
 
-from bench.generate import generate
+from bench.generate import START_MICROSECONDS, generate
 from bench.report import print_table, write_plot
 
 RESULTS = Path(__file__).parent.parent / "docs" / "bench"
@@ -71,7 +71,8 @@ class Bench:
         folder = self.work / f"ledger-{ids}"
         if not folder.exists():
             command = [sys.executable, "-m", "bench.fill", str(folder), str(ids // 2)]
-            parts = [subprocess.Popen([*command, str(part)]) for part in range(2)]
+            given = [str(START_MICROSECONDS), "message_id string"]
+            parts = [subprocess.Popen([*command, str(part), *given]) for part in range(2)]
             assert all(part.wait() == 0 for part in parts), "filling a ledger failed"
         return folder
 

@@ -1,4 +1,7 @@
-"""A ledger that remembers many ids already, written by its own code, a part a process: fill.py FOLDER IDS PART."""
+"""A ledger that remembers many ids already, written by its own code, a part a process.
+
+fill.py FOLDER IDS PART END KEY: so many ids of the day before END, in microseconds, of a ledger for KEY.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,17 @@ import sys
 
 import numpy as np
 
-from bench.generate import START_MICROSECONDS
 from oncebus.detection import Rows, part_of
 from oncebus.ledger import Generation, Ledger, Owner
 
 PARTS = 2
 ROWS_PER_BATCH = 120_000
-KEY = ("message_id string",)
 
 
-def fill(folder: str, ids: int, part: int) -> None:
-    """Accept the given number of random keys of one part, over the day before the benchmark's messages."""
+def fill(folder: str, ids: int, part: int, end: int, key: str) -> None:
+    """Accept the given number of random keys of one part, over a day."""
     ledger = Ledger.open(folder)
-    ledger.describe_or_check(KEY)
+    ledger.describe_or_check([key])
     generation = Generation(1, "f111", "fill", 0, 0, 0, Owner.this_process())
     if part == 0:
         ledger._claim(generation)
@@ -29,7 +30,7 @@ def fill(folder: str, ids: int, part: int) -> None:
         digests = random.integers(0, 2**64, (int(ROWS_PER_BATCH * PARTS * 1.02), 2), dtype=np.uint64)
         mine = digests[part_of(digests[:, 0], digests[:, 1], PARTS) == part][:ROWS_PER_BATCH]
         count = len(mine)
-        time = np.full(count, START_MICROSECONDS - day + day * begin // ids) + np.arange(count)
+        time = np.full(count, end - day + day * begin // ids) + np.arange(count)
         rows = Rows(
             mine[:, 0].copy(), mine[:, 1].copy(), np.ones(count, np.bool_), time, window[:count], window[:count],
             np.arange(count) + begin, np.arange(count),
@@ -39,4 +40,4 @@ def fill(folder: str, ids: int, part: int) -> None:
 
 
 if __name__ == "__main__":
-    fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

@@ -1,0 +1,234 @@
+"""`make bench-broker`: the broker through its own object, with the pipeline as a process beside it.
+
+Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids, one after another
+in each round; where Debian's `nats-server` and nats-py are installed, JetStream beside them. Writes
+docs/bench/broker.json and prints a table. BENCH_ROUNDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from oncebus import amqp
+from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.broker.sending import Incoming
+from oncebus.entities import Queue
+from oncebus.folders import Folders
+from oncebus.pipeline.detect import KEY_SIGNATURE
+from oncebus.store import Action, Settlement
+
+RESULTS = Path(__file__).parent.parent / "docs" / "bench" / "broker.json"
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "1"))
+IDS = int(os.environ.get("BENCH_IDS", "50000000"))
+IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "300"))
+RATES = (500, 2_000, 10_000)
+SECONDS = 8.0
+SHARDS = 2
+BODY = b"x" * 200
+MODES: dict[str, int | None] = {"off": None, "20 seconds": 20_000_000, "7 days": 7 * 86_400_000_000}
+QUEUE = Address("bench")
+
+
+def message() -> Incoming:
+    identity = uuid.uuid4().hex
+    head, body = amqp.encode_message(amqp.Properties(message_id=identity), None, BODY)
+    return Incoming(head, body, identity)
+
+
+@contextlib.asynccontextmanager
+async def running(mode: str, filled: Path | None) -> AsyncIterator[tuple[Broker, Core]]:
+    """A broker with one queue over a new data folder, its pipeline warm."""
+    with tempfile.TemporaryDirectory(prefix="oncebus-bench-", ignore_cleanup_errors=True) as scratch:
+        folders = Folders(Path(scratch) / "data")
+        core = await Core.open(folders, shards=SHARDS)
+        core.start()
+        broker = Broker(core)
+        window = MODES[mode]
+        queue = Queue(name=QUEUE.path, max_size_in_megabytes=5120, lock_duration=300_000_000)
+        if window is not None:
+            queue = Queue(
+                name=QUEUE.path,
+                max_size_in_megabytes=5120,
+                lock_duration=300_000_000,
+                requires_duplicate_detection=True,
+                duplicate_detection_history_time_window=window,
+            )
+        if filled is not None:
+            shutil.copytree(filled, folders.ledger, copy_function=os.link)
+        await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+        script = (
+            "import sys; from pathlib import Path; from oncebus.folders import Folders; "
+            "from oncebus.pipeline.process import run_pipeline; "
+            f"run_pipeline(Folders(Path(sys.argv[1])), master='local[2]', shards={SHARDS}, parent={os.getpid()})"
+        )
+        with (Path(scratch) / "spark.log").open("wb") as log:
+            pipeline = subprocess.Popen([sys.executable, "-c", script, str(folders.data)], stdout=log, stderr=log)
+            try:
+                for _ in range(20):
+                    await broker.send(QUEUE.path, [message()])
+                    assert await core.progress.wait_for(core.acceptor.last_commit, 120), "the pipeline does not run"
+                await drained(broker)
+                yield broker, core
+            finally:
+                pipeline.terminate()
+                pipeline.wait(60)
+                await core.close()
+
+
+async def sends_per_second(broker: Broker, senders: int, batch: int) -> float:
+    """How many messages were accepted durably, each sender awaiting each answer."""
+    end = time.perf_counter() + SECONDS
+    sent = 0
+
+    async def sender() -> None:
+        nonlocal sent
+        while time.perf_counter() < end:
+            await broker.send(QUEUE.path, [message() for _ in range(batch)])
+            sent += batch
+
+    began = time.perf_counter()
+    await asyncio.gather(*(sender() for _ in range(senders)))
+    return sent / (time.perf_counter() - began)
+
+
+async def drained(broker: Broker, receivers: int = 4) -> float:
+    """Receive and complete everything, 100 at a time; messages per second."""
+    taken = 0
+
+    async def receiver() -> None:
+        nonlocal taken
+        while got := await broker.receive(QUEUE, 100):
+            await broker.settle(QUEUE, [Settlement(Action.COMPLETE, each.message.token or b"") for each in got])
+            taken += len(got)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(receiver() for _ in range(receivers)))
+    return taken / (time.perf_counter() - began)
+
+
+async def latencies(broker: Broker, rate: int) -> list[float]:
+    """Seconds from before the send to the receiver's hands, of messages sent at a steady rate."""
+    sent: dict[str, float] = {}
+    found: list[float] = []
+    is_over = False
+
+    async def receiver() -> None:
+        while not is_over or sent:
+            got = await broker.receive(QUEUE, 500, wait=1.0)
+            now = time.perf_counter()
+            found.extend(now - sent.pop(each.message.message_id) for each in got)
+            if got:
+                await broker.settle(QUEUE, [Settlement(Action.COMPLETE, each.message.token or b"") for each in got])
+
+    async def send(one: Incoming) -> None:
+        assert isinstance(one.message_id, str)
+        sent[one.message_id] = time.perf_counter()
+        await broker.send(QUEUE.path, [one])
+
+    receiving = asyncio.create_task(receiver())
+    began, started, pending = time.perf_counter(), 0, set()
+    while (passed := time.perf_counter() - began) < SECONDS:
+        while started < passed * rate:
+            task = asyncio.create_task(send(message()))
+            pending.add(task)
+            task.add_done_callback(pending.discard)
+            started += 1
+        await asyncio.sleep(0.001)
+    await asyncio.gather(*pending)
+    is_over = True
+    await receiving
+    return found[len(found) // 4 :]
+
+
+async def single(broker: Broker) -> float:
+    """Seconds that one message takes through an idle broker."""
+    began = time.perf_counter()
+    await broker.send(QUEUE.path, [message()])
+    got = await broker.receive(QUEUE, 1, wait=60)
+    taken = time.perf_counter() - began
+    await broker.settle(QUEUE, [Settlement(Action.COMPLETE, each.message.token or b"") for each in got])
+    return taken
+
+
+async def measured(mode: str, filled: Path | None) -> dict[str, float]:
+    async with running(mode, filled) as (broker, core):
+        figures: dict[str, float] = {}
+
+        async def measure(name: str, work: Callable[[], Awaitable[float]]) -> None:
+            figures[name] = await work()
+            await core.progress.wait_for(core.acceptor.last_commit, 600)
+            print(f"  {mode}: {name}: {figures[name]:,.4g}", file=sys.stderr, flush=True)
+
+        await measure("sends/s, 1 sender", lambda: sends_per_second(broker, 1, 1))
+        await measure("sends/s, 32 senders", lambda: sends_per_second(broker, 32, 1))
+        await measure("sends/s, batches of 100, 8 senders", lambda: sends_per_second(broker, 8, 100))
+        await measure("received and completed/s", lambda: drained(broker))
+        for rate in RATES:
+            found = sorted(await latencies(broker, rate))
+            for name, at in (("p50", 0.5), ("p99", 0.99)):
+                figures[f"{name} s at {rate}/s"] = found[int(len(found) * at)]
+                print(f"  {mode}: {name} at {rate}/s: {figures[f'{name} s at {rate}/s']:.3f}", file=sys.stderr)
+        figures["s, one message, idle"] = statistics.median([await single(broker) for _ in range(10)])
+        if IDLE_SECONDS:
+            await asyncio.sleep(IDLE_SECONDS)
+            figures[f"s, one message after {IDLE_SECONDS:.0f} s"] = await single(broker)
+        return figures
+
+
+def filled_ledger(work: Path) -> Path:
+    """A ledger of the broker that holds many ids, none of them forgotten for days."""
+    folder = work / "ledger"
+    end = time.time_ns() // 1000
+    command = [sys.executable, "-m", "bench.fill", str(folder), str(IDS // SHARDS)]
+    parts = [subprocess.Popen([*command, str(part), str(end), *KEY_SIGNATURE]) for part in range(SHARDS)]
+    assert all(part.wait() == 0 for part in parts), "filling a ledger failed"
+    return folder
+
+
+def main() -> None:
+    from bench.nats import measured_nats
+
+    rounds: dict[str, list[dict[str, float]]] = {}
+    with tempfile.TemporaryDirectory(prefix="oncebus-bench-", dir=os.environ.get("BENCH_WORK")) as work:
+        ledger = filled_ledger(Path(work))
+        for _ in range(ROUNDS):
+            for mode in MODES:
+                figures = asyncio.run(measured(mode, ledger if mode == "7 days" else None))
+                rounds.setdefault(mode, []).append(figures)
+            if (nats := asyncio.run(measured_nats(SECONDS, BODY))) is not None:
+                rounds.setdefault("NATS JetStream", []).append(nats)
+    medians = {
+        mode: {name: statistics.median(each[name] for each in figures) for name in figures[0]}
+        for mode, figures in rounds.items()
+    }
+    result: dict[str, Any] = {
+        "cores": os.cpu_count(), "python": platform.python_version(), "ids": IDS, "rounds": rounds, "medians": medians
+    }  # fmt: skip
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    table = Table("", *medians)
+    for name in medians["off"]:
+        table.add_row(name, *(f"{medians[mode][name]:,.4g}" if name in medians[mode] else "" for mode in medians))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
