@@ -58,6 +58,19 @@ class Rows:
     def __len__(self) -> int:
         return len(self.time)
 
+    def take(self, chosen: Index) -> Rows:
+        """The chosen rows, by position."""
+        return Rows(
+            self.high[chosen],
+            self.low[chosen],
+            self.has_key[chosen],
+            self.time[chosen],
+            self.window[chosen],
+            self.keep[chosen],
+            self.sequence[chosen],
+            self.tie[chosen],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Memories:

@@ -78,7 +78,7 @@ class Task:
     def _judge_stream(self, place: StreamLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ledger = Ledger.open(place.location)
         ledger.describe_or_check(place.key)
-        writer, batch = _whereabouts(place)
+        writer, batch = whereabouts(place.owner, place.follows)
         # Also where there are no rows: the first batch of a restarted query decides what counts of the one before.
         generation = ledger.join(writer, batch)
         if received:
@@ -146,8 +146,8 @@ class Task:
             at += batch.num_rows
 
 
-def _whereabouts(place: StreamLedger) -> tuple[Writer, int]:
-    """Who this task writes for, and which batch it is."""
+def whereabouts(owner: Owner, follows: int | None) -> tuple[Writer, int]:
+    """Who the task that calls writes for, and which batch it is."""
     context = TaskContext.get()
     batch = context.getLocalProperty(_BATCH_ID) if context else None
     query = context.getLocalProperty(_QUERY_ID) if context else None
@@ -157,7 +157,7 @@ def _whereabouts(place: StreamLedger) -> tuple[Writer, int]:
             "Spark did not tell which batch of which query is being judged. Inside foreachBatch through Spark Connect "
             "it does not: write to a sink directly, or run the query on classic Spark."
         )
-    return Writer(run.replace("-", ""), query, place.owner, place.follows), int(batch)
+    return Writer(run.replace("-", ""), query, owner, follows), int(batch)
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

@@ -1,0 +1,1 @@
+"""The one object that every protocol talks to, and its parts."""

@@ -1,0 +1,134 @@
+"""Group commit: all that comes while the disk is busy is made durable together, by one write and one fsync."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from oncebus.broker.errors import BrokerClosed
+from oncebus.inbox import InboxError, InboxWriter, Row, RowsRefused
+
+MOST_ROWS = 20_000
+MOST_BYTES = 16 << 20
+
+
+class _Waiting(NamedTuple):
+    rows: Sequence[Row]
+    catalogue: int
+    durable: asyncio.Future[int]
+
+
+class Acceptor:
+    """Appends rows to the inbox, in the order of the calls.
+
+    `append` answers with the number of the commit once its rows are durable, all of them or none. What it raises is
+    what the inbox said; the rows have then not been accepted. The answer must not be cancelled: shield it.
+    """
+
+    def __init__(self, inbox: InboxWriter) -> None:
+        self._inbox = inbox
+        self._waiting: deque[_Waiting] = deque()
+        self._thread = ThreadPoolExecutor(1, "inbox")
+        self._task: asyncio.Task[None] | None = None
+        self._unanswered = 0
+        self._is_closed = False
+
+    @property
+    def last_commit(self) -> int:
+        """The newest commit that is durable."""
+        return self._inbox.last_commit
+
+    @property
+    def highest_commit(self) -> int:
+        """No commit of what has been appended up to now is beyond this one."""
+        return self.last_commit + self._unanswered
+
+    @property
+    def size(self) -> int:
+        """How many bytes the inbox has on the disk."""
+        return self._inbox.size
+
+    def append(self, rows: Sequence[Row], catalogue: int) -> asyncio.Future[int]:
+        """Make rows durable that were accepted under a version of the catalogue."""
+        if self._is_closed:
+            raise BrokerClosed
+        durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._unanswered += 1
+        self._waiting.append(_Waiting(rows, catalogue, durable))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._commit_all())
+        return durable
+
+    async def forget_up_to(self, commit: int) -> None:
+        """Delete what has been taken out of the outbox and is needed no more."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._inbox.delete_below, commit)
+
+    async def close(self) -> None:
+        """Wait for what is under way, then let go of the inbox."""
+        self._is_closed = True
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+        self._inbox.close()
+
+    async def _commit_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            group = self._next_group()
+            before = self.last_commit
+            rows = [row for waiting in group for row in waiting.rows]
+            try:
+                commit = await loop.run_in_executor(self._thread, self._inbox.append, rows, group[0].catalogue)
+            except Exception as error:
+                if self.last_commit > before:
+                    # It is durable; only readers could not be told yet. To refuse it would have it sent again.
+                    self._answer(group, self.last_commit)
+                elif len(group) == 1 or (isinstance(error, InboxError) and not isinstance(error, RowsRefused)):
+                    self._refuse(group, error)
+                else:
+                    # One bad row must not refuse its neighbours.
+                    await self._commit_one_by_one(group)
+            else:
+                self._answer(group, commit)
+
+    async def _commit_one_by_one(self, group: list[_Waiting]) -> None:
+        loop = asyncio.get_running_loop()
+        for waiting in group:
+            try:
+                commit = await loop.run_in_executor(self._thread, self._inbox.append, waiting.rows, waiting.catalogue)
+            except Exception as error:
+                self._refuse([waiting], error)
+            else:
+                self._answer([waiting], commit)
+
+    def _next_group(self) -> list[_Waiting]:
+        """What goes into one commit: at least one call, all under the same catalogue."""
+        group = [self._waiting.popleft()]
+        rows, size = len(group[0].rows), _size(group[0])
+        while self._waiting and self._waiting[0].catalogue == group[0].catalogue:
+            rows += len(self._waiting[0].rows)
+            size += _size(self._waiting[0])
+            if rows > MOST_ROWS or size > MOST_BYTES:
+                break
+            group.append(self._waiting.popleft())
+        return group
+
+    def _answer(self, group: list[_Waiting], commit: int) -> None:
+        self._unanswered -= len(group)
+        for waiting in group:
+            # Who asked may be gone; the rows are accepted all the same.
+            if not waiting.durable.done():
+                waiting.durable.set_result(commit)
+
+    def _refuse(self, group: list[_Waiting], error: Exception) -> None:
+        self._unanswered -= len(group)
+        for waiting in group:
+            if not waiting.durable.done():
+                waiting.durable.set_exception(error)
+
+
+def _size(waiting: _Waiting) -> int:
+    return sum(row["size"] for row in waiting.rows)

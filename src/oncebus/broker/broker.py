@@ -1,0 +1,411 @@
+"""The broker: the one object that every protocol talks to. Protocols translate; what may be done is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from oncebus.broker.addresses import Address
+from oncebus.broker.core import Core
+from oncebus.broker.sending import Incoming, check, check_quota, row_of, with_id
+from oncebus.entities import (
+    BadRequest,
+    Catalogue,
+    Entity,
+    NotFound,
+    Queue,
+    Subscription,
+    Topic,
+    check_receiver,
+)
+from oncebus.inbox import InboxDamaged, Row
+from oncebus.messages import LARGEST_INLINE_BODY
+from oncebus.store import (
+    Action,
+    Counts,
+    Drop,
+    Message,
+    Mode,
+    Outcome,
+    Place,
+    Policy,
+    Quarantined,
+    SessionLock,
+    SessionLockLost,
+    Settlement,
+    SubQueue,
+)
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+READ_YOUR_SENDS_SECONDS = 2.0
+"""How long a look at an entity waits for what was accepted before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message handed out, with its whole body."""
+
+    message: Message
+    body: bytes
+
+
+class Broker:
+    """Queues, topics and subscriptions. All calls are made from one event loop.
+
+    Whatever an answer says is durable: a message accepted, a settlement done, an entity made.
+    Errors are `OncebusError`s; nothing has happened then.
+    """
+
+    def __init__(self, core: Core, *, read_your_sends: float = READ_YOUR_SENDS_SECONDS) -> None:
+        self._core = core
+        self._turn = 0
+        self._read_your_sends = read_your_sends
+
+    # Entities
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """All entities as they are now."""
+        return self._core.catalogue
+
+    async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
+        """Change the catalogue: `how` gets it and the time, and answers the next version, or raises.
+
+        When this returns, what is sent afterwards is accepted and routed under the new version.
+        """
+        return await self._core.change(how)
+
+    # Sending
+
+    async def send(self, path: str, messages: Sequence[Incoming]) -> list[int]:
+        """Accept messages for a queue or a topic, all or none; their sequence numbers.
+
+        A duplicate is accepted like any other, and dropped later. A message whose time to be enqueued lies ahead is
+        scheduled; its number is the one to cancel it by.
+        """
+        entity = self._check_send(path, messages)
+        blobs: list[str | None] = []
+        try:
+            for message in messages:
+                blobs += [await self._blob_of(message)]
+            if any(blobs):
+                # Much may have changed while they were written.
+                entity = self._check_send(path, messages)
+            # From here to the append nothing may wait: numbers are in the order of the inbox.
+            rows = self._rows_of(entity, messages, blobs)
+        except BaseException:
+            self._core.discard_bodies([name for name in blobs if name is not None])
+            raise
+        await self._core.append(entity.id, rows)
+        return [row["sequence"] for row in rows]
+
+    def _check_send(self, path: str, messages: Sequence[Incoming]) -> Queue | Topic:
+        entity = self._sendable(path)
+        if not messages:
+            raise BadRequest("The batch of messages is empty.")
+        check(entity, self._core.catalogue.namespace, messages)
+        size = sum(message.size for message in messages)
+        self._core.check_room(size)
+        check_quota(entity, self._core.held(entity), size)
+        self._core.note_access(entity)
+        return entity
+
+    def _rows_of(self, entity: Queue | Topic, messages: Sequence[Incoming], blobs: Sequence[str | None]) -> list[Row]:
+        complete = [with_id(message) for message in messages]
+        now = self._core.clock.stamp()
+        rows = []
+        for (message, has_own_id), blob in zip(complete, blobs, strict=True):
+            self._turn += 1
+            rows.append(row_of(entity, message, self._core.numbers, now, self._turn, is_checked=has_own_id, blob=blob))
+        return rows
+
+    async def _blob_of(self, message: Incoming) -> str | None:
+        if len(message.body) <= LARGEST_INLINE_BODY:
+            return None
+        return await asyncio.to_thread(self._core.blobs.write, message.body)
+
+    async def cancel_scheduled(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
+        """Cancel scheduled messages, an answer for each."""
+        entity = self._sendable(path)
+        await self._see_sends(entity)
+        return await self._core.run(lambda store: store.cancel_scheduled(entity.id, sequences))
+
+    # Receiving
+
+    async def receive(
+        self,
+        address: Address,
+        count: int,
+        *,
+        mode: Mode = Mode.PEEK_LOCK,
+        wait: float = 0.0,
+        session: SessionLock | None = None,
+    ) -> list[Received]:
+        """Up to `count` messages, oldest first; as soon as there is one, or none after `wait` seconds."""
+        entity = self._receivable(address, is_sessionful=session is not None)
+        place = Place(entity.id, address.sub_queue)
+
+        async def look() -> list[Message]:
+            policy, now = self._policy(entity), self._core.clock.now()
+            self._core.note_access(entity)
+            return await self._core.run(
+                lambda store: store.receive(
+                    entity.id, count, mode, policy, now, session=session, sub_queue=address.sub_queue
+                ),
+                unwanted=lambda messages: self._put_back(entity, messages),
+            )
+
+        return await self._handed_out(entity, await self._wait_at(place, look, wait) or [])
+
+    async def receive_deferred(
+        self, address: Address, sequences: Sequence[int], *, mode: Mode, session: SessionLock | None = None
+    ) -> list[Received]:
+        """Deferred messages by their numbers."""
+        entity = self._receivable(address, is_sessionful=session is not None, is_by_number=True)
+        await self._see_sends(entity)
+        policy, now = self._policy(entity), self._core.clock.now()
+        found = await self._core.run(
+            lambda store: store.receive_deferred(
+                entity.id, sequences, mode, policy, now, session=session, sub_queue=address.sub_queue
+            ),
+            unwanted=lambda messages: self._put_back(entity, messages),
+        )
+        return await self._handed_out(entity, found)
+
+    async def settle(
+        self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
+    ) -> list[Outcome]:
+        """Settle messages that are held; an answer for each."""
+        entity = self._holding(address)
+        policy, now = self._policy(entity), self._core.clock.now()
+        self._core.note_access(entity)
+        outcomes = await self._core.run(
+            lambda store: store.settle(entity.id, settlements, policy, now, session=session)
+        )
+        if any(settlement.action is not Action.COMPLETE for settlement in settlements):
+            self._core.arrivals.tell([Place(entity.id, sub_queue) for sub_queue in SubQueue])
+            if policy.forward_to is not None or policy.forward_dead_letters_to is not None:
+                self._core.wake_chores()
+        return outcomes
+
+    async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
+        """Hold messages longer: until when, or why not, for each."""
+        entity = self._holding(address)
+        policy, now = self._policy(entity), self._core.clock.now()
+        self._core.note_access(entity)
+        return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
+
+    async def peek(
+        self, address: Address, from_sequence: int, count: int, session: str | None = None
+    ) -> list[Received]:
+        """Messages in any state from a number on, without holding them."""
+        entity = self._holding(address)
+        check_receiver(
+            entity,
+            is_sessionful=False,
+            is_of_dead_letters=address.sub_queue is not SubQueue.MAIN,
+            is_browser=True,
+        )
+        self._core.note_access(entity)
+        await self._see_sends(entity)
+        now = self._core.clock.now()
+        found = await self._core.run(
+            lambda store: store.peek(entity.id, from_sequence, count, now, session=session, sub_queue=address.sub_queue)
+        )
+        return await self._whole(found)
+
+    # Sessions
+
+    async def accept_session(self, address: Address, session: str | None, wait: float = 0.0) -> SessionLock | None:
+        """Hold a session, or the next free one; None if there is none after `wait` seconds."""
+        entity = self._receivable(address, is_sessionful=True)
+        place = Place(entity.id, SubQueue.MAIN)
+
+        async def look() -> SessionLock | None:
+            policy, now = self._policy(entity), self._core.clock.now()
+            self._core.note_access(entity)
+            return await self._core.run(
+                lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._let_go
+            )
+
+        return await self._wait_at(place, look, wait)
+
+    async def renew_session(self, lock: SessionLock) -> SessionLock:
+        """Hold a session longer."""
+        policy, now = self._policy(self._of_lock(lock)), self._core.clock.now()
+        return await self._core.run(lambda store: store.renew_session(lock, policy, now))
+
+    async def release_session(self, lock: SessionLock) -> None:
+        """Let a session go, with what was received in it and not settled."""
+        policy = self._policy(self._of_lock(lock))
+        sweep = await self._core.run(lambda store: store.release_session(lock, policy))
+        self._core.arrivals.tell(sweep.arrived)
+
+    async def session_state(self, lock: SessionLock) -> bytes | None:
+        """What the holders of a session have left in it."""
+        self._of_lock(lock)
+        return await self._core.run(lambda store: store.session_state(lock.entity, lock.session))
+
+    async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
+        """Leave something in a session that is held."""
+        self._of_lock(lock)
+        now = self._core.clock.now()
+        await self._core.run(lambda store: store.set_session_state(lock, state, now))
+
+    async def sessions(
+        self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
+    ) -> list[str]:
+        """Sessions with messages or state, by name; or those whose state was set since."""
+        entity = self._holding(address)
+        await self._see_sends(entity)
+        return await self._core.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
+
+    # Looking
+
+    async def counts(self, path: str) -> Counts:
+        """What an entity holds and has counted, with all that was sent before."""
+        entity = self._found(path)
+        await self._see_sends(entity)
+        return await self._core.run(lambda store: store.counts(entity.id))
+
+    async def drops(
+        self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
+    ) -> list[Drop]:
+        """The record of dropped duplicates of a queue or a topic."""
+        entity = self._found(path)
+        await self._see_sends(entity)
+        return await self._core.run(
+            lambda store: store.drops(entity.id, message_id=message_id, since=since, limit=limit, after=after)
+        )
+
+    async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
+        """What could not be processed."""
+        entity = self._found(path).id if path is not None else None
+        return await self._core.run(lambda store: store.quarantined(entity, limit, after))
+
+    async def delete_messages(self, address: Address, enqueued_before: int, count: int) -> int:
+        """Delete the oldest messages that nobody holds; how many."""
+        entity = self._holding(address)
+        await self._see_sends(entity)
+        return await self._core.run(
+            lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue)
+        )
+
+    async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
+        """Make dead letters new messages of their entity, past detection."""
+        entity = self._holding(Address(path))
+        policy, now = self._policy(entity), self._core.clock.stamp()
+        self._core.note_access(entity)
+        outcomes = await self._core.run(
+            lambda store: store.resubmit(entity.id, sequences, policy, self._core.numbers.next, now)
+        )
+        self._core.arrivals.tell([Place(entity.id, SubQueue.MAIN)])
+        if policy.forward_to is not None:
+            self._core.wake_chores()
+        return outcomes
+
+    # What follows is for the methods above.
+
+    def _found(self, path: str) -> Entity:
+        entity = self.catalogue.find(path)
+        if entity is None:
+            raise NotFound(path)
+        return entity
+
+    def _sendable(self, path: str) -> Queue | Topic:
+        entity = self._found(path)
+        if isinstance(entity, Subscription):
+            raise BadRequest(f"Messages are sent to the topic '{entity.topic}', not to its subscription '{path}'.")
+        return entity
+
+    def _holding(self, address: Address) -> Queue | Subscription:
+        entity = self._found(address.path)
+        if isinstance(entity, Topic):
+            raise BadRequest(
+                f"Messages are received from a subscription of the topic '{address.path}', not from itself."
+            )
+        return entity
+
+    def _receivable(self, address: Address, *, is_sessionful: bool, is_by_number: bool = False) -> Queue | Subscription:
+        entity = self._holding(address)
+        is_dead = address.sub_queue is not SubQueue.MAIN
+        check_receiver(
+            entity,
+            is_sessionful=is_sessionful,
+            is_of_dead_letters=is_dead,
+            is_browser=is_by_number and not is_sessionful,
+        )
+        return entity
+
+    def _policy(self, entity: Entity) -> Policy:
+        """The policy of an entity that may have been deleted since it was found."""
+        found = self._core.policies.get(entity.id)
+        if found is None:
+            raise NotFound(entity.path)
+        return found
+
+    def _of_lock(self, lock: SessionLock) -> Entity:
+        entity = self.catalogue.entity(lock.entity)
+        if entity is None:
+            raise SessionLockLost(f"Session '{lock.session}' is not held any more: its entity was deleted.")
+        self._core.note_access(entity)
+        return entity
+
+    def _put_back(self, entity: Entity, messages: Sequence[Message]) -> None:
+        """Who asked for these is gone. What was received and deleted at once is lost to them: so it is promised."""
+        settlements = [Settlement(Action.RELEASE, message.token) for message in messages if message.token is not None]
+        if settlements:
+            self._core.start_task(self.settle(Address(entity.path), settlements))
+
+    def _let_go(self, lock: SessionLock | None) -> None:
+        if lock is not None:
+            self._core.start_task(self.release_session(lock))
+
+    async def _see_sends(self, entity: Entity) -> None:
+        """Wait until what was accepted for an entity before can be seen."""
+        sent_to = self.catalogue.topic_of(entity) if isinstance(entity, Subscription) else entity
+        await self._core.progress.wait_for(self._core.last_sent(sent_to.id), self._read_your_sends)
+
+    async def _wait_at(self, place: Place, look: Callable[[], Awaitable[T]], wait: float) -> T:
+        """What `look` finds, looking again at every arrival until it finds something or the time is over."""
+        deadline = asyncio.get_running_loop().time() + wait
+        with self._core.arrivals.expected_at(place) as arrived:
+            while True:
+                found = await look()
+                left = deadline - asyncio.get_running_loop().time()
+                if found or left <= 0:
+                    return found
+                try:
+                    async with asyncio.timeout(left):
+                        await arrived.wait()
+                except TimeoutError:
+                    # A last look: something may have arrived in this very moment.
+                    deadline = 0.0
+                arrived.clear()
+
+    async def _handed_out(self, entity: Entity, messages: Sequence[Message]) -> list[Received]:
+        try:
+            return await self._whole(messages)
+        except asyncio.CancelledError:
+            self._put_back(entity, messages)
+            raise
+
+    async def _whole(self, messages: Sequence[Message]) -> list[Received]:
+        """The messages with their bodies. One whose body cannot be read is left out: the others must not be lost."""
+        whole = []
+        for message in messages:
+            if message.blob is None:
+                whole.append(Received(message, message.body or b""))
+                continue
+            try:
+                body = bytes(await asyncio.to_thread(self._core.blobs.read, message.blob))
+            except (OSError, InboxDamaged) as error:
+                log.error("Message %d of entity %d has no body: %s", message.sequence, message.entity, error)
+            else:
+                whole.append(Received(message, body))
+        return whole

@@ -1,0 +1,85 @@
+"""The time that messages are stamped with: it never steps back, and it does not follow a leap."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from oncebus.errors import OncebusError
+
+log = logging.getLogger(__name__)
+
+MOST_LEAP = 10 * 60 * 1_000_000
+"""How far the clock may run ahead of what has passed since it was last read, in microseconds."""
+
+
+class ClockLeapt(OncebusError):
+    """The machine's clock has moved forward by more than the time that has passed."""
+
+
+def wall_time() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def time_passed() -> int:
+    """Microseconds on a clock that nobody sets; it runs on while the machine sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+
+
+class Clock:
+    """Stamps. `last` is the newest stamp that was ever given: what comes later is not before it.
+
+    When the machine's clock is set back, stamps stand still until it has caught up. When it leaps forward, `stamp`
+    raises `ClockLeapt` until it is set right, or the broker is started again: a wrong time in one message would stand
+    in all later ones. Meanwhile `now` goes on as if it had not leapt: nothing expires for a wrong clock.
+    """
+
+    def __init__(
+        self, last: int = 0, *, wall: Callable[[], int] = wall_time, passed: Callable[[], int] = time_passed
+    ) -> None:
+        self.last = last
+        self._wall = wall
+        self._passed = passed
+        # When the clock was last known to be right. Not while it is set back: to set it right again is no leap.
+        self._seen = (wall(), passed())
+        self._is_back = False
+
+    def begin_at(self, last: int) -> None:
+        """No stamp before this one from now on."""
+        self.last = max(self.last, last)
+
+    def now(self) -> int:
+        """The time for locks and waits: what the machine's clock says, unless it has leapt."""
+        wall, leap = self._read()
+        return wall if leap <= MOST_LEAP else wall - leap
+
+    def passed(self) -> int:
+        """Microseconds since some moment, on a clock that nobody sets."""
+        return self._passed()
+
+    def stamp(self) -> int:
+        """The time to write into a message."""
+        wall, leap = self._read()
+        if leap > MOST_LEAP:
+            raise ClockLeapt(
+                f"The clock leapt {leap / 1e6:.0f} s forward. Messages are refused until it is set right; if it is "
+                "right now, start the broker again."
+            )
+        if wall < self.last:
+            if not self._is_back and self.last - wall > 1_000_000:
+                log.warning(
+                    "The clock is %.1f s behind the newest message; time stands still", (self.last - wall) / 1e6
+                )
+                self._is_back = True
+            return self.last
+        self._seen = (wall, self._passed())
+        self._is_back = False
+        self.last = wall
+        return wall
+
+    def _read(self) -> tuple[int, int]:
+        """The machine's time, and how far that is ahead of what has passed."""
+        wall = self._wall()
+        return wall, (wall - self._seen[0]) - (self._passed() - self._seen[1])

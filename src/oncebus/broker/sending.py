@@ -1,0 +1,157 @@
+"""A message on its way in: checked against its entity, and stamped into a row of the inbox."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from oncebus import amqp
+from oncebus.broker.numbers import Numbers
+from oncebus.entities import (
+    NO_LIMIT,
+    BadRequest,
+    Namespace,
+    Queue,
+    QuotaExceeded,
+    Topic,
+    check_message,
+    effective_partition_key,
+    partition_of,
+)
+from oncebus.inbox import Row
+from oncebus.messages import key_of
+
+_KILOBYTE = 1024
+LARGEST_BATCH = _KILOBYTE * _KILOBYTE
+"""Of several messages together, also where a single one may be larger."""
+
+
+class MessageTooLarge(BadRequest):
+    """The message is larger than its entity takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A message as a protocol has read it. `head` and `body` are the bare message, in the bytes that came.
+
+    `message_id` is text, or the bytes of a binary id; None where the sender gave none. `ttl` is in microseconds.
+    """
+
+    head: bytes
+    body: bytes
+    message_id: str | bytes | None = None
+    session: str | None = None
+    partition_key: str | None = None
+    scheduled: int | None = None
+    ttl: int | None = None
+
+    @property
+    def size(self) -> int:
+        """What it counts for in the entity's quota."""
+        return len(self.head) + len(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a message comes from that was in the store before."""
+
+    entity: int
+    sequence: int
+    hops: int
+    expires: int | None
+
+
+def with_id(message: Incoming) -> tuple[Incoming, bool]:
+    """The message with an id, and whether the sender had given one. A fresh one is never a duplicate."""
+    if message.message_id is not None:
+        return message, True
+    fresh = uuid.uuid4().hex
+    return replace(message, head=amqp.with_message_id(message.head, fresh), message_id=fresh), False
+
+
+def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> None:
+    """Refuse messages that the entity does not take; all of them if one is not."""
+    most = (entity.max_message_size_in_kilobytes or 256) * _KILOBYTE
+    for message in messages:
+        check_message(
+            entity,
+            namespace,
+            message_id=message.message_id,
+            session=message.session,
+            partition_key=message.partition_key,
+        )
+        if message.size > most:
+            raise MessageTooLarge(
+                f"The received message (size:{message.size}) exceeds the limit ({most}) currently allowed on the "
+                f"entity '{entity.path}'."
+            )
+    total = sum(message.size for message in messages)
+    largest_batch = min(most, LARGEST_BATCH)
+    if len(messages) > 1 and total > largest_batch:
+        raise MessageTooLarge(
+            f"The received batch of messages (size:{total}) exceeds the limit ({largest_batch}) currently allowed."
+        )
+
+
+def check_quota(entity: Queue | Topic, held: int, added: int) -> None:
+    """Refuse what does not fit the entity any more. What is in the pipeline counts."""
+    most = entity.max_size_in_megabytes << 20
+    if held + added > most:
+        kind = "Topic" if isinstance(entity, Topic) else "Queue"
+        raise QuotaExceeded(
+            f"The maximum entity size has been reached or exceeded for {kind}: '{entity.path}'. "
+            f"Size of entity in bytes:{held}, Max entity size in bytes:{most}."
+        )
+
+
+def row_of(
+    entity: Queue | Topic,
+    message: Incoming,
+    numbers: Numbers,
+    now: int,
+    turn: int,
+    *,
+    is_checked: bool,
+    blob: str | None = None,
+    origin: Origin | None = None,
+) -> Row:
+    """The row of a message that may be accepted. `is_checked` says whether its id is to be looked up and remembered."""
+    assert message.message_id is not None
+    identity = message.message_id
+    partition = 0
+    if entity.enable_partitioning:
+        partition = partition_of(
+            message.session, message.partition_key, identity, detects=entity.requires_duplicate_detection, turn=turn
+        )
+    row = Row(
+        entity=entity.id,
+        sequence=numbers.next(entity.id, partition),
+        time=now,
+        window=0,
+        message_id=identity if isinstance(identity, str) else identity.hex(),
+        session=message.session or None,
+        partition_key=message.partition_key,
+        hops=0,
+        size=message.size,
+        head=message.head,
+        body=None if blob else message.body,
+        blob=blob,
+    )
+    ttl = min(message.ttl if message.ttl is not None else NO_LIMIT, entity.default_message_time_to_live)
+    if ttl < NO_LIMIT:
+        row["expires"] = now + ttl
+    if message.scheduled is not None and message.scheduled > now:
+        row["scheduled"] = message.scheduled
+    window = entity.window
+    if window is not None and is_checked:
+        effective = effective_partition_key(entity.enable_partitioning, message.session, message.partition_key)
+        row["key"] = key_of(entity.id, identity, effective)
+        row["window"] = window
+    if origin is not None:
+        row["origin_entity"] = origin.entity
+        row["origin_sequence"] = origin.sequence
+        row["hops"] = origin.hops
+        ends = [end for end in (origin.expires, row.get("expires")) if end is not None]
+        row["expires"] = min(ends, default=None)
+    return row

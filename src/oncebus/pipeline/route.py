@@ -1,0 +1,151 @@
+"""`route`: what becomes of each row, under the catalogue that it was accepted under; and its way into the outbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from oncebus.entities.catalogue_files import CatalogueFiles
+from oncebus.filters import BadRule
+from oncebus.messages import INBOX_SCHEMA, NOBODY, Fate
+from oncebus.outbox import OutboxPart, write_part
+from oncebus.pipeline.rules import Routes, copies_of
+
+# What is needed of a message where no subscription asks for its properties.
+_PLAIN = ["scheduled", "time", "expires", "session"]
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Rows of the outbox while they are gathered: which row each is made of, and what is new in it."""
+
+    of: list[int] = field(default_factory=list)
+    fate: list[int] = field(default_factory=list)
+    destination: list[int | None] = field(default_factory=list)
+    reason: list[str | None] = field(default_factory=list)
+    description: list[str | None] = field(default_factory=list)
+    changed: dict[int, dict[str, object]] = field(default_factory=dict)
+
+    def add(
+        self,
+        row: int,
+        fate: Fate,
+        destination: int | None = None,
+        reason: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        self.of.append(row)
+        self.fate.append(fate)
+        self.destination.append(destination)
+        self.reason.append(reason)
+        self.description.append(description)
+
+
+def route(table: pa.Table, routes_at: Callable[[int], Routes]) -> pa.Table:
+    """The outbox's rows of judged rows of the inbox.
+
+    `table` has the columns of the inbox with `is_duplicate`, `original_sequence` and `original_time`.
+    """
+    table = table.combine_chunks()
+    entity = table.column("entity").to_numpy()
+    version = table.column("catalogue").to_numpy()
+    is_duplicate = table.column("is_duplicate").to_numpy()
+    outcome = _Outcome()
+    for row in np.flatnonzero(is_duplicate).tolist():
+        outcome.add(row, Fate.DUPLICATE)
+    rest = np.flatnonzero(~is_duplicate & (entity != NOBODY))
+    groups = np.unique(np.stack([version[rest], entity[rest]], axis=1), axis=0)
+    for number, target in groups.tolist():
+        chosen = rest[(version[rest] == number) & (entity[rest] == target)]
+        _route_entity(table, chosen.tolist(), target, routes_at(number), outcome)
+    return _gathered(table, outcome)
+
+
+def _route_entity(table: pa.Table, rows: list[int], entity: int, routes: Routes, outcome: _Outcome) -> None:
+    """What becomes of the new messages of one entity."""
+    if routes.is_queue(entity):
+        for row in rows:
+            outcome.add(row, Fate.DELIVERED, entity)
+        return
+    try:
+        targets = routes.targets(entity)
+    except BadRule as error:
+        for row in rows:
+            outcome.add(row, Fate.QUARANTINED, reason=type(error).__name__, description=str(error))
+        return
+    if targets is None:
+        for row in rows:
+            outcome.add(row, Fate.DISCARDED)
+        return
+    asks = not all(target.takes_all for target in targets)
+    columns = [column for column in table.column_names if column != "body"] if asks else _PLAIN
+    for row, values in zip(rows, table.select(columns).take(rows).to_pylist(), strict=True):
+        if values["scheduled"] is not None:
+            # Kept with its topic until it falls due, and routed then, by the rules of that time.
+            outcome.add(row, Fate.DELIVERED, entity)
+            continue
+        try:
+            made = copies_of(values, targets)
+        except Exception as error:
+            # Whatever it is, it must not stop the others: the batch would be run again, and fail again.
+            reason, text = type(error).__name__, str(error)
+            outcome.add(row, Fate.QUARANTINED, reason=reason, description=text)
+            continue
+        for copy in made:
+            if copy.changes:
+                outcome.changed[len(outcome.of)] = dict(copy.changes)
+            fate = Fate.DEAD_LETTERED if copy.reason else Fate.DELIVERED
+            outcome.add(row, fate, copy.destination, copy.reason, copy.description)
+        if not made:
+            outcome.add(row, Fate.UNROUTED)
+
+
+def _gathered(table: pa.Table, outcome: _Outcome) -> pa.Table:
+    fate = pa.array(outcome.fate, pa.int8())
+    taken = table.take(pa.array(outcome.of, pa.int64()))
+    columns = {name: taken.column(name) for name in INBOX_SCHEMA.names}
+    # Of what is not delivered only the record is kept; a quarantined row is kept whole, to be looked at.
+    is_bare = pc.is_in(fate, pa.array([Fate.DUPLICATE, Fate.UNROUTED, Fate.DISCARDED], pa.int8()))
+    columns["body"] = pc.if_else(is_bare, pa.scalar(None, pa.binary()), columns["body"])
+    columns["head"] = pc.if_else(is_bare, pa.scalar(b"", pa.binary()), columns["head"])
+    for name in sorted({name for changes in outcome.changed.values() for name in changes}):
+        values = columns[name].to_pylist()
+        for at, changes in outcome.changed.items():
+            values[at] = changes.get(name, values[at])
+        columns[name] = pa.array(values, INBOX_SCHEMA.field(name).type)
+    columns |= {
+        "fate": fate,
+        "destination": pa.array(outcome.destination, pa.int64()),
+        "reason": pa.array(outcome.reason, pa.string()),
+        "description": pa.array(outcome.description, pa.string()),
+        "original_sequence": taken.column("original_sequence"),
+        "original_time": taken.column("original_time"),
+    }
+    return pa.table(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a task does with judged rows. Pickled for the workers."""
+
+    catalogue: str
+    outbox: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Nothing: the task's part of the batch's entry lies in the outbox when it returns."""
+        received = [batch for batch in batches if batch.num_rows]
+        if received:
+            table = pa.Table.from_batches(received)
+            part = OutboxPart(*(table.column(name)[0].as_py() for name in OutboxPart._fields))
+            write_part(self.outbox, part, route(table, lambda version: _routes(self.catalogue, version)))
+        return iter(())
+
+
+@lru_cache(maxsize=64)
+def _routes(folder: str, version: int) -> Routes:
+    return Routes(CatalogueFiles(folder).load(version))

@@ -1,0 +1,238 @@
+"""A catalogue's subscriptions as the pipeline needs them, and what a rule's action changes in a message."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from oncebus import amqp, filters
+from oncebus.entities import NO_LIMIT, descriptions
+from oncebus.entities.catalogue import Catalogue
+from oncebus.entities.descriptions import Queue, Subscription, Topic
+from oncebus.errors import OncebusError
+
+_FIELDS = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "subject",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_group_id",
+    "SessionId": "group_id",
+    "To": "to",
+}
+FILTER_FAILED = "FilterEvaluationException"
+NO_SESSION = "Session ID is null."
+
+_COLUMNS = {"MessageId": "message_id", "SessionId": "session", "PartitionKey": "partition_key"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A subscription with its rules made ready. `takes_all` spares those that most subscriptions have."""
+
+    id: int
+    rules: tuple[filters.Rule, ...]
+    dead_letters_failures: bool
+    takes_all: bool
+    requires_session: bool
+    time_to_live: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A copy for a subscription, or with a `reason` a dead letter of it. `changes` are the columns that differ."""
+
+    destination: int
+    changes: Mapping[str, object] = field(default_factory=dict)
+    reason: str | None = None
+    description: str | None = None
+
+
+class Routes:
+    """Where the messages of one catalogue version go. Made once for a version, then asked often."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._targets: dict[int, list[Target]] = {}
+
+    def is_queue(self, entity: int) -> bool:
+        """Whether the entity is a queue."""
+        return isinstance(self._catalogue.entity(entity), Queue)
+
+    def targets(self, entity: int) -> list[Target] | None:
+        """The subscriptions of a topic, in order; None if the entity is not a topic."""
+        known = self._targets.get(entity)
+        if known is None:
+            topic = self._catalogue.entity(entity)
+            if not isinstance(topic, Topic):
+                return None
+            known = [_target(subscription) for subscription in self._catalogue.subscriptions_of(topic)]
+            self._targets[entity] = known
+        return known
+
+
+def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[Made]:
+    """The copies that subscriptions take of a message, a row of the inbox. Raises `DecodeError` for a broken head."""
+    properties: filters.Properties | None = None
+    made: list[Made] = []
+    for target in targets:
+        if target.takes_all:
+            made.append(_copy(row, target, {}))
+            continue
+        if properties is None:
+            properties = _properties(row)
+        seed = struct.pack(">qq", row["position"], target.id)
+        routed = filters.copies(target.rules, properties, seed)
+        failures = [failure.error for failure in routed.failures]
+        for copy in routed.copies:
+            try:
+                changes = _changes(row, properties, copy.properties)
+            except (OncebusError, ValueError, OverflowError) as error:
+                failures.append(f"The action of rule {copy.rule!r} failed: {error}")
+            else:
+                made.append(_copy(row, target, changes))
+        if failures and target.dead_letters_failures:
+            made.append(Made(target.id, reason=FILTER_FAILED, description=" ".join(failures)))
+    return made
+
+
+def _copy(row: Mapping[str, object], target: Target, changes: dict[str, object]) -> Made:
+    if target.time_to_live < NO_LIMIT:
+        # A subscription may keep messages for less long than this one would live.
+        end, expires = _time(row) + target.time_to_live, changes.get("expires", row["expires"])
+        changes = {**changes, "expires": min(end, expires) if isinstance(expires, int) else end}
+    if target.requires_session and not changes.get("session", row["session"]):
+        return Made(target.id, changes, NO_SESSION, "A session enabled entity takes no message without a session id.")
+    return Made(target.id, changes)
+
+
+def check_rule(rule: descriptions.Rule) -> None:
+    """Raise `BadRule` if the rule's filter or action cannot be read."""
+    _rule(rule)
+
+
+def _target(subscription: Subscription) -> Target:
+    rules = tuple(_rule(rule) for rule in subscription.rules)
+    return Target(
+        subscription.id,
+        rules,
+        subscription.dead_lettering_on_filter_evaluation_exceptions,
+        takes_all=rules == (filters.Rule(rules[0].name, filters.TRUE),) if rules else False,
+        requires_session=subscription.requires_session,
+        time_to_live=subscription.default_message_time_to_live,
+    )
+
+
+def _rule(rule: descriptions.Rule) -> filters.Rule:
+    action = None
+    if rule.action is not None:
+        action = filters.parse_action(rule.action.expression, _values(rule.action.parameters))
+    return filters.Rule(rule.name, _filter(rule.filter), action)
+
+
+def _filter(given: descriptions.Filter) -> filters.Filter:
+    match given:
+        case descriptions.SqlFilter():
+            return filters.parse_filter(given.expression, _values(given.parameters))
+        case descriptions.CorrelationFilter():
+            return filters.CorrelationFilter(
+                given.correlation_id,
+                given.message_id,
+                given.to,
+                given.reply_to,
+                given.label,
+                given.session_id,
+                given.reply_to_session_id,
+                given.content_type,
+                _values(given.properties),
+            )
+        case descriptions.TrueFilter():
+            return filters.TRUE
+        case descriptions.FalseFilter():
+            return filters.FALSE
+
+
+def _values(parameters: descriptions.Parameters) -> dict[str, object]:
+    return {name: _value(value) for name, value in parameters}
+
+
+def _value(value: descriptions.FilterValue) -> object:
+    if isinstance(value, datetime):
+        since = value.replace(tzinfo=value.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        return filters.Timestamp(since // timedelta(microseconds=1))
+    if isinstance(value, timedelta):
+        return filters.Duration(value // timedelta(microseconds=1))
+    return value
+
+
+def _properties(row: Mapping[str, object]) -> filters.Properties:
+    head = row["head"]
+    assert isinstance(head, bytes)
+    system, user = amqp.filter_properties(head)
+    system["MessageId"] = row["message_id"]
+    system["SequenceNumber"] = row["sequence"]
+    system["Size"] = row["size"]
+    for name, column in (("SessionId", "session"), ("PartitionKey", "partition_key")):
+        if row[column] is not None:
+            system[name] = row[column]
+    for name, column in (("EnqueuedTimeUtc", "time"), ("ExpiresAtUtc", "expires")):
+        moment = row[column]
+        if isinstance(moment, int):
+            system[name] = filters.Timestamp(moment)
+    if isinstance(row["expires"], int):
+        system["TimeToLive"] = filters.Duration(row["expires"] - _time(row))
+    return filters.Properties(system, {name: _for_filters(value) for name, value in user.items()})
+
+
+def _for_filters(value: object) -> object:
+    return filters.Timestamp(value * 1000) if isinstance(value, amqp.Timestamp) else value
+
+
+def _changes(row: Mapping[str, object], before: filters.Properties, after: filters.Properties) -> dict[str, object]:
+    """The columns of a copy that an action changed."""
+    if after is before:
+        return {}
+    head = row["head"]
+    assert isinstance(head, bytes)
+    changes: dict[str, object] = {}
+    fields: dict[str, object] = {}
+    for name in before.system.keys() | after.system.keys():
+        value = after.system.get(name)
+        if value == before.system.get(name):
+            continue
+        if name in _FIELDS:
+            fields[_FIELDS[name]] = value
+        if name in _COLUMNS:
+            changes[_COLUMNS[name]] = value
+        if isinstance(value, filters.Duration) and name == "TimeToLive":
+            changes["expires"] = _time(row) + value.microseconds if value.microseconds < NO_LIMIT else None
+    changed = {
+        name: _for_amqp(value)
+        for name, value in after.user.items()
+        if name not in before.user or value is not before.user[name]
+    }
+    removed = [name for name in before.user if name not in after.user]
+    made = amqp.with_application_properties(amqp.with_properties(head, fields), changed, removed)
+    size = row["size"]
+    assert isinstance(size, int)
+    return {**changes, "head": made, "size": size + len(made) - len(head)}
+
+
+def _time(row: Mapping[str, object]) -> int:
+    time = row["time"]
+    assert isinstance(time, int)
+    return time
+
+
+def _for_amqp(value: object) -> object:
+    if isinstance(value, filters.Timestamp):
+        return amqp.Timestamp(value.microseconds // 1000)
+    if isinstance(value, filters.Duration):
+        return amqp.Described(amqp.Symbol("com.microsoft:timespan"), value.microseconds * 10)
+    if isinstance(value, Decimal):
+        return float(value)
+    return value

@@ -1,0 +1,135 @@
+"""A broker whose pipeline runs in the test's own process: the same source, detection and routing, without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from oncebus.broker.broker import READ_YOUR_SENDS_SECONDS, Broker
+from oncebus.broker.clock import Clock
+from oncebus.broker.core import Core
+from oncebus.entities import CatalogueFiles, Namespace, Tier
+from oncebus.folders import Folders, read_taken
+from oncebus.inbox import InboxReader
+from oncebus.ledger import Ledger, Owner, Writer
+from oncebus.outbox import Outbox, OutboxPart, write_part
+from oncebus.pipeline.detect import KEY_SIGNATURE, judged
+from oncebus.pipeline.route import route
+from oncebus.pipeline.rules import Routes
+
+SHARDS = 2
+
+
+class FakeTime:
+    """A clock that is moved by hand. It starts in 2026. `skew` is how wrong the machine's clock has been set."""
+
+    def __init__(self) -> None:
+        self.now = 1_790_000_000_000_000
+        self.skew = 0
+
+    def advance(self, seconds: float) -> None:
+        self.now += round(seconds * 1_000_000)
+
+    def set_wrong(self, seconds: float) -> None:
+        self.skew = round(seconds * 1_000_000)
+
+    def clock(self, last: int = 0) -> Clock:
+        return Clock(last, wall=lambda: self.now + self.skew, passed=lambda: self.now)
+
+
+class InProcessPipeline:
+    """Judges and routes all that is durable, a micro-batch at a time, while it runs.
+
+    Like Spark it notes the cut of a batch before it runs and that it is done after; a batch that was not done is run
+    again with the same cut.
+    """
+
+    def __init__(self, folders: Folders) -> None:
+        self.folders = folders
+        self.is_paused = False
+        self._reader = InboxReader(folders.inbox)
+        self._ledger = Ledger.open(folders.ledger)
+        self._ledger.describe_or_check(KEY_SIGNATURE)
+        self._writer = Writer(uuid.uuid4().hex, "in process", Owner.this_process())
+        self._checkpoint = folders.checkpoint / "in-process.json"
+        self._again: int | None = None
+        try:
+            noted = json.loads(self._checkpoint.read_text())
+        except FileNotFoundError:
+            self._batch, self._after = 0, Outbox(folders.outbox).reach(read_taken(folders))
+        else:
+            self._batch, self._after = noted["batch"], noted["after"]
+            if noted["done"]:
+                self._batch, self._after = noted["batch"] + 1, noted["last"]
+            else:
+                self._again = noted["last"]
+
+    def step(self, most_rows: int = 10_000) -> bool:
+        """One micro-batch; whether there was one."""
+        last = self._again or self._reader.plan(self._after, most_rows, 1 << 24)
+        if last == self._after:
+            return False
+        self._note(last, done=False)
+        self._again = None
+        first = self._after + 1
+        generation = self._ledger.join(self._writer, self._batch)
+        table = pa.Table.from_batches(self._reader.read(first, last))
+        checked, shards = judged(table, self._ledger, generation, self._batch, SHARDS)
+        files = CatalogueFiles(self.folders.catalogue)
+        write_part(
+            self.folders.outbox,
+            OutboxPart(first, last, 0, 1),
+            route(checked, lambda number: Routes(files.load(number))),
+        )
+        for shard in shards:
+            self._ledger.tidy(generation, self._batch, part=shard, parts=SHARDS)
+        self._note(last, done=True)
+        self._after = last
+        self._batch += 1
+        return True
+
+    async def run(self) -> None:
+        while True:
+            if self.is_paused or not self.step():
+                await asyncio.sleep(0.002)
+
+    def _note(self, last: int, *, done: bool) -> None:
+        self._checkpoint.parent.mkdir(exist_ok=True)
+        temporary = self._checkpoint.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"batch": self._batch, "after": self._after, "last": last, "done": done}))
+        temporary.rename(self._checkpoint)
+
+
+@asynccontextmanager
+async def running_broker(
+    data: Path,
+    time: FakeTime | None = None,
+    *,
+    tier: Tier = Tier.STANDARD,
+    pipeline: bool | InProcessPipeline = True,
+    read_your_sends: float = READ_YOUR_SENDS_SECONDS,
+    **options: int,
+) -> AsyncIterator[Broker]:
+    """A broker over a data folder, with its pipeline unless told otherwise."""
+    folders = Folders(data)
+    clock = time.clock() if time is not None else None
+    core = await Core.open(folders, shards=SHARDS, namespace=Namespace(tier=tier), clock=clock, **options)
+    core.start()
+    chosen = InProcessPipeline(folders) if pipeline is True else pipeline or None
+    task = asyncio.create_task(chosen.run()) if chosen is not None else None
+    try:
+        yield Broker(core, read_your_sends=read_your_sends)
+    finally:
+        if task is not None:
+            task.cancel()
+            ended = await asyncio.gather(task, return_exceptions=True)
+        await core.close()
+        if task is not None and not isinstance(ended[0], asyncio.CancelledError):
+            # A pipeline that died is why the test failed.
+            raise AssertionError("The pipeline failed") from ended[0]

@@ -1,0 +1,239 @@
+"""Numbers, times, quotas and counts around the rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, sequences
+from oncebus.broker.addresses import Address
+from oncebus.broker.errors import ServerBusy
+from oncebus.entities import (
+    NO_LIMIT,
+    BadRequest,
+    EntityDisabled,
+    EntityStatus,
+    FalseFilter,
+    NotFound,
+    QuotaExceeded,
+    Rule,
+    SqlFilter,
+)
+from oncebus.store import Action, Outcome
+
+
+def test_numbers_start_at_one_and_drops_leave_gaps(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(detects=True)
+        await scene.queue("other")
+        assert await scene.send("q", "a", "a", "b") == [1, 2, 3]
+        assert await scene.send("other", "a") == [1]
+        assert sequences(await scene.receive()) == [1, 3]
+
+    play(tmp_path, plot)
+
+
+def test_a_scheduled_message_gets_a_new_number_and_time_when_it_falls_due(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        at = scene.time.now + HOUR
+        assert await scene.send("q", message("later", scheduled=at), "now") == [1, 2]
+        assert await scene.taken() == ["now"]
+        scene.time.advance(3599)
+        await scene.rounds()
+        assert await scene.receive() == []
+        await scene.later(3)
+        [due] = await scene.receive()
+        assert (due.message.sequence, due.message.message_id) == (3, "later")
+        assert due.message.enqueued == at + 2 * SECOND
+        assert await scene.send("q", "next") == [4]
+
+    play(tmp_path, plot)
+
+
+def test_a_time_that_has_passed_schedules_nothing(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", message("a", scheduled=scene.time.now), message("b", scheduled=1))
+        assert await scene.taken() == ["a", "b"]
+
+    play(tmp_path, plot)
+
+
+def test_a_subscription_numbers_its_own_copies_and_keeps_the_topics_number(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.topic(detects=True)
+        rules = [Rule("even", SqlFilter("even = TRUE"))]
+        path = await scene.subscription(rules=rules)
+        await scene.send("t", *(message(f"m{n}", user={"even": n % 2 == 0}) for n in range(1, 7)))
+        found = await scene.receive(path)
+        assert [(each.message.sequence, each.message.enqueued_sequence) for each in found] == [(1, 2), (2, 4), (3, 6)]
+
+    play(tmp_path, plot)
+
+
+@pytest.mark.parametrize(
+    ("given", "default", "lives"),
+    [(10 * SECOND, None, 10), (None, 20 * SECOND, 20), (10 * SECOND, 20 * SECOND, 10), (30 * SECOND, 20 * SECOND, 20)],
+)
+def test_time_to_live_counts_from_acceptance(
+    tmp_path: Path, given: int | None, default: int | None, lives: int
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(default_message_time_to_live=NO_LIMIT if default is None else default)
+        # It waits in the pipeline, and that counts.
+        scene.pipeline.is_paused = True
+        await scene.send("q", message("a", ttl=given))
+        scene.time.advance(lives - 1)
+        scene.pipeline.is_paused = False
+        assert await scene.peeked() == ["a"]
+        scene.time.advance(1)
+        assert await scene.receive() == []
+        await scene.rounds()
+        assert (await scene.counts()).active == 0
+
+    play(tmp_path, plot)
+
+
+def test_the_quota_counts_what_is_in_the_pipeline(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue(max_size_in_megabytes=1024)
+        small = replace(queue, max_size_in_megabytes=1)
+        scene.core.catalogue = replace(scene.core.catalogue, entities={"q": small})
+        scene.pipeline.is_paused = True
+        body = bytes(60_000)
+        for number in range(17):
+            await scene.send("q", message(f"m{number}", body))
+        with pytest.raises(QuotaExceeded, match="maximum entity size has been reached or exceeded for Queue: 'q'"):
+            await scene.send("q", message("more", body))
+        scene.pipeline.is_paused = False
+        await scene.flow()
+        assert scene.core.in_pipeline(queue.id) == 0
+        with pytest.raises(QuotaExceeded):
+            await scene.send("q", message("more", body))
+        await scene.taken()
+        await scene.rounds()
+        await scene.send("q", message("more", body))
+
+    play(tmp_path, plot)
+
+
+def test_scheduled_messages_count_for_the_quota_as_soon_as_they_have_come_through(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        for name in ("queue", "topic"):
+            entity = await (scene.queue(name) if name == "queue" else scene.topic(name))
+            await scene.send(name, message("a", bytes(1000), scheduled=scene.time.now + HOUR))
+            held = scene.core.held(entity)
+            await scene.flow()
+            assert scene.core.held(entity) == held > 1000
+
+    play(tmp_path, plot)
+
+
+def test_the_whole_pipeline_has_a_limit(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        scene.pipeline.is_paused = True
+        await scene.send("q", message("a", bytes(900)))
+        with pytest.raises(ServerBusy, match="The server is busy"):
+            await scene.send("q", message("b", bytes(900)))
+        scene.pipeline.is_paused = False
+        await scene.flow()
+        await scene.send("q", message("b", bytes(900)))
+
+    play(tmp_path, plot, most_bytes=1500)
+
+
+@pytest.mark.parametrize(
+    ("status", "may_send", "may_receive"),
+    [
+        (EntityStatus.ACTIVE, True, True),
+        (EntityStatus.DISABLED, False, False),
+        (EntityStatus.SEND_DISABLED, False, True),
+        (EntityStatus.RECEIVE_DISABLED, True, False),
+    ],
+)
+def test_the_status_of_an_entity_is_checked(
+    tmp_path: Path, status: EntityStatus, may_send: bool, may_receive: bool
+) -> None:
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue()
+        await scene.send("q", "a")
+        await scene.flow()
+        changed = replace(queue, status=status)
+        await scene.broker.change(lambda catalogue, now: catalogue.update_queue(changed, now))
+        for allowed, attempt in ((may_send, scene.send("q", "b")), (may_receive, scene.receive())):
+            if allowed:
+                await attempt
+            else:
+                with pytest.raises(EntityDisabled, match="'q' is currently disabled"):
+                    await attempt
+
+    play(tmp_path, plot)
+
+
+def test_a_topic_without_a_matching_subscription_accepts_remembers_and_counts(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.topic(detects=True)
+        await scene.send("t", "a")
+        await scene.flow()
+        path = await scene.subscription(rules=[Rule("none", FalseFilter())])
+        await scene.send("t", "b")
+        await scene.flow()
+        await scene.broker.change(lambda catalogue, now: catalogue.create_rule("t", "s", Rule("all"), now))
+        await scene.send("t", "a", "b", "c")
+        counts = await scene.counts("t")
+        assert (counts.accepted, counts.unrouted, counts.duplicates) == (3, 2, 2)
+        assert await scene.taken(path) == ["c"]
+
+    play(tmp_path, plot)
+
+
+def test_rows_in_flight_to_a_deleted_entity_are_discarded_and_counted(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue()
+        scene.pipeline.is_paused = True
+        await scene.send("q", "a", "b")
+        await scene.delete_queue()
+        await scene.queue()
+        scene.pipeline.is_paused = False
+        assert await scene.receive() == []
+        assert (await scene.core.run(lambda store: store.counts(queue.id))).discarded == 2
+        assert scene.core.in_pipeline(queue.id) == 0
+
+    play(tmp_path, plot)
+
+
+def test_sending_to_what_is_not_there_or_not_to_be_sent_to(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.topic()
+        path = await scene.subscription()
+        with pytest.raises(NotFound, match="'nowhere' could not be found"):
+            await scene.send("nowhere", "a")
+        with pytest.raises(BadRequest, match="not to its subscription"):
+            await scene.send(path, "a")
+        with pytest.raises(BadRequest, match="received from a subscription"):
+            await scene.receive("t")
+        with pytest.raises(BadRequest, match="empty"):
+            await scene.send("t")
+
+    play(tmp_path, plot)
+
+
+def test_a_dead_letter_that_is_resubmitted_goes_past_detection(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(detects=True)
+        await scene.send("q", "a")
+        [received] = await scene.receive()
+        await scene.settle("q", received, Action.DEAD_LETTER, reason="why")
+        assert await scene.broker.resubmit("q", [received.message.sequence]) == [Outcome.DONE]
+        [again] = await scene.receive()
+        assert (again.message.message_id, again.message.sequence, again.message.deliveries) == ("a", 2, 1)
+        # A client that sends it is judged as usual.
+        assert await scene.send("q", "a") == [3]
+        assert (await scene.counts()).duplicates == 1
+        assert ids(await scene.broker.peek(Address("q", DEAD), 0, 10)) == []
+
+    play(tmp_path, plot)

@@ -1,0 +1,127 @@
+"""A clock that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.in_process import FakeTime
+from broker.scenes import HOUR, SECOND, Scene, message, play
+from oncebus.broker.clock import MOST_LEAP, Clock, ClockLeapt, time_passed, wall_time
+
+START = FakeTime().now
+
+
+def test_stamps_stand_still_until_a_clock_that_was_set_back_has_caught_up(caplog: pytest.LogCaptureFixture) -> None:
+    time = FakeTime()
+    clock = time.clock()
+    assert clock.stamp() == START
+    time.set_wrong(-3600)
+    time.advance(1800)
+    assert [clock.stamp(), clock.stamp()] == [START, START]
+    assert [record.message for record in caplog.records] == [
+        "The clock is 1800.0 s behind the newest message; time stands still"
+    ]
+    time.advance(1801)
+    assert clock.stamp() == START + SECOND
+
+
+def test_a_clock_that_was_set_back_may_be_set_right_again() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    clock.stamp()
+    time.set_wrong(-6 * 3600)
+    time.advance(100)
+    assert clock.stamp() == START
+    time.set_wrong(0)
+    assert clock.stamp() == START + 100 * SECOND
+
+
+def test_a_leap_forward_is_refused_until_the_clock_is_right() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    time.set_wrong(MOST_LEAP / SECOND)
+    assert clock.stamp() == START + MOST_LEAP
+    time.set_wrong(2 * MOST_LEAP / SECOND + 1)
+    for _ in range(2):
+        with pytest.raises(ClockLeapt, match="leapt 601 s forward"):
+            clock.stamp()
+        # Locks and expiry go on as if nothing had happened.
+        assert clock.now() == time.now + MOST_LEAP
+        time.advance(1)
+    time.set_wrong(MOST_LEAP / SECOND)
+    assert clock.stamp() == time.now + MOST_LEAP
+
+
+def test_time_that_passes_is_no_leap() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    time.advance(365 * 24 * 3600)
+    assert clock.stamp() == clock.now() == time.now
+
+
+def test_no_stamp_is_before_the_newest_of_an_earlier_life() -> None:
+    clock = Clock(wall=lambda: 1000, passed=lambda: 0)
+    clock.begin_at(5000)
+    clock.begin_at(4000)
+    assert clock.stamp() == 5000
+
+
+def test_the_machines_clocks_count_microseconds() -> None:
+    assert wall_time() > 1_700_000_000 * SECOND
+    assert 0 < time_passed() < wall_time()
+
+
+def test_enqueued_times_never_go_back_in_the_broker(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", message("due", scheduled=START + HOUR))
+        await scene.later(3599)
+        await scene.send("q", "a")
+        scene.time.set_wrong(-7200)
+        await scene.send("q", "b")
+        scene.time.set_wrong(2)
+        await scene.rounds()
+        scene.time.set_wrong(-7200)
+        await scene.rounds()
+        await scene.send("q", "c")
+        found = await scene.receive()
+        assert [each.message.message_id for each in found] == ["a", "b", "due", "c"]
+        times = [each.message.enqueued for each in found]
+        assert times == sorted(times)
+
+    play(tmp_path, plot)
+
+
+def test_while_the_clock_leaps_nothing_is_accepted_expires_or_falls_due(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(auto_delete_on_idle=HOUR)
+        await scene.send("q", message("lives", ttl=HOUR), message("due", scheduled=START + 2 * HOUR))
+        [held] = await scene.receive(count=1)
+        scene.time.set_wrong(86_400)
+        with pytest.raises(ClockLeapt):
+            await scene.send("q", "refused")
+        with pytest.raises(ClockLeapt):
+            await scene.rounds()
+        counts = await scene.counts()
+        assert (counts.active, counts.scheduled) == (1, 1)
+        assert held.message.token is not None
+        scene.time.set_wrong(0)
+        await scene.rounds()
+        assert await scene.send("q", "fine") == [3]
+        counts = await scene.counts()
+        assert (counts.active, counts.scheduled) == (2, 1)
+
+    play(tmp_path, plot)
+
+
+def test_a_pulse_does_not_carry_a_wrong_time_into_the_next_life(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        scene.time.set_wrong(86_400)
+        with pytest.raises(ClockLeapt):
+            await scene.rounds()
+        assert scene.core.acceptor.last_commit == 1
+        assert scene.core.acceptor._inbox.unread_marks(0).time == 0
+
+    play(tmp_path, plot)

@@ -1,0 +1,224 @@
+"""Closing, dying and opening again at any moment of a history."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.in_process import FakeTime
+from broker.scenes import HOUR, SECOND, Scene, message, scene
+from oncebus.broker.addresses import Address
+from oncebus.store import Action, Mode, Outcome
+
+WINDOW = 60
+
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["send", "send", "forward", "schedule", "complete", "abandon", "wait", "pause", "restart", "die"]
+        ),
+        st.integers(0, 5),
+    ),
+    min_size=3,
+    max_size=12,
+)
+
+
+@dataclass
+class Known:
+    """What the broker has answered."""
+
+    # By id, when it was last accepted as new by the rules.
+    accepted_at: dict[str, int] = field(default_factory=dict)
+    expected: list[str] = field(default_factory=list)
+    completed: set[tuple[str, int]] = field(default_factory=set)
+    numbers: list[int] = field(default_factory=list)
+
+    def sent(self, name: str, now: int) -> None:
+        last = self.accepted_at.get(name)
+        if last is None or now - last >= WINDOW * SECOND:
+            self.accepted_at[name] = now
+            self.expected.append(name)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS)
+def test_nothing_accepted_is_lost_and_nothing_completed_comes_back(steps: Sequence[Step]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(history(Path(folder), steps))
+
+
+async def history(folder: Path, steps: Sequence[Step]) -> None:
+    time, known, lives = FakeTime(), Known(), 0
+    data = folder / "0"
+    remaining = list(steps)
+    while True:
+        async with scene(data, time) as stage:
+            if lives == 0:
+                await stage.queue("q", detects=True, duplicate_detection_history_time_window=WINDOW * SECOND)
+                await stage.queue("source", forward_to="q")
+            ending = await live(stage, remaining, known)
+            if ending == "die":
+                await copy_as_a_crash_would_leave_it(stage, data, folder / f"{lives + 1}")
+            if ending is None:
+                await check(stage, known)
+                return
+        lives += 1
+        data = folder / f"{lives}" if ending == "die" else data
+        if data.name != str(lives):
+            data = data.rename(folder / f"{lives}")
+
+
+async def copy_as_a_crash_would_leave_it(stage: Scene, data: Path, copy: Path) -> None:
+    """At one moment: nothing is written to the inbox or the store meanwhile, and the pipeline stands still."""
+    free = threading.Event()
+    still = []
+    for thread in (stage.core.acceptor._thread, stage.core._transactions._thread):
+        started = asyncio.Event()
+        thread.submit(hold_still, asyncio.get_running_loop(), started, free)
+        still.append(started.wait())
+    await asyncio.gather(*still)
+    try:
+        shutil.copytree(data, copy, copy_function=copy_unless_gone)
+    finally:
+        free.set()
+
+
+def hold_still(loop: asyncio.AbstractEventLoop, started: asyncio.Event, free: threading.Event) -> None:
+    loop.call_soon_threadsafe(started.set)
+    free.wait(20)
+
+
+def copy_unless_gone(source: str, target: str) -> None:
+    # An entry of the outbox that the store has taken may be deleted at any time.
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
+async def live(stage: Scene, steps: list[Step], known: Known) -> str | None:
+    """Take steps until the broker is to end; why it ends."""
+    broker, time = stage.broker, stage.time
+    while steps:
+        step, choice = steps.pop(0)
+        name = f"m{choice}"
+        match step:
+            case "send":
+                known.numbers += await stage.send("q", name)
+                known.sent(name, time.now)
+            case "schedule":
+                known.numbers += await stage.send("q", message(name, scheduled=time.now + choice * SECOND))
+                known.sent(name, time.now)
+            case "forward":
+                # Judged when it arrives: an id of its own, so that the moment does not matter.
+                name = f"f{len(known.expected)}"
+                await stage.send("source", name)
+                known.expected.append(name)
+            case "complete" | "abandon":
+                for each in await broker.receive(Address("q"), choice):
+                    key = each.message.message_id, each.message.sequence
+                    assert key not in known.completed
+                    if step == "complete":
+                        assert await stage.settle("q", each, Action.COMPLETE) is Outcome.DONE
+                        known.completed.add(key)
+                    else:
+                        await stage.settle("q", each, Action.RELEASE)
+            case "wait":
+                await stage.later(choice * 15) if not stage.pipeline.is_paused else time.advance(choice * 15)
+            case "pause":
+                stage.pipeline.is_paused = True
+            case _:
+                return step
+    return None
+
+
+async def check(stage: Scene, known: Known) -> None:
+    stage.pipeline.is_paused = False
+    await stage.flow()
+    await stage.later(HOUR / SECOND, rounds=3)
+    found = []
+    while batch := await stage.receive(mode=Mode.RECEIVE_AND_DELETE):
+        found += [(each.message.message_id, each.message.sequence, each.message.enqueued) for each in batch]
+    assert not {(name, sequence) for name, sequence, _ in found} & known.completed
+    assert sorted([name for name, _, _ in found] + [name for name, _ in known.completed]) == sorted(known.expected)
+    assert [sequence for _, sequence, _ in found] == sorted(sequence for _, sequence, _ in found)
+    assert [enqueued for _, _, enqueued in found] == sorted(enqueued for _, _, enqueued in found)
+    # No number was given twice, and none is given again.
+    assert known.numbers == sorted({*known.numbers})
+    [following] = await stage.send("q", "last")
+    assert following > max([0, *known.numbers, *(sequence for _, sequence, _ in found)])
+
+
+def test_times_do_not_go_back_over_a_restart_with_a_slower_clock(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with scene(tmp_path, FakeTime()) as first:
+            await first.queue()
+            await first.send("q", "a")
+            before = first.time.now
+        # The first was never ingested, or it was: both must count.
+        for name in ("b", "c"):
+            behind = FakeTime()
+            behind.now -= HOUR
+            async with scene(tmp_path, behind) as later:
+                await later.send("q", name)
+                found = await later.broker.peek(Address("q"), 0, 10)
+                assert [each.message.enqueued for each in found] == [before] * len(found)
+                assert found
+
+    asyncio.run(run())
+
+
+def test_what_waits_in_the_pipeline_counts_for_the_quota_after_a_restart(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with scene(tmp_path) as first:
+            queue = await first.queue()
+            first.pipeline.is_paused = True
+            await first.send("q", message("a", bytes(1000)))
+            held = first.core.held(queue)
+        async with scene(tmp_path) as second:
+            assert second.core.held(queue) == held > 1000
+            await second.flow()
+            assert second.core.held(queue) == held
+            assert second.core.in_pipeline(queue.id) == 0
+
+    asyncio.run(run())
+
+
+def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with scene(tmp_path) as first:
+            queue = await first.queue(detects=True)
+            await first.send("q", "a", "a")
+            await first.flow()
+            # The version is published, and then everything dies.
+            first.core._files.publish(first.broker.catalogue.delete_queue("q"))
+        async with scene(tmp_path) as second:
+            assert second.broker.catalogue.find("q") is None
+            assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0
+            assert await second.core.run(lambda store: store.drops(queue.id)) == []
+
+    asyncio.run(run())
+
+
+def test_what_killed_tasks_have_left_in_the_outbox_is_cleared_away(tmp_path: Path) -> None:
+    async def run() -> None:
+        time = FakeTime()
+        (tmp_path / "outbox").mkdir()
+        for name, age in ((".tmp-old", 2 * HOUR), (".tmp-new", SECOND)):
+            file = tmp_path / "outbox" / name
+            file.write_bytes(b"half")
+            os.utime(file, ns=((time.now - age) * 1000, (time.now - age) * 1000))
+        async with scene(tmp_path, time):
+            assert [file.name for file in (tmp_path / "outbox").iterdir()] == [".tmp-new"]
+
+    asyncio.run(run())

@@ -1,0 +1,367 @@
+"""Clients that give up, disks that are full, and what fails though it should not."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.scenes import SECOND, Scene, ids, message, play
+from oncebus.broker import core as core_module
+from oncebus.broker.addresses import Address
+from oncebus.broker.errors import BrokerClosed
+from oncebus.entities import NotFound
+from oncebus.inbox import InboxError, InboxFull, RowsRefused, writer
+from oncebus.store import Action, EntryRefused, Mode, Outcome, Settlement, StoreFull
+
+Q = Address("q")
+
+
+@contextmanager
+def held_up(executor: Any) -> Iterator[None]:
+    free = threading.Event()
+    executor.submit(free.wait)
+    try:
+        yield
+    finally:
+        free.set()
+
+
+async def give_up(task: asyncio.Task[Any]) -> None:
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+# Clients that give up
+
+
+def test_a_send_that_is_given_up_is_accepted_and_counted(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue()
+        scene.pipeline.is_paused = True
+        with held_up(scene.core.acceptor._thread):
+            await give_up(asyncio.create_task(scene.send("q", message("a", bytes(500)))))
+        await scene.send("q", "b")
+        assert scene.core.in_pipeline(queue.id) > 500
+        scene.pipeline.is_paused = False
+        assert await scene.peeked() == ["a", "b"]
+        assert scene.core.in_pipeline(queue.id) == 0
+
+    play(tmp_path, plot)
+
+
+def test_what_is_received_for_one_who_has_given_up_is_put_back(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", "a")
+        await scene.flow()
+        with held_up(scene.core._transactions._thread):
+            await give_up(asyncio.create_task(scene.broker.receive(Q, 1)))
+        [received] = await scene.broker.receive(Q, 1, wait=20)
+        assert received.message.deliveries == 1
+
+    play(tmp_path, plot)
+
+
+def test_whatever_moment_a_receiver_gives_up_at_the_message_is_put_back_or_was_received(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", message("small"), message("large", bytes(100_000)))
+        await scene.flow()
+        for turns in range(12):
+            task = asyncio.create_task(scene.broker.receive(Q, 2))
+            waited = scene.core._transactions
+            while not waited._asked and (waited._task is None or waited._task.done()):
+                await asyncio.sleep(0)
+            assert waited._task is not None
+            if turns:
+                # From the moment the answer is there, a turn of the loop later each time.
+                await waited._task
+            for _ in range(turns - 1):
+                await asyncio.sleep(0)
+            task.cancel()
+            [found] = await asyncio.gather(task, return_exceptions=True)
+            if not isinstance(found, list):
+                found = await scene.broker.receive(Q, 2, wait=20)
+                if len(found) < 2:
+                    found += await scene.broker.receive(Q, 1, wait=20)
+            for each in found:
+                await scene.settle("q", each, Action.RELEASE)
+            assert sorted(ids(found)) == ["large", "small"]
+
+    play(tmp_path, plot)
+
+
+def test_a_session_accepted_for_one_who_has_given_up_is_free(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(requires_session=True)
+        await scene.send("q", message("a", session="s"))
+        await scene.flow()
+        with held_up(scene.core._transactions._thread):
+            await give_up(asyncio.create_task(scene.broker.accept_session(Q, None)))
+        lock = await scene.broker.accept_session(Q, None, wait=20)
+        assert lock is not None
+
+    play(tmp_path, plot)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_what_was_not_yet_begun_for_one_who_has_given_up_is_left_alone(tmp_path: Path, mode: Mode) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", "a")
+        await scene.flow()
+        with held_up(scene.core._transactions._thread):
+            first = asyncio.create_task(scene.broker.counts("q"))
+            await asyncio.sleep(0.01)
+            await give_up(asyncio.create_task(scene.broker.receive(Q, 1, mode=mode)))
+        await first
+        [received] = await scene.receive()
+        assert received.message.deliveries == 1
+
+    play(tmp_path, plot)
+
+
+def test_a_settlement_that_is_given_up_is_done_or_not_but_not_half(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", "a")
+        [held] = await scene.receive()
+        assert held.message.token is not None
+        with held_up(scene.core._transactions._thread):
+            await give_up(
+                asyncio.create_task(scene.broker.settle(Q, [Settlement(Action.COMPLETE, held.message.token)]))
+            )
+        assert await scene.settle("q", held, Action.COMPLETE) in (Outcome.DONE, Outcome.MESSAGE_LOCK_LOST)
+        assert (await scene.counts()).active == 0
+
+    play(tmp_path, plot)
+
+
+def test_a_change_that_is_given_up_is_put_in_force_and_the_next_goes_on(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        for number in range(5):
+            task = asyncio.create_task(scene.queue(f"q{number}"))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await scene.queue("last")
+        assert scene.core._files.versions()[-1] == scene.broker.catalogue.version
+
+    play(tmp_path, plot)
+
+
+def test_an_entity_that_changes_while_a_large_body_is_written_is_looked_at_again(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        write, written = scene.core.blobs.write, threading.Event()
+
+        def slowly(*arguments: Any) -> str:
+            written.wait(20)
+            return write(*arguments)
+
+        scene.core.blobs.write = slowly  # type: ignore[method-assign, assignment]
+        sending = asyncio.create_task(scene.send("q", message("a", bytes(100_000))))
+        await asyncio.sleep(0.01)
+        # Others overtake it, and numbers stay in the order of acceptance.
+        assert await scene.send("q", "b") == [1]
+        await scene.delete_queue()
+        written.set()
+        with pytest.raises(NotFound):
+            await sending
+        async with asyncio.timeout(5):
+            while list((tmp_path / "blobs").iterdir()):
+                await asyncio.sleep(0.005)
+
+    play(tmp_path, plot)
+
+
+def test_numbers_are_in_the_order_of_the_inbox_though_bodies_are_written_first(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(detects=True)
+        sizes = [100_000 if n % 3 == 0 else 10 for n in range(30)]
+        sent = await asyncio.gather(*(scene.send("q", message(f"m{n}", bytes(size))) for n, size in enumerate(sizes)))
+        found = await scene.receive()
+        assert [each.message.sequence for each in found] == list(range(1, 31))
+        assert ids(found) == [f"m{n}" for _, n in sorted((numbers[0], n) for n, numbers in enumerate(sent))]
+
+    play(tmp_path, plot)
+
+
+# Full disks
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_full_disk_refuses_a_send_with_one_clear_error_and_the_next_works(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue(detects=True)
+
+        def full(*arguments: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(f"oncebus.inbox.writer.os.{call}", full)
+            for _ in range(2):
+                with pytest.raises(InboxFull, match="cannot be written: No space left on device"):
+                    await scene.send("q", "a")
+        assert scene.core.in_pipeline(queue.id) == 0
+        await scene.send("q", "a")
+        assert await scene.peeked() == ["a"]
+        assert (await scene.counts()).duplicates == 0
+
+    play(tmp_path, plot)
+
+
+def test_a_commit_that_is_durable_but_not_announced_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        with monkeypatch.context() as patched:
+
+            def fail(self: object) -> None:
+                raise InboxError("cannot be announced")
+
+            patched.setattr(writer.InboxWriter, "_announce", fail)
+            assert await scene.send("q", "a") == [1]
+        await scene.send("q", "b")
+        assert await scene.peeked() == ["a", "b"]
+
+    play(tmp_path, plot)
+
+
+def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        queue = await scene.queue()
+        with held_up(scene.core.acceptor._thread):
+            sends = [
+                asyncio.create_task(scene.send("q", each))
+                for each in ("first", "a", message("bad", scheduled=2**70), "b")
+            ]
+            await asyncio.sleep(0.01)
+        first, a, bad, b = await asyncio.gather(*sends, return_exceptions=True)
+        assert (first, a, b) == ([1], [2], [4])
+        assert isinstance(bad, RowsRefused)
+        assert await scene.peeked() == ["first", "a", "b"]
+        assert scene.core.in_pipeline(queue.id) == 0
+
+    play(tmp_path, plot)
+
+
+def test_what_the_pipeline_has_judged_is_taken_again_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(core_module, "BACK_OFF_SECONDS", 0.001)
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue(detects=True)
+        store = scene.core._transactions._store
+        ingest = store.ingest
+        errors: list[Exception] = [StoreFull("no room")] * 3 + [EntryRefused("odd"), KeyError("unexpected")]
+
+        def fail(*arguments: Any) -> Any:
+            ingest(*arguments)
+            raise errors.pop(0)
+
+        monkeypatch.setattr(store, "ingest", lambda *arguments: (fail if errors else ingest)(*arguments))
+        await scene.send("q", "a", "a")
+        await scene.flow()
+        counts = await scene.counts()
+        assert (counts.accepted, counts.duplicates, counts.active) == (1, 1, 1)
+        async with asyncio.timeout(5):
+            while scene.core.trouble:
+                await asyncio.sleep(0.001)
+
+    play(tmp_path, plot)
+    said = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert [text.rsplit(": ")[-1] for text in said] == ["no room", "odd", "'unexpected'"]
+
+
+def test_a_note_that_cannot_be_written_does_not_stop_deliveries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(core_module, "write_taken", full)
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        for name in ("a", "b"):
+            await scene.send("q", name)
+            assert await scene.taken() == [name]
+
+    play(tmp_path, plot)
+
+
+def test_a_chore_that_fails_is_shown_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("oncebus.broker.chores.BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr("oncebus.broker.chores.EVERY_SECONDS", 0.001)
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue(lock_duration=5 * SECOND)
+        await scene.send("q", "a")
+        await scene.receive()
+        chores = scene.core._chores
+        failed = asyncio.Event()
+        sweep = chores._sweep
+
+        async def fail() -> None:
+            failed.set()
+            raise ZeroDivisionError("odd")
+
+        chores._sweep = fail  # type: ignore[method-assign]
+        task = asyncio.create_task(chores.run())
+        await failed.wait()
+        await asyncio.sleep(0.02)
+        assert scene.core.trouble == "odd"
+        chores._sweep = sweep  # type: ignore[method-assign]
+        scene.time.advance(5)
+        assert ids(await scene.broker.receive(Q, 1, wait=20)) == ["a"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    play(tmp_path, plot)
+    assert len([record for record in caplog.records if "A chore failed" in record.message]) == 1
+
+
+# The end
+
+
+def test_closing_finishes_what_is_under_way_and_refuses_the_rest(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        under_way = [asyncio.create_task(scene.send("q", f"m{n}")) for n in range(5)]
+        changing = asyncio.create_task(scene.queue("new"))
+        await scene.queue("empty")
+        waiting = asyncio.create_task(scene.broker.receive(Address("empty"), 1, wait=20))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(scene.core.close())
+        assert [number for [number] in await asyncio.gather(*under_way)] == [1, 2, 3, 4, 5]
+        await closing
+        assert (await changing).name == "new"
+        for attempt in (scene.send("q", "late"), scene.broker.counts("q"), scene.broker.receive(Q, 1)):
+            with pytest.raises(BrokerClosed):
+                await attempt
+        with pytest.raises(BrokerClosed):
+            await waiting
+        # What follows closes it again.
+        scene.core.close = nothing  # type: ignore[method-assign]
+
+    async def nothing() -> None:
+        pass
+
+    play(tmp_path, plot, read_your_sends=0.01)

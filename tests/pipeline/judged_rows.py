@@ -1,0 +1,60 @@
+"""Rows as the pipeline has them, filled in where a test says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from oncebus.amqp import Properties
+from oncebus.amqp.head import encode_head
+from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
+from oncebus.messages import INBOX_SCHEMA
+
+START = 1_790_000_000_000_000
+QUEUE, TOPIC = 1, 2
+
+_ADDED = [
+    pa.field("is_duplicate", pa.bool_(), nullable=False),
+    pa.field("original_sequence", pa.int64()),
+    pa.field("original_time", pa.int64()),
+]
+JUDGED_SCHEMA = pa.schema([*INBOX_SCHEMA, *_ADDED])
+
+
+def head(user: Mapping[str, object] | None = None, **fields: Any) -> bytes:
+    return encode_head(Properties(**fields), user or {})
+
+
+def row(position: int, **more: Any) -> dict[str, Any]:
+    """A row of the inbox with its verdict."""
+    made = {
+        "position": position,
+        "commit": position,
+        "catalogue": 1,
+        "entity": TOPIC,
+        "sequence": position,
+        "time": START + position,
+        "window": 0,
+        "message_id": f"m{position}",
+        "hops": 0,
+        "size": 100,
+        "head": head(),
+        "body": b"body",
+        "is_duplicate": False,
+        **more,
+    }
+    return {field.name: made.get(field.name) for field in JUDGED_SCHEMA}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), JUDGED_SCHEMA)
+
+
+def catalogue(*subscriptions: Sequence[Rule], **properties: Any) -> Catalogue:
+    """A queue (1), a topic (2), and a subscription (3, 4, …) for each list of rules."""
+    made = Catalogue(version=1).create_queue(Queue(name="q"), 0).create_topic(Topic(name="t"), 0)
+    for number, rules in enumerate(subscriptions, start=3):
+        made = made.create_subscription(Subscription(topic="t", name=f"s{number}", **properties), 0, rules)
+    return made

@@ -1,0 +1,78 @@
+"""The query on Spark: what goes in at the broker comes out at the store, once, also after the query was stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from broker.in_process import SHARDS, running_broker
+from oncebus import amqp
+from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Broker
+from oncebus.broker.sending import Incoming
+from oncebus.entities import Queue, Rule, SqlFilter, Subscription, Topic
+from oncebus.folders import Folders, read_taken
+from oncebus.outbox import Outbox
+from oncebus.pipeline.query import start_query
+from oncebus.store import Mode
+
+
+def message(identity: str, colour: str = "red", body: bytes = b"hello") -> Incoming:
+    head, encoded = amqp.encode_message(amqp.Properties(message_id=identity), {"colour": colour}, body)
+    return Incoming(head, encoded, identity)
+
+
+def started(spark: SparkSession, data: Path) -> StreamingQuery:
+    folders = Folders(data)
+    after = Outbox(folders.outbox).reach(read_taken(folders))
+    return start_query(spark, folders, after=after, shards=SHARDS, tasks=2)
+
+
+async def ids(broker: Broker, path: str) -> list[str]:
+    found = await broker.receive(Address(path), 1000, mode=Mode.RECEIVE_AND_DELETE)
+    return [each.message.message_id for each in found]
+
+
+async def seen(broker: Broker) -> None:
+    core = broker._core
+    assert await core.progress.wait_for(core.acceptor.last_commit, 60), "the query does not get on"
+
+
+def test_messages_are_judged_and_routed_on_spark_also_by_a_query_that_was_stopped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with running_broker(tmp_path, pipeline=False) as broker:
+            await broker.change(
+                lambda catalogue, now: catalogue.create_queue(Queue(name="q", requires_duplicate_detection=True), now)
+            )
+            await broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name="t"), now))
+            red = Rule("red", SqlFilter("colour = 'red'"))
+            everything, some = Subscription(topic="t", name="all"), Subscription(topic="t", name="red")
+            await broker.change(lambda catalogue, now: catalogue.create_subscription(everything, now))
+            await broker.change(lambda catalogue, now: catalogue.create_subscription(some, now, [red]))
+            await broker.send("q", [message("a"), message("b"), message("a")])
+            query = await asyncio.to_thread(started, spark, tmp_path)
+            large = b"x" * 200_000
+            await broker.send("t", [message("1", "red"), message("2", "blue")])
+            await broker.send("q", [message("large", body=large)])
+            await seen(broker)
+            await asyncio.to_thread(query.stop)
+
+            await broker.send("q", [message("b"), message("c")])
+            # More rows than one task takes, and while nobody judges.
+            await asyncio.gather(*(broker.send("q", [message(f"m{at}-{of}") for of in range(50)]) for at in range(120)))
+            query = await asyncio.to_thread(started, spark, tmp_path)
+            await seen(broker)
+            assert (await ids(broker, "q"))[:4] == ["a", "b", "large", "c"]
+            assert len(await broker.drops("q")) == 2
+            assert await ids(broker, "t/Subscriptions/all") == ["1", "2"]
+            assert await ids(broker, "t/Subscriptions/red") == ["1"]
+            rest = [identity for _ in range(6) for identity in await ids(broker, "q")]
+            assert len(set(rest)) == len(rest) == 120 * 50 - 996
+            await asyncio.to_thread(query.stop)
+
+    asyncio.run(scenario())

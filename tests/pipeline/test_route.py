@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncebus.entities import Catalogue, CatalogueFiles, Rule, SqlAction, SqlFilter, TrueFilter
+from oncebus.messages import NOBODY, OUTBOX_SCHEMA, Fate
+from oncebus.outbox import Outbox, OutboxPart, write_part
+from oncebus.pipeline import route as module
+from oncebus.pipeline import rules as rules_module
+from oncebus.pipeline.route import Route, route
+from oncebus.pipeline.rules import Routes
+from pipeline.judged_rows import QUEUE, TOPIC, catalogue, head, row, table
+
+ALL = [Rule()]
+
+
+def routed(rows: Sequence[dict[str, Any]], *versions: Catalogue) -> list[dict[str, Any]]:
+    """The outbox's rows, in the order the store gets them. The first catalogue is version 1."""
+    made = route(table(rows), lambda number: Routes(versions[number - 1]))
+    made = made.select(OUTBOX_SCHEMA.names).cast(OUTBOX_SCHEMA)
+    found: list[dict[str, Any]] = made.sort_by([("position", "ascending"), ("destination", "ascending")]).to_pylist()
+    return found
+
+
+def fates(rows: Sequence[dict[str, Any]]) -> list[tuple[int, Fate, int | None]]:
+    return [(each["position"], Fate(each["fate"]), each["destination"]) for each in rows]
+
+
+def test_what_becomes_of_each_row() -> None:
+    rows = [
+        row(1, entity=QUEUE),
+        row(2, entity=QUEUE, is_duplicate=True, original_sequence=1, original_time=5),
+        row(3),
+        row(4, entity=77),
+        row(5, entity=NOBODY),
+        row(6, scheduled=10**18),
+        row(7, entity=QUEUE, scheduled=10**18),
+    ]
+    found = routed(rows, catalogue(ALL, []))
+    assert fates(found) == [
+        (1, Fate.DELIVERED, QUEUE),
+        (2, Fate.DUPLICATE, None),
+        (3, Fate.DELIVERED, 3),
+        (4, Fate.DISCARDED, None),
+        (6, Fate.DELIVERED, TOPIC),
+        (7, Fate.DELIVERED, QUEUE),
+    ]
+    assert [(each["original_sequence"], each["original_time"]) for each in found[1:3]] == [(1, 5), (None, None)]
+    assert [each["body"] is None for each in found] == [False, True, False, True, False, False]
+
+
+def test_a_topic_that_nobody_listens_to() -> None:
+    assert fates(routed([row(1)], catalogue())) == [(1, Fate.UNROUTED, None)]
+    assert fates(routed([row(1)], catalogue([], [Rule("no", SqlFilter("1=0"))]))) == [(1, Fate.UNROUTED, None)]
+
+
+def test_each_row_is_routed_by_the_catalogue_it_was_accepted_under() -> None:
+    versions = catalogue(), catalogue(ALL), catalogue(ALL, ALL)
+    rows = [row(position, catalogue=version) for position, version in ((1, 1), (2, 3), (3, 2), (4, 1))]
+    assert fates(routed(rows, *versions)) == [
+        (1, Fate.UNROUTED, None),
+        (2, Fate.DELIVERED, 3),
+        (2, Fate.DELIVERED, 4),
+        (3, Fate.DELIVERED, 3),
+        (4, Fate.UNROUTED, None),
+    ]
+
+
+def test_copies_that_an_action_made_differ_only_in_what_it_changed() -> None:
+    rules = [Rule("plain", SqlFilter("1=1")), Rule("set", TrueFilter(), SqlAction("SET sys.MessageId = 'x'"))]
+    plain, changed, other = routed([row(1, head=head(message_id="m1")), row(2, entity=QUEUE)], catalogue(rules))
+    assert plain["message_id"] == "m1"
+    assert changed["message_id"] == "x"
+    assert {name for name in plain if plain[name] != changed[name]} == {"message_id", "head", "size"}
+    assert other["message_id"] == "m2"
+
+
+@pytest.mark.parametrize("broken", [b"\xff", b"\x00\x53\x74\xd1\xff\xff", b"\x00\x53\x73\xc0\x02\x01\x41"])
+def test_a_head_that_cannot_be_read_is_quarantined_whole(broken: bytes) -> None:
+    rules = [Rule("r", SqlFilter("a = 1"))]
+    found = routed([row(1, head=head({"a": 1})), row(2, head=broken), row(3, head=head({"a": 1}))], catalogue(rules))
+    assert fates(found) == [(1, Fate.DELIVERED, 3), (2, Fate.QUARANTINED, None), (3, Fate.DELIVERED, 3)]
+    assert (found[1]["head"], found[1]["body"], found[1]["reason"]) == (broken, b"body", "DecodeError")
+    assert found[1]["description"]
+
+
+def test_what_fails_though_it_should_not_is_quarantined_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies_of = rules_module.copies_of
+
+    def fail(values: Any, targets: Any) -> Any:
+        if values["position"] == 2:
+            raise ZeroDivisionError("odd")
+        return copies_of(values, targets)
+
+    monkeypatch.setattr(module, "copies_of", fail)
+    found = routed([row(1), row(2), row(3)], catalogue([Rule("r", SqlFilter("1=1"))]))
+    assert fates(found) == [(1, Fate.DELIVERED, 3), (2, Fate.QUARANTINED, None), (3, Fate.DELIVERED, 3)]
+    assert (found[1]["reason"], found[1]["description"]) == ("ZeroDivisionError", "odd")
+
+
+RULES = st.lists(
+    st.sampled_from(
+        [
+            Rule("all"),
+            Rule("some", SqlFilter("n > 2")),
+            Rule("id", TrueFilter(), SqlAction("SET made = newid(); SET sys.Label = 'x'")),
+            Rule("fails", SqlFilter("1 / n = 1")),
+        ]
+    ),
+    max_size=3,
+    unique_by=lambda rule: rule.name,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(RULES, max_size=3),
+    st.lists(st.tuples(st.sampled_from([QUEUE, TOPIC, 77]), st.integers(0, 4), st.booleans()), min_size=1, max_size=12),
+)
+def test_a_batch_that_is_run_again_gives_the_identical_table(
+    subscriptions: list[list[Rule]], rows: list[tuple[int, int, bool]]
+) -> None:
+    made = catalogue(*subscriptions)
+    batch = table(
+        [
+            row(position, entity=entity, is_duplicate=is_duplicate, head=head({"n": n}))
+            for position, (entity, n, is_duplicate) in enumerate(rows, start=1)
+        ]
+    )
+    once = route(batch, lambda _: Routes(made))
+    again = route(batch, lambda _: Routes(made))
+    assert once.equals(again)
+    # However it was cut into pieces.
+    apart = pa.concat_tables([batch.slice(at, 1) for at in range(len(rows))])
+    assert route(apart, lambda _: Routes(made)).equals(once)
+    # Nothing is lost: each row has a fate, and is one message however many copies it has.
+    assert {*once["position"].to_pylist()} == {*range(1, len(rows) + 1)}
+
+
+def test_a_batch_without_anything_to_hand_on_is_an_entry_all_the_same(tmp_path: Any) -> None:
+    made = route(table([row(1, entity=NOBODY)]), lambda _: Routes(catalogue()))
+    write_part(tmp_path, OutboxPart(1, 1, 0, 1), made)
+    entry = Outbox(tmp_path).next_entry(0)
+    assert entry is not None
+    assert entry.rows().num_rows == 0
+
+
+def test_a_task_writes_its_part_of_the_entry(tmp_path: Any) -> None:
+    files = CatalogueFiles(tmp_path / "catalogue")
+    made = catalogue(ALL)
+    files.publish(made)
+    batch = table([row(1, catalogue=made.version), row(2, catalogue=made.version)])
+    for name, value in OutboxPart(1, 2, 0, 1)._asdict().items():
+        batch = batch.append_column(name, pa.array([value] * 2, pa.int64()))
+    task = Route(str(tmp_path / "catalogue"), str(tmp_path / "outbox"))
+    assert list(task(iter(batch.to_batches(max_chunksize=1)))) == []
+    entry = Outbox(tmp_path / "outbox").next_entry(0)
+    assert entry is not None
+    assert entry.rows()["destination"].to_pylist() == [3, 3]
+    assert list(task(iter([]))) == []

@@ -1,0 +1,98 @@
+"""The source without Spark: what it plans, and what a task reads."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from oncebus.inbox import InboxWriter, Row
+from oncebus.messages import NOBODY, key_of
+from oncebus.outbox import OutboxPart
+from oncebus.pipeline import source
+from oncebus.pipeline.source import InboxSource, InboxStream, Share
+
+
+def rows(count: int, first: int = 1) -> list[Row]:
+    return [
+        Row(
+            entity=1,
+            sequence=number,
+            time=number,
+            key=key_of(1, f"m{number}", None),
+            window=1,
+            message_id=f"m{number}",
+            hops=0,
+            size=1,
+            head=b"",
+            body=b"",
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def stream(folder: Path, **options: int) -> InboxStream:
+    return InboxStream(str(folder), **{"after": 0, "shards": 4, "tasks": 2, **options})
+
+
+def shares(reader: InboxStream, start: int, end: int) -> list[Share]:
+    found = reader.partitions({"commit": start}, {"commit": end})
+    assert all(isinstance(each, Share) for each in found)
+    return list(found)  # type: ignore[arg-type]
+
+
+def read(reader: InboxStream, share: Share) -> pa.Table:
+    return pa.Table.from_batches(list(pickle.loads(pickle.dumps(reader)).read(share)))
+
+
+def test_offsets_are_commits(tmp_path: Path) -> None:
+    reader = stream(tmp_path, after=7)
+    assert reader.initialOffset() == {"commit": 7}
+    reader = stream(tmp_path)
+    with InboxWriter.open(tmp_path, 4) as writer:
+        assert reader.latestOffset({"commit": 0}, None) == {"commit": 0}  # type: ignore[arg-type]
+        for number in (1, 2):
+            writer.append(rows(1, number), 1)
+        assert reader.latestOffset({"commit": 0}, None) == {"commit": 2}  # type: ignore[arg-type]
+        assert reader.latestOffset({"commit": 2}, None) == {"commit": 2}  # type: ignore[arg-type]
+        assert shares(reader, 2, 2) == []
+
+
+def test_few_rows_are_one_task_and_many_are_split_by_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "ROWS_FOR_A_TASK", 10)
+    with InboxWriter.open(tmp_path, 4) as writer:
+        writer.append(rows(9), 1)
+        writer.append(rows(30, 10), 1)
+        reader = stream(tmp_path)
+        reader.latestOffset({"commit": 0}, None)  # type: ignore[arg-type]
+        [alone] = shares(reader, 0, 1)
+        assert (alone.of, alone.shards) == (OutboxPart(1, 1, 0, 1), (0, 1, 2, 3))
+        parts = shares(reader, 0, 2)
+        assert [(each.of, each.shards) for each in parts] == [
+            (OutboxPart(1, 2, 0, 2), (0, 2)),
+            (OutboxPart(1, 2, 1, 2), (1, 3)),
+        ]
+        assert len(shares(stream(tmp_path, tasks=9), 0, 2)) == 4
+        tables = [read(reader, share) for share in parts]
+        assert sorted(number for table in tables for number in table["position"].to_pylist()) == list(range(1, 40))
+        for share, table in zip(parts, tables, strict=True):
+            assert {*table["part"].to_pylist()} == {share.of.part}
+            assert table.schema.names == source.SCHEMA.names
+
+
+def test_a_share_without_rows_still_says_which_it_is(tmp_path: Path) -> None:
+    with InboxWriter.open(tmp_path, 4) as writer:
+        writer.append(rows(1), 1)
+        reader = stream(tmp_path)
+        [share] = shares(reader, 0, 1)
+        tables = [read(reader, Share(OutboxPart(1, 1, at, 4), (at,), share.place)) for at in range(4)]
+    assert sorted(table["entity"].to_pylist() for table in tables) == [[NOBODY]] * 3 + [[1]]
+    assert [table["part"].to_pylist() for table in tables] == [[0], [1], [2], [3]]
+
+
+def test_the_source_reads_its_options() -> None:
+    made = InboxSource({"folder": "/nowhere", "after": "3", "shards": "4", "tasks": "2"})
+    assert made.name() == "oncebus-inbox"
+    assert made.streamReader(made.schema()).initialOffset() == {"commit": 3}
