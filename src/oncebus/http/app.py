@@ -1,0 +1,273 @@
+"""The application: a request in, a call of the broker, an answer out. What may be done is the broker's to say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from oncebus.access import Operation
+from oncebus.broker.addresses import Address, parse_address
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.broker.sending import MessageTooLarge
+from oncebus.entities import NotFound, Subscription
+from oncebus.http import receiving, sending
+from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown
+from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.http.health import HEALTHY, Health
+from oncebus.http.limits import Limits
+from oncebus.http.metrics import CONTENT_TYPE, metrics
+from oncebus.http.paths import HEALTH, Shape, Target, lock_path, number_in, query_of, target_of, token_of
+from oncebus.http.records import drops_page, quarantine_page
+from oncebus.http.requests import Asked, unless_gone
+from oncebus.http.times import parse_time
+from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
+
+_HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
+_LAST_NUMBER = (1 << 63) - 1
+
+
+def make_app(
+    broker: Broker,
+    core: Core,
+    *,
+    namespace_rules: NamespaceRules,
+    host: str | None = None,
+    limits: Limits | None = None,
+) -> Starlette:
+    """The application over a broker and its core. With `host`, tokens must be for that one."""
+    return Starlette(routes=[_Everything(Front(broker, core, namespace_rules, host, limits or Limits()))])
+
+
+class _Does(NamedTuple):
+    operation: Operation
+    handler: Callable[[Asked, Target], Awaitable[Response]]
+
+
+class Front:
+    """Answers every request, whatever its path."""
+
+    def __init__(
+        self, broker: Broker, core: Core, namespace_rules: NamespaceRules, host: str | None, limits: Limits
+    ) -> None:
+        self._broker = broker
+        self._core = core
+        self._limits = limits
+        self._guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
+        self._health = Health(core, limits)
+        self._table: dict[Shape, dict[str, _Does]] = {
+            Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
+            Shape.HEAD: {
+                "POST": _Does(Operation.RECEIVE, self._peek_lock),
+                "DELETE": _Does(Operation.RECEIVE, self._receive_and_delete),
+            },
+            Shape.LOCK: {
+                "DELETE": _Does(Operation.SETTLE, self._complete),
+                "PUT": _Does(Operation.SETTLE, self._unlock),
+                "POST": _Does(Operation.RENEW_LOCK, self._renew),
+            },
+            Shape.DUPLICATES: {"GET": _Does(Operation.READ_DROPS, self._drops)},
+            Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
+            Shape.QUARANTINE: {"GET": _Does(Operation.QUARANTINE, self._quarantine)},
+        }
+
+    async def respond(self, request: Asked) -> Response:
+        """The answer to a request; what is raised becomes one too."""
+        try:
+            return await self._respond(request)
+        except ClientDisconnect:
+            # Nobody will read it.
+            return error_response(400, "The client has gone away.")
+        except Exception as error:
+            response = answer(error)
+            await request.leave(response)
+            return response
+
+    async def _respond(self, request: Asked) -> Response:
+        raw_path: bytes = request.scope["raw_path"]
+        if raw_path == HEALTH:
+            return self._tell_health(request.method)
+        # Before anything else is said or looked up.
+        grant = self._guard.verify(", ".join(request.headers.getlist("authorization")))
+        if request.header_bytes > self._limits.header_bytes:
+            raise Refused(400, HEADERS_TOO_LONG)
+        target = target_of(raw_path)
+        methods = self._table[target.shape]
+        does = methods.get(request.method)
+        if does is None:
+            raise _wrong_method(request.method, list(methods))
+        below = "messages" if target.shape in (Shape.MESSAGES, Shape.HEAD, Shape.LOCK) else ""
+        self._guard.require(grant, does.operation, target.entity, below)
+        return await does.handler(request, target)
+
+    def _tell_health(self, method: str) -> Response:
+        if method not in ("GET", "HEAD"):
+            raise _wrong_method(method, ["GET", "HEAD"])
+        ailment = self._health.ailment()
+        if ailment is None:
+            return JSONResponse({"status": "healthy", "message": HEALTHY})
+        return JSONResponse({"status": "unhealthy", "message": ailment}, 503)
+
+    # Messages
+
+    async def _send(self, request: Asked, target: Target) -> Response:
+        address = parse_address(target.entity)
+        if address.sub_queue is not SubQueue.MAIN:
+            raise bad(f"Messages cannot be sent to the dead letters of '{address.path}'.")
+        most = self._largest_message(address.path)
+        content_type = request.headers.get("content-type")
+        if sending.is_batch(content_type):
+            body = await self._body(request, self._limits.batch_bytes, "batch of messages", "")
+            messages = sending.batch(body, self._limits.batch_messages)
+        else:
+            body = await self._body(request, most, "message", f" on the entity '{address.path}'")
+            messages = [sending.message(request.written_headers, content_type, body)]
+        await self._broker.send(address.path, messages)
+        return Response(b"", 201, {"content-type": content_type} if content_type else None)
+
+    def _largest_message(self, path: str) -> int:
+        entity = self._broker.catalogue.find(path)
+        if entity is None:
+            raise NotFound(path)
+        # A subscription takes none, as the broker will say.
+        kilobytes = None if isinstance(entity, Subscription) else entity.max_message_size_in_kilobytes
+        return (kilobytes or 256) * 1024
+
+    async def _body(self, request: Asked, most: int, what: str, where: str) -> bytes:
+        body = await request.read_body(most, self._limits.body_seconds)
+        if body is None:
+            size = request.headers.get("content-length", f"more than {most}")
+            raise MessageTooLarge(
+                f"The received {what} (size:{size}) exceeds the limit ({most}) currently allowed{where}."
+            )
+        return body
+
+    async def _peek_lock(self, request: Asked, target: Target) -> Response:
+        return await self._receive(request, target, Mode.PEEK_LOCK)
+
+    async def _receive_and_delete(self, request: Asked, target: Target) -> Response:
+        return await self._receive(request, target, Mode.RECEIVE_AND_DELETE)
+
+    async def _receive(self, request: Asked, target: Target, mode: Mode) -> Response:
+        wait = self._wait_of(request)
+        address = parse_address(target.entity)
+        found = await unless_gone(request, self._broker.receive(address, 1, mode=mode, wait=wait))
+        if not found:
+            return Response(status_code=204)
+        message = found[0].message
+        location = None
+        if message.token is not None:
+            location = _base(request) + lock_path(target.entity, message.sequence, message.token)
+        status = 201 if mode is Mode.PEEK_LOCK else 200
+        return receiving.response(found[0], status, self._path_of(message.source, message.entity), location)
+
+    def _wait_of(self, request: Asked) -> float:
+        text = query_of(request.scope["query_string"]).get("timeout", "")
+        if not text:
+            return self._limits.longest_wait_seconds
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if not seconds >= 0:
+            raise bad(f"The parameter 'timeout' has value {shown(text)}. Not a number of seconds.")
+        return min(seconds, self._limits.longest_wait_seconds)
+
+    def _path_of(self, source: int | None, held_by: int) -> str | None:
+        entity = self._broker.catalogue.entity(source) if source not in (None, held_by) else None
+        return entity.path if entity is not None else None
+
+    # Held messages
+
+    async def _complete(self, _: Asked, target: Target) -> Response:
+        return await self._settle(target, Action.COMPLETE)
+
+    async def _unlock(self, _: Asked, target: Target) -> Response:
+        return await self._settle(target, Action.ABANDON)
+
+    async def _settle(self, target: Target, action: Action) -> Response:
+        # The token alone names the message: what stands before it may be an id or a number, and either may look so.
+        settlement = Settlement(action, token_of(target.token))
+        outcomes = await self._broker.settle(parse_address(target.entity), [settlement])
+        if outcomes[0] is not Outcome.DONE:
+            raise Refused(404, LOCK_LOST)
+        return Response(b"", 200)
+
+    async def _renew(self, _: Asked, target: Target) -> Response:
+        token = token_of(target.token)
+        until = (await self._broker.renew_locks(parse_address(target.entity), [token]))[0]
+        if isinstance(until, Outcome):
+            raise Refused(404, LOCK_LOST)
+        return receiving.renewed(token, until)
+
+    # Looking
+
+    async def _drops(self, request: Asked, target: Target) -> Response:
+        query = query_of(request.scope["query_string"])
+        since = None
+        if query.get("since"):
+            since = parse_time(query["since"])
+            if since is None:
+                raise bad(
+                    f"The parameter 'since' has value {shown(query['since'])}. "
+                    "Not a time: write it like '2026-01-31T08:30:00Z'."
+                )
+        limit, after = self._page_of(query)
+        path = _plain(parse_address(target.entity))
+        drops = await self._broker.drops(
+            path, message_id=query.get("message-id"), since=since, limit=limit, after=after
+        )
+        return JSONResponse(drops_page(path, drops, limit))
+
+    async def _quarantine(self, request: Asked, _: Target) -> Response:
+        query = query_of(request.scope["query_string"])
+        limit, after = self._page_of(query)
+        rows = await self._broker.quarantined(query.get("entity") or None, limit, after)
+        return JSONResponse(quarantine_page(self._broker.catalogue, rows, limit))
+
+    async def _metrics(self, _: Asked, __: Target) -> Response:
+        return Response(await metrics(self._core, self._health), media_type=CONTENT_TYPE)
+
+    def _page_of(self, query: dict[str, str]) -> tuple[int, int]:
+        limit = number_in(query, "limit", min(100, self._limits.page), 1, self._limits.page)
+        return limit, number_in(query, "after", 0, 0, _LAST_NUMBER)
+
+
+class _Everything(BaseRoute):
+    """Every path there is: ours are read from the bytes that came, not from what a router makes of them."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See `BaseRoute`."""
+        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `BaseRoute`."""
+        response = await self._front.respond(Asked(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def _plain(address: Address) -> str:
+    if address.sub_queue is not SubQueue.MAIN:
+        raise bad(f"Duplicates are dropped before they arrive: the dead letters of '{address.path}' have no record.")
+    return address.path
+
+
+def _wrong_method(method: str, allowed: list[str]) -> Refused:
+    return Refused(405, f"The method {shown(method)} is not allowed here.", {"allow": ", ".join(allowed)})
+
+
+def _base(request: Asked) -> str:
+    """Scheme and host as the client knows them; nothing where it names no host."""
+    host = request.headers.get("host", "")
+    return f"{request.scope['scheme']}://{host}" if _HOST.fullmatch(host) else ""

@@ -1,0 +1,111 @@
+"""BrokerProperties: what the broker has to know of a message, and tells of it, as a JSON object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from oncebus.durations import SECOND
+from oncebus.entities import NO_LIMIT, parse_timespan
+from oncebus.http.errors import bad, shown
+from oncebus.http.times import parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerProperties:
+    """What a sender gave. `ttl` is in microseconds, `scheduled` in microseconds since 1970."""
+
+    message_id: str | None = None
+    session: str | None = None
+    partition_key: str | None = None
+    label: str | None = None
+    correlation_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session: str | None = None
+    content_type: str | None = None
+    scheduled: int | None = None
+    ttl: int | None = None
+
+
+_TEXTS = {
+    "MessageId": "message_id",
+    "SessionId": "session",
+    "PartitionKey": "partition_key",
+    "Label": "label",
+    "CorrelationId": "correlation_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session",
+    "ContentType": "content_type",
+}
+
+
+def parse_json(text: str | bytes, what: str) -> Any:
+    """The value of a JSON text. NaN and infinity are none."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise bad(f"{what} is JSON of too many levels.") from None
+    except ValueError as error:
+        # Also bytes that are not UTF-8, and numbers of thousands of digits.
+        raise bad(f"{what} is not JSON: {error}.") from None
+
+
+def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
+    """The properties in a JSON value; `where` is what errors call it. Names that are not known are ignored."""
+    if given is None:
+        return BrokerProperties()
+    if not isinstance(given, dict):
+        raise bad(f"{where} has value {shown(given)}. Not a JSON object.")
+    fields: dict[str, Any] = {
+        field: checked_text(given[name], f"{where} field '{name}'")
+        for name, field in _TEXTS.items()
+        if given.get(name) is not None
+    }
+    return BrokerProperties(**fields, scheduled=_scheduled(given, where), ttl=_time_to_live(given, where))
+
+
+def checked_text(value: object, what: str) -> str:
+    """A text that can be stored."""
+    if not isinstance(value, str):
+        raise bad(f"The {what} has value {shown(value)}. Not a text.")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise bad(f"The {what} has value {shown(value)}. It holds half of a surrogate pair.") from None
+    return value
+
+
+def _scheduled(given: dict[str, Any], where: str) -> int | None:
+    value = given.get("ScheduledEnqueueTimeUtc")
+    if value is None:
+        return None
+    time = parse_time(value.strip()) if isinstance(value, str) else None
+    if time is None:
+        raise bad(
+            f"The {where} field 'ScheduledEnqueueTimeUtc' has value {shown(value)}. "
+            "Not a time: write it like 'Sun, 06 Nov 1994 08:49:37 GMT'."
+        )
+    return time
+
+
+def _time_to_live(given: dict[str, Any], where: str) -> int | None:
+    seconds, span = given.get("TimeToLive"), given.get("TimeToLiveTimeSpan")
+    if seconds is not None:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+            raise bad(f"The {where} field 'TimeToLive' has value {shown(seconds)}. Not a number of seconds above 0.")
+        # Clients send back what they were shown for no limit, which lost its last digits as a float.
+        return max(round(seconds * SECOND), 1) if seconds < NO_LIMIT // SECOND else NO_LIMIT
+    if span is None:
+        return None
+    ttl = parse_timespan(checked_text(span, f"{where} field 'TimeToLiveTimeSpan'"), "TimeToLiveTimeSpan")
+    if ttl <= 0:
+        raise bad(f"The {where} field 'TimeToLiveTimeSpan' has value {shown(span)}. Not a duration above 0.")
+    return ttl
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")

@@ -1,0 +1,107 @@
+"""What a refusal looks like over HTTP: one table from what is raised to a status and a text."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from starlette.responses import Response
+
+from oncebus.access import AccessRefused, KeyFileError
+from oncebus.amqp import DecodeError, EncodeError
+from oncebus.broker.clock import ClockLeapt
+from oncebus.broker.errors import BrokerClosed, ServerBusy
+from oncebus.broker.sending import MessageTooLarge
+from oncebus.entities import AlreadyExists, BadRequest, EntityDisabled, EntityError, NotFound, QuotaExceeded
+from oncebus.errors import OncebusError
+from oncebus.inbox import InboxFull, RowsRefused
+from oncebus.store import StoreFull
+
+log = logging.getLogger(__name__)
+
+LOCK_LOST = (
+    "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
+)
+HEADERS_TOO_LONG = "The size of the request headers is too long."
+_NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
+_NOT_READY = "The server is busy. Please retry the operation later."
+_INTERNAL = "The service was unable to process the request; please retry the operation."
+RETRY_SECONDS = 10
+
+
+class Refused(OncebusError):
+    """A request that HTTP itself refuses, with its status."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+class _Entry(NamedTuple):
+    kind: type[OncebusError]
+    status: int
+    # Where the error's own is for the operator alone, because it tells of paths and files.
+    text: str | None = None
+
+
+# The first that fits counts.
+_TABLE = (
+    _Entry(AccessRefused, 401),
+    _Entry(BrokerClosed, 503),
+    _Entry(ServerBusy, 503),
+    _Entry(ClockLeapt, 503),
+    _Entry(InboxFull, 503, _NO_ROOM),
+    _Entry(StoreFull, 503, _NO_ROOM),
+    _Entry(KeyFileError, 503, _NOT_READY),
+    _Entry(MessageTooLarge, 413),
+    _Entry(NotFound, 404),
+    _Entry(AlreadyExists, 409),
+    _Entry(EntityDisabled, 403),
+    _Entry(QuotaExceeded, 403),
+    _Entry(BadRequest, 400),
+    _Entry(EncodeError, 400),
+    _Entry(DecodeError, 400),
+    _Entry(RowsRefused, 400, "The message holds something that cannot be stored."),
+)
+
+# What XML 1.0 cannot hold at all, escaped or not.
+_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def bad(text: str) -> BadRequest:
+    """A request that cannot be understood; the text names the thing and the value."""
+    return BadRequest(text)
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: never so long that it hides what is wrong."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+def answer(error: Exception) -> Response:
+    """The response to a request that failed. What nobody foresaw is logged, and the client learns no more of it."""
+    if isinstance(error, Refused):
+        return error_response(error.status, str(error), error.headers)
+    for entry in _TABLE:
+        if isinstance(error, entry.kind):
+            if entry.text is not None:
+                log.error("A request was refused: %s", error)
+            is_temporary = entry.status == 503
+            # The sub code tells of the entity; that the server is busy is none of its doing.
+            own = error.detail if isinstance(error, EntityError) and not is_temporary else str(error)
+            headers = {"retry-after": str(RETRY_SECONDS)} if is_temporary else {}
+            return error_response(entry.status, entry.text or own, headers)
+    log.error("A request failed", exc_info=error)
+    return error_response(500, _INTERNAL)
+
+
+def error_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """A refusal as the service writes it."""
+    safe = escape(_NOT_XML.sub("\ufffd", detail))
+    body = f"<Error><Code>{status}</Code><Detail>{safe}</Detail></Error>"
+    return Response(body.encode(), status, headers, "application/xml; charset=utf-8")

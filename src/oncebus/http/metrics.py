@@ -1,0 +1,112 @@
+"""Metrics in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from oncebus.broker.core import Core
+from oncebus.entities import Entity
+from oncebus.http.health import Health
+from oncebus.store import Counts, Store
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_AT_A_TIME = 200
+
+_TOTALS = {
+    "accepted": "Messages accepted that were no duplicates.",
+    "duplicates": "Messages dropped as duplicates.",
+    "delivered": "Messages that the pipeline delivered here.",
+    "dead_lettered": "Messages that arrived as dead letters, for a filter that failed.",
+    "unrouted": "Messages that no subscription wanted.",
+    "discarded": "Messages that arrived for an entity that was gone.",
+    "quarantined": "Messages that could not be processed.",
+}
+_STATES = ("active", "scheduled", "deferred", "dead_letter", "transfer", "transfer_dead_letter")
+
+Labels = tuple[tuple[str, str], ...]
+
+
+async def metrics(core: Core, health: Health) -> str:
+    """All that is counted, as it is now; nobody waits for what is in the pipeline."""
+    entities = sorted(core.catalogue.entities.values(), key=lambda entity: entity.path)
+    counts = await _counts(core, entities)
+    lines: list[str] = []
+
+    def add(name: str, kind: str, text: str, values: Iterable[tuple[Labels, float]]) -> None:
+        lines.append(f"# HELP oncebus_{name} {text}")
+        lines.append(f"# TYPE oncebus_{name} {kind}")
+        lines.extend(f"oncebus_{name}{_labels(labels)} {_number(value)}" for labels, value in values)
+
+    def alone(name: str, text: str, value: float) -> None:
+        add(name, "gauge", text, [((), value)])
+
+    for name, text in _TOTALS.items():
+        add(
+            f"messages_{name}_total",
+            "counter",
+            text,
+            [(_about(each), getattr(count, name)) for each, count in zip(entities, counts, strict=True)],
+        )
+    add(
+        "messages",
+        "gauge",
+        "Messages held, by state.",
+        [
+            ((*_about(each), ("state", state)), getattr(count, state))
+            for each, count in zip(entities, counts, strict=True)
+            for state in _STATES
+        ],
+    )
+    add(
+        "entity_size_bytes",
+        "gauge",
+        "Bytes held.",
+        [(_about(each), count.size) for each, count in zip(entities, counts, strict=True)],
+    )
+    add(
+        "entity_pipeline_bytes",
+        "gauge",
+        "Bytes accepted and still in the pipeline.",
+        [(_about(each), core.in_pipeline(each.id)) for each in entities],
+    )
+    alone("healthy", "Whether the service is healthy.", health.ailment() is None)
+    alone("pipeline_lag_commits", "Commits that wait for the pipeline.", core.lag)
+    alone("pipeline_lag_seconds", "Time that the oldest of them has waited, at least.", health.oldest_waiting())
+    alone("pipeline_silence_seconds", "Time since something came out of the pipeline.", health.silence)
+    alone("pipeline_trouble", "Whether what came out cannot be taken.", core.trouble is not None)
+    alone("inbox_bytes", "Size of the inbox on the disk.", core.acceptor.size)
+    alone("inbox_last_commit", "The newest commit of the inbox.", core.acceptor.last_commit)
+    alone("ingest_position", "The last commit that came out of the pipeline.", core.progress.position)
+    alone("catalogue_version", "The version of the catalogue in force.", core.catalogue.version)
+    return "\n".join(lines) + "\n"
+
+
+async def _counts(core: Core, entities: Sequence[Entity]) -> list[Counts]:
+    counts: list[Counts] = []
+    for start in range(0, len(entities), _AT_A_TIME):
+        ids = [entity.id for entity in entities[start : start + _AT_A_TIME]]
+
+        def look(store: Store, ids: list[int] = ids) -> list[Counts]:
+            return [store.counts(entity) for entity in ids]
+
+        counts += await core.run(look)
+    return counts
+
+
+def _about(entity: Entity) -> Labels:
+    return (("entity", entity.path), ("kind", type(entity).__name__.lower()))
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{_escaped(value)}"' for name, value in labels)
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(int(value))

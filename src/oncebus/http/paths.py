@@ -1,0 +1,104 @@
+"""What the path of a request names. It is read from the bytes that came, each segment decoded once:
+
+    /{entity}/messages                          to send
+    /{entity}/messages/head                     to receive
+    /{entity}/messages/{id}/{lock token}        to settle; the id is a message's or a sequence number
+    /{entity}/$duplicates                       the record of drops
+    /health, /metrics, /$quarantine             the broker itself
+
+An entity's path has slashes of its own, escaped or not, and may hold any of these words but the last ones: the shape is
+judged from the end. An id that has a slash must have it escaped. Fixed words may have any case.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote_to_bytes
+
+from oncebus.http.errors import Refused, bad, shown
+
+HEALTH = b"/health"
+
+
+class Shape(enum.Enum):
+    """What sort of thing is addressed."""
+
+    MESSAGES = "messages"
+    HEAD = "head"
+    LOCK = "lock"
+    DUPLICATES = "$duplicates"
+    METRICS = "metrics"
+    QUARANTINE = "$quarantine"
+
+
+class Target(NamedTuple):
+    """What a request is about. `entity` is its path, with the sub-queue if one is named; `token` as it was written."""
+
+    shape: Shape
+    entity: str = ""
+    id: str = ""
+    token: str = ""
+
+
+def target_of(raw_path: bytes) -> Target:
+    """What a path names, or a refusal."""
+    segments = [_decoded(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
+    words = [segment.lower() for segment in segments]
+    if words == ["metrics"]:
+        return Target(Shape.METRICS)
+    if words == ["$quarantine"]:
+        return Target(Shape.QUARANTINE)
+    if len(words) > 1 and words[-1] == "messages":
+        return Target(Shape.MESSAGES, "/".join(segments[:-1]))
+    if len(words) > 2 and words[-2:] == ["messages", "head"]:
+        return Target(Shape.HEAD, "/".join(segments[:-2]))
+    if len(words) > 3 and words[-3] == "messages":
+        return Target(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
+    if len(words) > 1 and words[-1] == "$duplicates":
+        return Target(Shape.DUPLICATES, "/".join(segments[:-1]))
+    raise Refused(404, f"There is no operation at the path {shown('/'.join(segments))}.")
+
+
+def token_of(text: str) -> bytes:
+    """The lock token that is written as a GUID."""
+    try:
+        return uuid.UUID(text).bytes
+    except ValueError:
+        raise bad(f"The lock token {shown(text)} is not a GUID.") from None
+
+
+def lock_path(entity: str, sequence: int, token: bytes) -> str:
+    """Where a message that is held is settled."""
+    return f"/{quote(entity, safe='/$~')}/messages/{sequence}/{uuid.UUID(bytes=token)}"
+
+
+def query_of(raw_query: bytes) -> dict[str, str]:
+    """The parameters of a request, their names in lower case. One that comes twice is refused."""
+    try:
+        pairs = parse_qsl(raw_query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError:
+        raise bad("The query of the request is not url-encoded UTF-8.") from None
+    query: dict[str, str] = {}
+    for name, value in pairs:
+        if query.setdefault(name.lower(), value) != value:
+            raise bad(f"The parameter {shown(name)} is given more than once.")
+    return query
+
+
+def number_in(query: dict[str, str], name: str, otherwise: int, least: int, most: int) -> int:
+    """A whole number among the parameters."""
+    text = query.get(name, "")
+    if not text:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise bad(f"The parameter '{name}' has value {shown(text)}. Not a number from {least} to {most}.")
+    return int(text)
+
+
+def _decoded(segment: bytes) -> str:
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise bad(f"The path segment {shown(segment.decode('latin-1'))} is not UTF-8.") from None

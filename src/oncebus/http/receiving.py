@@ -1,0 +1,155 @@
+"""A message as the answer to a request.
+
+The body is the bytes of a message's data sections. Of an AMQP value, a text is its UTF-8, a binary its bytes, null
+nothing; any other value, and a sequence, is JSON, in which times are ISO 8601, binaries base64 and uuids text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import uuid
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from oncebus import amqp
+from oncebus.broker.broker import Received
+from oncebus.durations import MILLISECOND, SECOND
+from oncebus.entities import NO_LIMIT
+from oncebus.http.properties import BROKER_PROPERTIES, headers_of
+from oncebus.http.times import iso8601, rfc1123
+from oncebus.store import Message, State
+
+# TimeSpan.MaxValue in seconds, as the service shows it.
+_NO_LIMIT_SECONDS = 922337203685.47754
+_BINARY, _TEXT, _JSON, _AMQP = (
+    "application/octet-stream",
+    "text/plain; charset=utf-8",
+    "application/json",
+    "application/amqp",
+)
+_STATES = {State.ACTIVE: "Active", State.DEFERRED: "Deferred", State.SCHEDULED: "Scheduled"}
+
+
+class _Content(NamedTuple):
+    body: bytes
+    kind: str
+
+
+def response(
+    received: Received, status: int, dead_letter_source: str | None = None, location: str | None = None
+) -> Response:
+    """The answer that hands a message out."""
+    message = received.message
+    properties, own = _read_head(message.head)
+    if message.reason is not None:
+        own.setdefault("DeadLetterReason", message.reason)
+    if message.description is not None:
+        own.setdefault("DeadLetterErrorDescription", message.description)
+    content = _content(received.body)
+    kind = properties.content_type
+    made = Response(content.body, status)
+    headers = [("content-type", kind if kind and kind.isprintable() else content.kind)]
+    headers.append((BROKER_PROPERTIES, _json(_told(message, properties, dead_letter_source))))
+    if location is not None:
+        headers.append(("location", location))
+    headers.extend(headers_of(own))
+    made.raw_headers += [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers]
+    return made
+
+
+def renewed(token: bytes, until: int) -> Response:
+    """The answer that a message is held until then."""
+    told = {"LockToken": str(uuid.UUID(bytes=token)), "LockedUntilUtc": rfc1123(until)}
+    return Response(b"", 200, {BROKER_PROPERTIES: _json(told)})
+
+
+def _read_head(head: bytes) -> tuple[amqp.Properties, dict[str, object]]:
+    try:
+        return amqp.properties(head), amqp.filter_properties(head)[1]
+    except amqp.DecodeError:
+        # It is handed out already: better without its properties than not at all.
+        return amqp.Properties(), {}
+
+
+def _told(message: Message, properties: amqp.Properties, dead_letter_source: str | None) -> dict[str, object]:
+    is_limited = message.expires is not None and message.expires - message.enqueued < NO_LIMIT
+    told: dict[str, object] = {
+        "CorrelationId": _id(properties.correlation_id),
+        "DeadLetterSource": dead_letter_source,
+        "DeliveryCount": message.deliveries,
+        "EnqueuedSequenceNumber": message.enqueued_sequence,
+        "EnqueuedTimeUtc": rfc1123(message.enqueued),
+        "Label": properties.subject,
+        "LockToken": str(uuid.UUID(bytes=message.token)) if message.token is not None else None,
+        "LockedUntilUtc": rfc1123(message.locked_until) if message.locked_until is not None else None,
+        "MessageId": message.message_id,
+        "PartitionKey": message.partition_key,
+        "ReplyTo": properties.reply_to,
+        "ReplyToSessionId": properties.reply_to_group_id,
+        "ScheduledEnqueueTimeUtc": rfc1123(message.scheduled) if message.scheduled is not None else None,
+        "SequenceNumber": message.sequence,
+        "SessionId": message.session,
+        "State": _STATES[message.state],
+        "TimeToLive": ((message.expires or 0) - message.enqueued) / SECOND if is_limited else _NO_LIMIT_SECONDS,
+        "To": properties.to,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _id(value: amqp.Id | None) -> str | None:
+    if value is None:
+        return None
+    text = amqp.id_text(value)
+    return text if isinstance(text, str) else text.hex()
+
+
+def _content(body: bytes) -> _Content:
+    try:
+        content = amqp.decode_body(body)
+    except amqp.DecodeError:
+        return _Content(body, _AMQP)
+    if isinstance(content, bytes):
+        return _Content(content, _BINARY)
+    if isinstance(content, amqp.AmqpSequence):
+        return _Content(_json([_plain(item) for item in content.items]).encode(), _JSON)
+    match content.value:
+        case None:
+            return _Content(b"", _BINARY)
+        case str():
+            return _Content(content.value.encode(), _TEXT)
+        case bytes():
+            return _Content(bytes(content.value), _BINARY)
+    return _Content(_json(_plain(content.value)).encode(), _JSON)
+
+
+def _plain(value: Any) -> Any:
+    """The value in what JSON has."""
+    match value:
+        case None | bool():
+            return value
+        case amqp.Timestamp():
+            try:
+                return iso8601(value * MILLISECOND)
+            except OverflowError:
+                return int(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value) if math.isfinite(value) else str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(_plain(name)): _plain(item) for name, item in value.items()}
+        case amqp.Described():
+            return _plain(value.value)
+        case list():
+            return [_plain(item) for item in value]
+    return str(value)
+
+
+def _json(value: object) -> str:
+    """In ASCII, so that it can be a header."""
+    return json.dumps(value, separators=(",", ":"))

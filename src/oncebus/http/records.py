@@ -1,0 +1,57 @@
+"""The record of dropped duplicates and the quarantine, as JSON. Times are ISO 8601 with microseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from oncebus.entities import Catalogue
+from oncebus.http.times import iso8601
+from oncebus.store import Drop, Quarantined
+
+
+def drops_page(path: str, drops: Sequence[Drop], limit: int) -> dict[str, Any]:
+    """A page of the drops of an entity. `next` is what to ask for `after` it, null where this is the last."""
+    return {"entity": path, "duplicates": [_drop(drop) for drop in drops], "next": _next(drops, limit)}
+
+
+def quarantine_page(catalogue: Catalogue, rows: Sequence[Quarantined], limit: int) -> dict[str, Any]:
+    """A page of what could not be processed, without its content."""
+    return {"quarantined": [_quarantined(catalogue, row) for row in rows], "next": _next(rows, limit)}
+
+
+def _drop(drop: Drop) -> dict[str, Any]:
+    original = None
+    if drop.original_sequence is not None:
+        original = {
+            "sequenceNumber": drop.original_sequence,
+            "time": iso8601(drop.original_time) if drop.original_time is not None else None,
+        }
+    return {
+        "number": drop.number,
+        "messageId": drop.message_id,
+        "time": iso8601(drop.time),
+        "sequenceNumber": drop.sequence,
+        "original": original,
+    }
+
+
+def _quarantined(catalogue: Catalogue, row: Quarantined) -> dict[str, Any]:
+    entity = catalogue.entity(row.entity)
+    return {
+        "number": row.number,
+        "entity": entity.path if entity is not None else None,
+        "messageId": row.message_id,
+        "sessionId": row.session,
+        "partitionKey": row.partition_key,
+        "time": iso8601(row.time),
+        "sequenceNumber": row.sequence,
+        "position": row.position,
+        "reason": row.reason,
+        "description": row.description,
+        "size": row.size,
+    }
+
+
+def _next(rows: Sequence[Drop] | Sequence[Quarantined], limit: int) -> int | None:
+    return rows[-1].number if len(rows) == limit else None

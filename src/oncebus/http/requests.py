@@ -1,0 +1,112 @@
+"""What is read of a request: its headers with the names that the sender wrote, its body up to a limit, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from oncebus.http.errors import Refused
+from oncebus.http.properties import Header
+
+T = TypeVar("T")
+
+HEADER_NAMES = "oncebus.header_names"
+"""The extension by which our server tells how the names of headers were written; ASGI has them in lower case."""
+
+_WORTH_READING = 8 << 20
+"""So much of a refused body is still read, that the sender gets to read the answer."""
+_PATIENCE_SECONDS = 5.0
+
+
+class Asked(Request):
+    """A request. Its body is read here alone, so that it is known how much of it came."""
+
+    is_read = False
+    _is_given_up = False
+
+    @property
+    def written_headers(self) -> list[Header]:
+        """The headers as they were written, where the server says so."""
+        headers: list[tuple[bytes, bytes]] = self.scope["headers"]
+        written: list[bytes] = self.scope.get("extensions", {}).get(HEADER_NAMES, [])
+        names = written if len(written) == len(headers) else [name for name, _ in headers]
+        return [(name.decode("latin-1"), value) for name, (_, value) in zip(names, headers, strict=True)]
+
+    @property
+    def header_bytes(self) -> int:
+        """How long the headers are together."""
+        return sum(len(name) + len(value) + 4 for name, value in self.scope["headers"])
+
+    @property
+    def declared_length(self) -> int:
+        """How long the body is said to be; 0 where nothing is said."""
+        text = self.headers.get("content-length", "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+    async def read_body(self, most: int, seconds: float) -> bytes | None:
+        """The body, None where it is longer than `most`. No more of it is read than that."""
+        if self.declared_length > most:
+            return None
+        pieces, size = [], 0
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.is_read:
+                    pieces.append(await self._piece())
+                    size += len(pieces[-1])
+                    if size > most:
+                        return None
+        except TimeoutError:
+            self._is_given_up = True
+            raise Refused(408, f"The body of the request did not come within {seconds:g} seconds.") from None
+        return b"".join(pieces)
+
+    async def leave(self, response: Response) -> None:
+        """Make an end of a request whose body may not have been read.
+
+        A connection that is closed with bytes unread takes the answer with it, so what is not too much is read and
+        thrown away; else the connection is closed.
+        """
+        if self.is_read or (self.declared_length == 0 and "transfer-encoding" not in self.headers):
+            return
+        # Who expects to be told whether to go on has sent nothing yet.
+        is_worth_it = not self._is_given_up and "expect" not in self.headers
+        if is_worth_it and self.declared_length <= _WORTH_READING:
+            size = 0
+            with contextlib.suppress(TimeoutError, ClientDisconnect):
+                async with asyncio.timeout(_PATIENCE_SECONDS):
+                    while not self.is_read and size <= _WORTH_READING:
+                        size += len(await self._piece())
+        if not self.is_read:
+            response.headers["connection"] = "close"
+
+    async def _piece(self) -> bytes:
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        self.is_read = not message.get("more_body", False)
+        return bytes(message.get("body", b""))
+
+
+async def unless_gone(request: Asked, work: Awaitable[T]) -> T:
+    """What the work brings; it is given up when the client goes away."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        for task in (working, gone):
+            task.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _gone(request: Asked) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,122 @@
+"""The server: uvicorn, without its logs and signal handlers, at an address that is known before it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import NamedTuple
+
+import uvicorn
+from starlette.applications import Starlette
+
+from oncebus.errors import OncebusError
+from oncebus.http.protocol import Protocol
+
+BACKLOG = 2048
+MOST_CONNECTIONS = 2000
+"""Past this, requests are answered with 503."""
+KEEP_ALIVE_SECONDS = 75
+CLOSING_SECONDS = 5
+_POLL_SECONDS = 0.01
+
+
+class CannotListen(OncebusError):
+    """The address cannot be had, or the certificate cannot be used."""
+
+
+class Tls(NamedTuple):
+    """A certificate chain and its private key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class HttpServer(uvicorn.Server):
+    """Listens from its making on; answers from `start` to `stop`."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._listener.getsockname()[1])
+
+    async def start(self) -> None:
+        """Begin to answer; when this returns it does."""
+        self._task = asyncio.create_task(self.serve([self._listener]))
+        while not self.started and not self._task.done():
+            await asyncio.sleep(_POLL_SECONDS)
+        if self._task.done():
+            await self._task
+
+    async def stop(self) -> None:
+        """Let requests come to their end for a moment, then close."""
+        self.should_exit = True
+        if self._task is not None:
+            await self._task
+        self._listener.close()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals to the process that this is part of."""
+        yield
+
+
+def server(
+    app: Starlette,
+    listener: socket.socket,
+    tls: Tls | None = None,
+    *,
+    most_connections: int = MOST_CONNECTIONS,
+    access_log: bool = False,
+) -> HttpServer:
+    """A server for the application at a socket of `listen`. Raises `CannotListen` for a certificate it cannot use."""
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="info" if access_log else "error",
+        access_log=access_log,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=most_connections,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=CLOSING_SECONDS,
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+    )
+    try:
+        config.load()
+    except OSError as error:
+        place = f"'{tls.certificate}' with '{tls.key}'" if tls else ""
+        raise CannotListen(f"Certificate {place} cannot be used: {error.strerror or error}.") from error
+    return HttpServer(config, listener)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that connections wait at until a server accepts them; port 0 takes a free one. Raises `CannotListen`."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        # Taken up again by its number it knows that it is TCP: only then does asyncio not wait to fill its packets.
+        listener = socket.socket(fileno=made.detach())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason = "the port is in use. Stop what listens there, or give another"
+        raise CannotListen(f"Cannot listen at {host}, port {port}: {reason}.") from error
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,154 @@
+"""Who may do what, and how little the others learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.in_process import FakeTime
+from httpfront.http_front import HOST, LISTENER, NAMESPACE, ROOT, SENDER, Front, Shared, scenario, token
+from oncebus import entities
+from oncebus.access import AuthorizationRule, KeyFileError
+from oncebus.durations import SECOND
+
+GUID = "00000000-0000-0000-0000-000000000001"
+ROUTES = [
+    ("POST", "/orders/messages", "Send"),
+    ("POST", "/orders/messages/head", "Listen"),
+    ("DELETE", "/orders/messages/head", "Listen"),
+    ("DELETE", f"/orders/messages/1/{GUID}", "Listen"),
+    ("PUT", f"/orders/messages/1/{GUID}", "Listen"),
+    ("POST", f"/orders/messages/1/{GUID}", "Listen"),
+    ("POST", "/orders/$DeadLetterQueue/messages/head", "Listen"),
+    ("GET", "/orders/$duplicates", "Listen"),
+    ("GET", "/metrics", "Manage"),
+    ("GET", "/$quarantine", "Manage"),
+    ("GET", "/", None),
+    ("GET", "/orders", None),
+    ("GET", "/nothing/here", None),
+    ("POST", "/no-such-queue/messages", "Send"),
+    ("GET", "/orders/%ff/messages", None),
+    ("OPTIONS", "/orders/messages", None),
+    ("GET", "/health/", None),
+    ("GET", "/%68ealth", None),
+    ("GET", "//health", None),
+]
+BAD_TOKENS: list[tuple[Callable[[FakeTime], str | None], str]] = [
+    (lambda time: None, "MissingToken: The authorization header was not found."),
+    (lambda time: "Bearer x", "MalformedToken: The credentials contained in the authorization header are not in the"),
+    (lambda time: token(time).replace("sig=", "sig=A"), "InvalidSignature: The token has an invalid signature."),
+    (lambda time: token(time, expires=time.now - SECOND), "ExpiredToken: The token is expired. Expiration time: '"),
+    (lambda time: token(time).replace(HOST, "other.example.org"), "InvalidSignature"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), BAD_TOKENS)
+def test_without_a_good_token_every_route_answers_the_same(
+    tmp_path: Path, given: Callable[[FakeTime], str | None], text: str
+) -> None:
+    async def play(front: Front) -> None:
+        await front.queue()
+        answers = set()
+        for method, path, _ in ROUTES:
+            answer = await front.ask(method, path, b"{", {"BrokerProperties": "{"}, token=given(front.time))
+            answers.add((answer.status, answer.text))
+        assert len(answers) == 1
+        status, body = answers.pop()
+        assert status == 401
+        assert body.startswith(f"<Error><Code>401</Code><Detail>{text}")
+        assert (await front.broker.counts("orders")).accepted == 0
+        assert (await front.ask("GET", "/health", token=None)).status == 200
+
+    scenario(tmp_path, play)
+
+
+@pytest.mark.parametrize("rule", [SENDER, LISTENER])
+@pytest.mark.parametrize(("method", "path", "right"), [route for route in ROUTES if route[2]])
+def test_each_operation_needs_its_right(
+    shared: Shared, rule: AuthorizationRule, method: str, path: str, right: str
+) -> None:
+    async def play(front: Front) -> None:
+        answer = await front.ask(method, path, query="timeout=0", token=token(front.time, rule))
+        assert (answer.status != 401) == (right in rule.rights)
+        if answer.status == 401:
+            assert f"{right}" in answer.text
+            assert "claim" in answer.text
+
+    shared(play)
+
+
+def test_rules_of_an_entity_count_for_it_and_below_only(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        own = entities.AuthorizationRule("own", frozenset({entities.Right.SEND}), "own-one", "own-two")
+        odd = entities.AuthorizationRule("odd name", frozenset({entities.Right.SEND}), "key", "key")
+        await front.queue(authorization_rules=(own, odd))
+        await front.queue("orders2")
+        key = AuthorizationRule("own", SENDER.rights, "own-two", "own-two")
+        for resource in ("orders", "ORDERS/", "orders/messages"):
+            answer = await front.ask("POST", "/orders/messages", token=token(front.time, key, resource))
+            assert answer.status == 201
+        for path, resource in (
+            ("/orders2/messages", "orders"),
+            ("/orders/messages", ""),
+            ("/orders2/messages", "orders2"),
+            ("/orders/../orders2/messages", "orders"),
+            ("/orders/%2e%2e/orders2/messages", "orders"),
+        ):
+            assert (await front.ask("POST", path, token=token(front.time, key, resource))).status == 401
+        listening = await front.ask("POST", "/orders/messages/head", token=token(front.time, key, "orders"))
+        assert (
+            "Unauthorized access. 'Listen' claim(s) are required to perform this operation. "
+            f"Resource: 'sb://{HOST}/orders'." in listening.text
+        )
+
+    scenario(tmp_path, play)
+
+
+def test_a_token_for_one_entity_opens_neither_metrics_nor_quarantine(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue()
+        for path in ("/metrics", "/$quarantine"):
+            answer = await front.ask("GET", path, token=token(front.time, ROOT, "orders"))
+            assert (answer.status, "InvalidAudience" in answer.text) == (401, True)
+
+    scenario(tmp_path, play)
+
+
+def test_two_authorization_headers_are_no_token(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        given = token(front.time).encode()
+        answer = await front.ask("GET", "/metrics", b"", [(b"authorization", given)])
+        assert (answer.status, "MalformedToken" in answer.text) == (401, True)
+
+    scenario(tmp_path, play)
+
+
+def test_a_token_for_another_host_is_refused_where_the_own_is_known(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        assert (await front.ask("GET", "/metrics")).status == 401
+
+    scenario(tmp_path, play, host="elsewhere.example.org")
+
+
+def test_a_key_file_that_cannot_be_read_refuses_everybody_and_tells_no_path(tmp_path: Path) -> None:
+    def rules() -> tuple[AuthorizationRule, ...]:
+        raise KeyFileError("Key file '/secret/keys.json' is damaged.")
+
+    async def play(front: Front) -> None:
+        answer = await front.ask("GET", "/metrics")
+        assert (answer.status, "secret" in answer.text) == (503, False)
+
+    scenario(tmp_path, play, rules=rules)
+
+
+def test_rules_that_change_are_seen_at_once(tmp_path: Path) -> None:
+    current: list[tuple[AuthorizationRule, ...]] = [NAMESPACE]
+
+    async def play(front: Front) -> None:
+        assert (await front.ask("GET", "/metrics")).status == 200
+        current[0] = (SENDER,)
+        assert (await front.ask("GET", "/metrics")).status == 401
+
+    scenario(tmp_path, play, rules=lambda: current[0])

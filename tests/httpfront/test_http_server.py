@@ -1,0 +1,158 @@
+"""The application behind a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from httpfront.http_front import HOST, Front, scenario, token
+from oncebus import amqp
+from oncebus.broker.addresses import Address
+from oncebus.entities import Tier
+from oncebus.http import CannotListen, HttpServer, Tls, listen, make_app, server
+from oncebus.http.protocol import LONGEST_HEAD
+
+Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
+
+
+def served(data: Path, play: Play, **options: object) -> None:
+    async def run(front: Front) -> None:
+        running = server(front.app, listen("127.0.0.1", 0))
+        await running.start()
+        try:
+            headers = {"Authorization": token(front.time)}
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{running.port}", headers=headers) as client:
+                await play(front, running, client)
+        finally:
+            await running.stop()
+
+    scenario(data, run, **options)
+
+
+async def exchange(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_a_message_goes_round_with_the_names_of_its_properties_as_they_were_written(tmp_path: Path) -> None:
+    async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
+        await front.queue("region/orders")
+        sent = await client.post(
+            "/region/orders/messages",
+            content=b"hello",
+            headers={"BrokerProperties": '{"MessageId":"1/2"}', "My-Priority": '"High"'},
+        )
+        assert sent.status_code == 201
+        await front.broker.counts("region/orders")
+        (peeked,) = await front.broker.peek(Address("region/orders"), 0, 10)
+        assert amqp.application_properties(peeked.message.head) == {"My-Priority": "High"}
+        held = await client.post("/region%2Forders/messages/head?timeout=5")
+        assert (held.status_code, held.content, held.headers["my-priority"]) == (201, b"hello", '"High"')
+        assert (await client.delete(held.headers["location"])).status_code == 200
+        empty = await client.delete("/region/orders/messages/head?timeout=0")
+        assert (empty.status_code, empty.content) == (204, b"")
+        assert "server" not in empty.headers
+
+    served(tmp_path, play)
+
+
+def test_bodies_are_streamed_and_those_too_large_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
+        await front.queue(max_message_size_in_kilobytes=4096)
+        body = bytes(3 << 20)
+
+        async def pieces() -> object:
+            for at in range(0, len(body), 1 << 16):
+                yield body[at : at + (1 << 16)]
+
+        assert (await client.post("/orders/messages", content=pieces())).status_code == 201  # type: ignore[arg-type]
+        assert (await client.delete("/orders/messages/head?timeout=5")).content == body
+        head = f"POST /orders/messages HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: {token(front.time)}\r\n"
+        announced = await exchange(running.port, f"{head}Content-Length: 99999999999\r\n\r\n".encode())
+        assert announced.startswith(b"HTTP/1.1 413 ")
+        assert b"(size:99999999999) exceeds the limit (4194304)" in announced
+        asked = await exchange(running.port, f"{head}Content-Length: 5000000\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert asked.startswith(b"HTTP/1.1 413 ")
+        # A little too much is read to its end, and the connection stays.
+        slightly = await client.post("/orders/messages", content=bytes((4 << 20) + 1))
+        assert slightly.status_code == 413
+
+    served(tmp_path, play, tier=Tier.PREMIUM)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"401"),
+        (b"GET /m\xffetrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"400"),
+        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"40"),
+        (b"GET http://x/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"200"),
+        (b"GET /health HTTP/1.1\r\nHost: x\r\nA: " + b"x" * (LONGEST_HEAD + 70_000), b"400"),
+        (b"GET /" + b"x" * (LONGEST_HEAD + 70_000), b"400"),
+        (b"POST /q/messages HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
+        (b"GET /health HTTP/1.1\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n", b"200"),
+    ],
+)
+def test_what_is_no_good_http_is_answered_and_closed(tmp_path: Path, request_: bytes, status: bytes) -> None:
+    async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
+        answer = await asyncio.wait_for(exchange(running.port, request_), 5)
+        assert answer.startswith(b"HTTP/1.1 " + status)
+
+    served(tmp_path, play)
+
+
+def test_a_receiver_that_goes_away_takes_no_message_with_it(tmp_path: Path) -> None:
+    async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
+        await front.queue()
+        request = (
+            f"DELETE /orders/messages/head?timeout=5 HTTP/1.1\r\nHost: x\r\nAuthorization: {token(front.time)}\r\n\r\n"
+        )
+        _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(request.encode())
+        while not front.core.arrivals._waiting:
+            await asyncio.sleep(0.005)
+        writer.close()
+        await writer.wait_closed()
+        while front.core.arrivals._waiting:
+            await asyncio.sleep(0.005)
+        await front.send("orders", b"kept")
+        assert (await client.delete("/orders/messages/head?timeout=5")).content == b"kept"
+
+    served(tmp_path, play)
+
+
+def test_signals_are_left_alone(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
+        assert signal.getsignal(signal.SIGTERM) == before
+
+    served(tmp_path, play)
+
+
+def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        app = make_app(front.broker, front.core, namespace_rules=tuple)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.raises(CannotListen, match=rf"Cannot listen at 127\.0\.0\.1, port {port}: the port is in use"):
+                listen("127.0.0.1", port)
+        with pytest.raises(CannotListen, match="Cannot listen at no such host, port 0: "):
+            listen("no such host", 0)
+        missing = tmp_path / "cert.pem"
+        unused = pytest.raises(CannotListen, match=r"cert\.pem' with .* cannot be used: No such file or directory")
+        with listen("127.0.0.1", 0) as listener, unused:
+            server(app, listener, Tls(missing, missing))
+
+    scenario(tmp_path / "data", play)
