@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
 import click
 
 from oncebus import __version__
-from oncebus.cli.dedup import dedup as dedup_command
 from oncebus.cli.errors import in_one_line
 
 __all__ = ["main"]
 
+COMMANDS = ("serve", "gateway", "pipeline", "duplicates", "token", "dedup")
+"""Each in the module of its name. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""
 
-class _OneLineErrors(click.Group):
+
+class _Commands(click.Group):
     """A group whose commands fail with one line on standard error and exit code 1. Usage errors stay click's."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"oncebus.cli.{cmd_name}"), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -30,10 +42,7 @@ class _OneLineErrors(click.Group):
             sys.exit(1)
 
 
-@click.group(cls=_OneLineErrors)
+@click.group(cls=_Commands)
 @click.version_option(__version__, prog_name="oncebus", message="%(prog)s %(version)s")
 def main() -> None:
     """Exact, visible, cheap duplicate detection for messages, on Spark."""
-
-
-main.add_command(dedup_command)

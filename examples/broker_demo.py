@@ -1,0 +1,307 @@
+"""A demonstration of the broker: 10,000 messages over HTTP, of which 1,000 repeat an id; 9,000 arrive, in order.
+
+Starts `oncebus serve` over a temporary data folder and free ports, and stops it at the end, whatever happens. Ends with
+an error if anything that was counted is not as it should be.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from oncebus.access import KeyFile, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import HOUR
+
+MESSAGES = 10_000
+REPEATS = 1_000
+SENDERS = 4
+RECEIVERS = 3
+BATCH = 25
+RATE = 250
+"""Messages a second, all senders together."""
+
+START_SECONDS = 180.0
+SILENCE_SECONDS = 20.0
+QUEUE = "orders"
+ENTITIES = [
+    {
+        "type": "queue",
+        "name": QUEUE,
+        "requiresDuplicateDetection": True,
+        "duplicateDetectionHistoryTimeWindow": "PT10M",
+    }
+]
+READY = re.compile(r"^Oncebus is ready: (\S+)$", re.MULTILINE)
+BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
+
+console = Console(highlight=False)
+
+
+class Failed(Exception):
+    """Something is not as it should be."""
+
+
+@dataclass
+class Seen:
+    """What was sent when, what each receiver got as (sequence number, id, body), and the record of drops so far."""
+
+    sent_at: dict[str, float] = field(default_factory=dict)
+    received: list[list[tuple[int, str, str]]] = field(default_factory=lambda: [[] for _ in range(RECEIVERS)])
+    latencies: list[float] = field(default_factory=list)
+    drops: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many messages have been received."""
+        return sum(map(len, self.received))
+
+
+class Connection:
+    """One connection to the broker."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._http = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        self._token = token
+
+    def ask(self, method: str, path: str, body: str = "", kind: str = "") -> tuple[int, dict[str, str], str]:
+        """Status, headers and body of the answer."""
+        headers = {"Authorization": self._token} | ({"Content-Type": kind} if kind else {})
+        self._http.request(method, path, body.encode(), headers)
+        response = self._http.getresponse()
+        content = response.read().decode()
+        if response.status >= 300:
+            raise Failed(f"{method} {path} was answered with {response.status}: {content}")
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, content
+
+
+def plan(sender: int) -> list[tuple[str, str]]:
+    """The (id, body) of all that a sender sends. One in ten repeats the id of one before, under another body."""
+    chance = random.Random(sender)
+    count, repeats = MESSAGES // SENDERS, REPEATS // SENDERS
+    repeated = set(chance.sample(range(BATCH, count), repeats))
+    ids: list[str] = []
+    planned = []
+    for at in range(count):
+        if at in repeated:
+            planned.append((chance.choice(ids), f"{sender}:{at}"))
+        else:
+            ids.append(f"order-{sender}-{at}")
+            planned.append((ids[-1], f"{sender}:{at}"))
+    return planned
+
+
+def send(connection: Connection, planned: list[tuple[str, str]], seen: Seen, begin: float) -> None:
+    """Send batch after batch at the sender's share of the pace."""
+    for at in range(0, len(planned), BATCH):
+        wait = begin + at / (RATE / SENDERS) - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        batch = planned[at : at + BATCH]
+        now = time.monotonic()
+        seen.sent_at.update({body: now for _, body in batch})
+        content = [{"Body": body, "BrokerProperties": {"MessageId": identity}} for identity, body in batch]
+        connection.ask("POST", f"/{QUEUE}/messages", json.dumps(content), BATCH_TYPE)
+
+
+def receive(connection: Connection, number: int, seen: Seen) -> None:
+    """Receive, one after the other, until all that were expected are there, or nothing comes any more."""
+    silent_since = time.monotonic()
+    while seen.count < MESSAGES - REPEATS and time.monotonic() - silent_since < SILENCE_SECONDS:
+        status, headers, body = connection.ask("DELETE", f"/{QUEUE}/messages/head?timeout=1")
+        if status == 204:
+            continue
+        silent_since = time.monotonic()
+        properties = json.loads(headers["brokerproperties"])
+        seen.latencies.append(silent_since - seen.sent_at[body])
+        seen.received[number].append((properties["SequenceNumber"], properties["MessageId"], body))
+
+
+def follow_drops(connection: Connection, seen: Seen, ended: threading.Event) -> None:
+    """Read the record of dropped duplicates as it grows, and what is left of it once all has ended."""
+    while True:
+        is_last = ended.wait(0.5)
+        after = seen.drops[-1]["number"] if seen.drops else 0
+        _, _, content = connection.ask("GET", f"/{QUEUE}/$duplicates?limit=1000&after={after}")
+        page = json.loads(content)["duplicates"]
+        seen.drops += page
+        if is_last and not page:
+            return
+
+
+def show_progress(seen: Seen, ended: threading.Event) -> None:
+    """Three bars, until all has ended."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        sent = progress.add_task("sent", total=MESSAGES)
+        received = progress.add_task("received", total=MESSAGES - REPEATS)
+        dropped = progress.add_task("dropped as duplicates", total=REPEATS)
+        while True:
+            is_last = ended.wait(0.1)
+            progress.update(sent, completed=len(seen.sent_at))
+            progress.update(received, completed=seen.count)
+            progress.update(dropped, completed=len(seen.drops))
+            if is_last:
+                return
+
+
+def run(url: str, token: str) -> Seen:
+    """Send, receive and follow the drops, all at the same time."""
+    seen = Seen()
+    done, shown = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(SENDERS + RECEIVERS + 2) as threads:
+        begin = time.monotonic() + 0.1
+        display = threads.submit(show_progress, seen, shown)
+        drops = threads.submit(follow_drops, Connection(url, token), seen, done)
+        receivers = [threads.submit(receive, Connection(url, token), number, seen) for number in range(RECEIVERS)]
+        senders = [threads.submit(send, Connection(url, token), plan(number), seen, begin) for number in range(SENDERS)]
+        try:
+            for future in (*senders, *receivers):
+                future.result()
+            done.set()
+            drops.result()
+        finally:
+            done.set()
+            shown.set()
+            display.result()
+    return seen
+
+
+def check(seen: Seen, *, is_more: bool) -> None:
+    """Raise unless everything arrived that should, in order, and everything else was dropped for the right reason."""
+    expected_bodies: set[str] = set()
+    repeated: list[str] = []
+    for sender in range(SENDERS):
+        known: set[str] = set()
+        for identity, body in plan(sender):
+            if identity in known:
+                repeated.append(identity)
+            else:
+                known.add(identity)
+                expected_bodies.add(body)
+    arrived = sorted(message for messages in seen.received for message in messages)
+    if len(arrived) != len(expected_bodies) or {body for _, _, body in arrived} != expected_bodies:
+        raise Failed(f"{len(arrived):,} messages were received instead of {MESSAGES - REPEATS:,}, or wrong ones.")
+    if is_more:
+        raise Failed("More messages were there than should have been.")
+    if any(messages != sorted(messages) for messages in seen.received):
+        raise Failed("A receiver got a message before one that had been accepted earlier.")
+    for sender in range(SENDERS):
+        order = [int(body.partition(":")[2]) for _, _, body in arrived if body.startswith(f"{sender}:")]
+        if order != sorted(order):
+            raise Failed(f"The messages of sender {sender} are not in the order in which they were sent.")
+    if sorted(drop["messageId"] for drop in seen.drops) != sorted(repeated):
+        raise Failed(f"{len(seen.drops):,} duplicates are on record instead of {len(repeated):,}, or wrong ones.")
+    number_of = {identity: number for number, identity, _ in arrived}
+    for drop in seen.drops:
+        if drop["original"]["sequenceNumber"] != number_of[drop["messageId"]]:
+            raise Failed(f"Duplicate {drop['messageId']} was dropped in favour of a message that was not delivered.")
+
+
+def show_results(seen: Seen, seconds: float) -> None:
+    """Some of the drops, and how long messages took."""
+    table = Table(title="The first of the duplicates that were dropped, and why", title_justify="left")
+    for name in ("message id", "sent as number", "dropped, since accepted as number", "seconds before"):
+        table.add_column(name)
+    for drop in seen.drops[:5]:
+        original = drop["original"]
+        apart = _seconds(drop["time"]) - _seconds(original["time"])
+        row = (drop["messageId"], str(drop["sequenceNumber"]), str(original["sequenceNumber"]), f"{apart:.1f}")
+        table.add_row(*row)
+    console.print(table)
+    cuts = statistics.quantiles(seen.latencies, n=100)
+    console.print(f"{seen.count:,} messages received, each once, in order; {len(seen.drops):,} dropped.")
+    console.print(
+        f"From before the send to after the receive, at {MESSAGES / seconds:,.0f} messages/s: "
+        f"[bold]p50 {1000 * cuts[49]:,.0f} ms, p99 {1000 * cuts[98]:,.0f} ms[/]."
+    )
+
+
+def _seconds(text: str) -> float:
+    minutes, _, rest = text.partition(":")[2].partition(":")
+    hours = text.partition("T")[2].partition(":")[0]
+    return 3600 * int(hours) + 60 * int(minutes) + float(rest.rstrip("Z"))
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """A broker for the block; where it listens."""
+    entities = folder / "entities.json"
+    entities.write_text(json.dumps(ENTITIES))
+    words = ["serve", "--data", str(folder / "data"), "--http-port", "0", "--amqp-port", "0"]
+    console.print("$ oncebus " + " ".join([*words, "--entities", "entities.json"]), soft_wrap=True)
+    words += ["--entities", str(entities)]
+    out, err = folder / "out", folder / "err"
+    with out.open("w") as said, err.open("w") as logged:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "oncebus.cli", *words], stdout=said, stderr=logged, start_new_session=True
+        )
+    try:
+        started = time.monotonic()
+        with console.status("Starting Spark"):
+            while not (found := READY.search(out.read_text())):
+                if process.poll() is not None or time.monotonic() - started > START_SECONDS:
+                    raise Failed(f"The broker did not start:\n{err.read_text()}")
+                time.sleep(0.05)
+        console.print(f"Oncebus is ready: {found[1]} (after {time.monotonic() - started:.1f} s)")
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    console.print("Oncebus has stopped.")
+
+
+def demonstrate(folder: Path) -> None:
+    """The whole of it."""
+    with broker(folder) as url:
+        rule = KeyFile(folder / "data" / "keys.json").rules()[0]
+        token = make_token(url, rule.name, rule.primary, wall_time() + HOUR)
+        console.print(
+            f"{MESSAGES:,} messages to the queue '{QUEUE}', which detects duplicates, over {SENDERS} connections in "
+            f"batches of {BATCH}; {REPEATS:,} of them repeat an id. {RECEIVERS} receivers take them one by one."
+        )
+        started = time.monotonic()
+        seen = run(url, token)
+        seconds = time.monotonic() - started
+        is_more = Connection(url, token).ask("DELETE", f"/{QUEUE}/messages/head?timeout=0")[0] != 204
+        check(seen, is_more=is_more)
+        show_results(seen, seconds)
+
+
+def main() -> None:
+    """Run, clean up, and tell by the exit code how it went."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with tempfile.TemporaryDirectory(prefix="oncebus-demo-", ignore_cleanup_errors=True) as name:
+            demonstrate(Path(name))
+    except Failed as error:
+        console.print(f"[red]Failed:[/] {error}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

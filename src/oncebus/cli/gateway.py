@@ -1,0 +1,53 @@
+"""`oncebus gateway`: the part that clients talk to, alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oncebus.cli.serve import entities_option, settings_of, settings_options
+
+_EXAMPLE = "oncebus gateway --data /shared/oncebus --host 0.0.0.0"
+
+
+@click.command(short_help="Run the gateway alone, for a cluster.", epilog=f"Example: {_EXAMPLE}")
+@settings_options("master")
+@entities_option
+@click.option("--parent", type=int, hidden=True)
+@click.option("--listen-fd", type=int, hidden=True)
+@click.option("--tell-fd", type=int, hidden=True)
+def gateway(
+    settings_file: str | None,
+    entities: Path | None,
+    parent: int | None,
+    listen_fd: int | None,
+    tell_fd: int | None,
+    **given: Any,
+) -> None:
+    """Run the gateway over a data folder that it shares with `oncebus pipeline`.
+
+    It accepts messages whether or not the pipeline runs; they are delivered when it does.
+    """
+    settings = settings_of(given, settings_file)
+    from oncebus.serve.checks import make_data_folder
+    from oncebus.serve.gateway import run_gateway
+
+    make_data_folder(settings.data)
+    listening = socket.socket(fileno=listen_fd) if listen_fd is not None else None
+    asyncio.run(run_gateway(settings, entities=entities, listening=listening, parent=parent, tell=_teller(tell_fd)))
+
+
+def _teller(descriptor: int | None) -> Callable[[str, str], None]:
+    if descriptor is not None:
+        return lambda what, _: _write(descriptor, what)
+    return lambda what, url: click.echo(f"Oncebus is ready: {url}") if what == "ready" else None
+
+
+def _write(descriptor: int, what: str) -> None:
+    os.write(descriptor, f"{what}\n".encode())

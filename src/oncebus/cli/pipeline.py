@@ -1,0 +1,93 @@
+"""`oncebus pipeline`: the part that runs on Spark, alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oncebus.cli.errors import in_one_line
+from oncebus.cli.serve import settings_of, settings_options
+
+log = logging.getLogger(__name__)
+
+_EXAMPLE = "oncebus pipeline --data /shared/oncebus --master spark://head:7077"
+_ONLY_OF_THE_GATEWAY = (
+    "host",
+    "http_port",
+    "amqp_port",
+    "tier",
+    "namespace",
+    "key_file",
+    "inbox_limit",
+    "drop_record",
+    "lag_limit",
+    "heartbeat_limit",
+    "config",
+    "emulator",
+    "tls_cert",
+    "tls_key",
+)
+
+SPARK_LOG = "spark.log"
+LARGEST_LOG = 16 << 20
+
+
+@click.command(short_help="Run the Spark pipeline alone, for a cluster.", epilog=f"Example: {_EXAMPLE}")
+@settings_options(*_ONLY_OF_THE_GATEWAY)
+@click.option("--parent", type=int, hidden=True)
+def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> None:
+    """Run the pipeline over a data folder that it shares with `oncebus gateway`.
+
+    What Spark itself says goes to spark.log in that folder. Killed at any moment, it goes on where it was.
+    """
+    settings = settings_of(given, settings_file)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Py4J logs what goes wrong, traceback and all, under its own name and the root's; we see the same as an exception.
+    logging.getLogger().addHandler(logging.NullHandler())
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    from oncebus.cli.session import SparkStartError, _output_to, _why
+    from oncebus.folders import Folders
+    from oncebus.pipeline.process import run_pipeline
+    from oncebus.pipeline.query import pipeline_session
+    from oncebus.serve.checks import make_data_folder
+
+    make_data_folder(settings.data)
+    spoken = settings.data.absolute() / SPARK_LOG
+
+    def quiet_session(master: str) -> SparkSession:
+        _begin_anew_if_large(spoken)
+        try:
+            with _output_to(spoken):
+                return pipeline_session(master)
+        except (PySparkRuntimeError, OSError) as error:
+            raise SparkStartError(_why(spoken, error)) from error
+
+    try:
+        run_pipeline(
+            Folders(settings.data.absolute()),
+            master=settings.master,
+            shards=settings.shards,
+            parent=parent,
+            session=quiet_session,
+        )
+    except Exception as error:
+        if parent is None:
+            raise
+        # Nobody but the reader of the logs is there to be told.
+        log.error("The pipeline failed: %s", in_one_line(error))
+        sys.exit(1)
+
+
+def _begin_anew_if_large(spoken: Path) -> None:
+    """Keep one old log beside the new one."""
+    with suppress(OSError):
+        if spoken.stat().st_size > LARGEST_LOG:
+            os.replace(spoken, spoken.with_name(f"{spoken.name}.1"))

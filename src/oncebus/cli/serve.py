@@ -1,0 +1,76 @@
+"""`oncebus serve`: the whole broker. And the settings as options, which the commands of its parts share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from oncebus import logs
+from oncebus.settings import _SETTINGS, Settings, flag, load
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_EXAMPLE = "oncebus serve --data ./oncebus-data --http-port 5300"
+_METAVARS = {"data": "DIR", "host": "ADDRESS", "master": "URL", "namespace": "NAME", "log_level": "LEVEL"}
+
+
+def settings_options(*left_out: str) -> Callable[[F], F]:
+    """An option for each setting but those left out, and one for the file that holds them."""
+
+    def decorated(command: F) -> F:
+        for name in reversed([name for name in _SETTINGS if name not in left_out]):
+            text = f"{_SETTINGS[name].help}."
+            if isinstance(getattr(Settings, name), bool):
+                command = click.option(flag(name), name, is_flag=True, default=None, help=text)(command)
+            else:
+                command = click.option(flag(name), name, metavar=_metavar(name), help=text)(command)
+        file = click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings.")
+        return file(command)
+
+    return decorated
+
+
+def _metavar(name: str) -> str:
+    last = name.rpartition("_")[2]
+    known = {"port": "PORT", "limit": "LIMIT", "file": "FILE", "config": "FILE", "cert": "FILE", "key": "FILE"}
+    return _METAVARS.get(name) or known.get(last, "VALUE")
+
+
+def settings_of(given: dict[str, Any], settings_file: str | None) -> Settings:
+    """The settings of a command, and logs as they ask for."""
+    settings = load(given, os.environ, Path(settings_file) if settings_file is not None else None)
+    logs.configure(settings.log_format, settings.log_level)
+    return settings
+
+
+entities_option = click.option(
+    "--entities",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="JSON list of queues, topics and subscriptions that are made at the start if missing.",
+)
+
+
+@click.command(short_help="Run the broker.", epilog=f"Example: {_EXAMPLE}")
+@settings_options()
+@entities_option
+def serve(settings_file: str | None, entities: Path | None, **given: Any) -> None:
+    """Run the broker: its gateway and its Spark pipeline, each started again when it dies.
+
+    Prints a connection string, and a line when messages flow. Ends with Ctrl-C or SIGTERM; a second Ctrl-C kills.
+    """
+    settings = settings_of(given, settings_file)
+    # Imported late, as in the other commands: `oncebus --help` need not load a server.
+    from oncebus.serve.service import run_service
+
+    sys.exit(asyncio.run(run_service(settings, entities=entities, say=_say)))
+
+
+def _say(line: str) -> None:
+    click.echo(line)

@@ -1,0 +1,54 @@
+"""Where a broker listens, and how others are told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from oncebus.settings import Settings
+
+BACKLOG = 1024
+_NOTE = "address"
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def host_of(settings: Settings) -> str:
+    """The host by which this machine reaches the broker."""
+    host = settings.host.strip("[]")
+    return _EVERYWHERE.get(host, host)
+
+
+def url_of(settings: Settings, bound: socket.socket) -> str:
+    """The address for HTTP."""
+    scheme = "http" if settings.tls_cert is None else "https"
+    return f"{scheme}://{in_brackets(host_of(settings))}:{bound.getsockname()[1]}"
+
+
+def in_brackets(host: str) -> str:
+    """The host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def write_url(data: Path, url: str) -> None:
+    """Note in the data folder where the gateway listens, for the commands that ask it."""
+    temporary = data / f".{_NOTE}"
+    # On a full disk the commands have to be told with --url.
+    with contextlib.suppress(OSError):
+        temporary.write_text(f"{url}\n")
+        os.replace(temporary, data / _NOTE)
+
+
+def forget_url(data: Path) -> None:
+    """The gateway does not listen any more."""
+    with contextlib.suppress(OSError):
+        (data / _NOTE).unlink(missing_ok=True)
+
+
+def read_url(data: Path) -> str | None:
+    """Where the gateway over a data folder listens, or did when it was killed; None if it has stopped."""
+    try:
+        return (data / _NOTE).read_text().strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,32 @@
+"""What has to be there before anything is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from oncebus.errors import OncebusError
+
+
+class CannotServe(OncebusError):
+    """Something that the broker needs is missing."""
+
+
+def check_java() -> None:
+    """Refuse to start where there is no Java at all. One that is too old is for Spark to refuse."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(str(Path(home, "bin", "java")) if home else "java") is None:
+        where = f"JAVA_HOME is '{home}'" if home else "no 'java' is on the PATH"
+        raise CannotServe(f"Spark needs Java 17 or later, but {where}. Install it, or set JAVA_HOME.")
+
+
+def make_data_folder(data: Path) -> None:
+    """Make the folder, and refuse one that cannot be written."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        probe = data / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise CannotServe(f"Data folder '{data}' cannot be written: {error.strerror}.") from error

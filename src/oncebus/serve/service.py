@@ -1,0 +1,107 @@
+"""`oncebus serve`: gateway and pipeline as two processes that are kept running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
+from oncebus.entities import iso_timespan
+from oncebus.http import listen
+from oncebus.serve.addresses import host_of, url_of
+from oncebus.serve.checks import check_java, make_data_folder
+from oncebus.serve.entities_file import EntitiesFile
+from oncebus.serve.gateway import check_supported
+from oncebus.serve.supervisor import Program, Supervisor
+from oncebus.settings import PREFIX, Settings, variable
+
+_DURATIONS = ("lag_limit", "heartbeat_limit")
+
+
+async def run_service(settings: Settings, *, entities: Path | None = None, say: Callable[[str], None] = print) -> int:
+    """Run gateway and pipeline until asked to stop; the exit code. `say` gets the lines for the person who started it.
+
+    The socket is this process' own: a gateway that was killed is replaced without a connection being refused.
+    """
+    check_supported(settings)
+    check_java()
+    if entities is not None:
+        EntitiesFile.read(entities)
+    make_data_folder(settings.data)
+    with contextlib.closing(listen(settings.host, settings.http_port)) as bound:
+        keys = KeyFile(settings.key_path)
+        keys.create()
+        url = url_of(settings, bound)
+        say(connection_line(settings, bound.getsockname()[1], keys))
+        told, telling = os.pipe()
+        try:
+            opened = asyncio.Event()
+            _on_lines(told, {b"open": opened.set, b"ready": _once(lambda: say(f"Oncebus is ready: {url}"))})
+            common = environment(settings)
+            me = str(os.getpid())
+            gateway = [*_command("gateway"), "--parent", me, "--listen-fd", str(bound.fileno())]
+            gateway += ["--tell-fd", str(telling)]
+            if entities is not None:
+                gateway += ["--entities", str(entities)]
+            supervisor = Supervisor(
+                [
+                    Program(
+                        "gateway",
+                        gateway,
+                        common,
+                        (bound.fileno(), telling),
+                        # One that never was well has said why, and would say it again.
+                        gives_up=lambda code: code > 0 and not opened.is_set(),
+                    ),
+                    Program("pipeline", [*_command("pipeline"), "--parent", me], common),
+                ]
+            )
+            return await supervisor.run()
+        finally:
+            asyncio.get_running_loop().remove_reader(told)
+            os.close(told)
+            os.close(telling)
+
+
+def connection_line(settings: Settings, port: int, keys: KeyFile) -> str:
+    """What a client needs. Without TLS it has to be told so, in the emulator's way."""
+    rule = EMULATOR_RULE if settings.emulator else keys.rules()[0]
+    return connection_string(host_of(settings), port, rule, emulator=settings.tls_cert is None)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The environment of a process that is to have exactly these settings."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    for each in fields(Settings):
+        value = getattr(settings, each.name)
+        if each.name in _DURATIONS:
+            value = iso_timespan(value)
+        elif isinstance(value, Path):
+            value = value.absolute()
+        if value is not None:
+            given[variable(each.name)] = str(value)
+    return given
+
+
+def _command(name: str) -> list[str]:
+    return [sys.executable, "-m", "oncebus.cli", name]
+
+
+def _on_lines(descriptor: int, reactions: dict[bytes, Callable[[], None]]) -> None:
+    """Do something for each known line that is written to a pipe. Lines are shorter than a pipe's atomic write."""
+
+    def read() -> None:
+        for line in os.read(descriptor, 4096).splitlines():
+            reactions.get(line, lambda: None)()
+
+    asyncio.get_running_loop().add_reader(descriptor, read)
+
+
+def _once(do: Callable[[], None]) -> Callable[[], None]:
+    left = [do]
+    return lambda: left.pop()() if left else None

@@ -1,0 +1,191 @@
+"""Keeps programs running: starts them, starts them again when they end, and leaves none behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+log = logging.getLogger(__name__)
+
+LEAST_SECONDS = 0.5
+MOST_SECONDS = 10.0
+STEADY_SECONDS = 30.0
+"""What ran that long had been well: the next wait is short again."""
+
+GRACE_SECONDS = 8.0
+"""How long programs have to end when asked, before they are killed."""
+
+INTERRUPTED = 130
+
+
+class BackOff:
+    """How long to wait before a program is started again: twice as long each time, until it has run steadily."""
+
+    def __init__(
+        self, least: float = LEAST_SECONDS, most: float = MOST_SECONDS, steady: float = STEADY_SECONDS
+    ) -> None:
+        self._least, self._most, self._steady = least, most, steady
+        self._next = least
+
+    def after(self, ran: float) -> float:
+        """The wait after a run of so many seconds."""
+        if ran >= self._steady:
+            self._next = self._least
+        wait = self._next
+        self._next = min(self._most, 2 * wait)
+        return wait
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is kept running. `gives_up` is asked at every end whether there is no use in starting it again."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] | None = None
+    descriptors: tuple[int, ...] = ()
+    gives_up: Callable[[int], bool] = lambda code: False  # noqa: ARG005
+    back_off: Callable[[], BackOff] = field(default=BackOff)
+
+
+class Supervisor:
+    """Runs programs until it is asked to stop by SIGTERM, SIGINT or SIGHUP, or one of them gives up.
+
+    Each program leads a process group of its own, so Ctrl-C at the terminal reaches the supervisor alone; what one
+    leaves behind in its group when it ends is killed. A second SIGINT kills everything at once.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        *,
+        grace: float = GRACE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._programs = programs
+        self._grace = grace
+        self._clock = clock
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._code = 0
+
+    def processes(self) -> dict[str, int]:
+        """The process ids of the programs that run now, by name."""
+        return {name: process.pid for name, process in self._running.items()}
+
+    def stop(self, code: int = 0) -> None:
+        """End all programs; `run` then answers with the code."""
+        if not self._stopping.is_set():
+            self._code = code
+            self._stopping.set()
+
+    async def run(self) -> int:
+        """The exit code: 0 when asked to stop, 1 when a program gave up, 130 after a second SIGINT."""
+        loop = asyncio.get_running_loop()
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        # Who started us with nohup does not want us to end with the terminal.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
+            loop.add_signal_handler(number, self._asked, number)
+        kept = [asyncio.create_task(self._keep(program)) for program in self._programs]
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            # A task of the supervisor's own that fails must not leave the others running unwatched.
+            await asyncio.wait([stopping, *kept], return_when=asyncio.FIRST_COMPLETED)
+            self.stop(1)
+            await self._end_all(kept)
+        finally:
+            stopping.cancel()
+            self._kill_all()
+            for number in numbers:
+                loop.remove_signal_handler(number)
+        await asyncio.gather(*kept)
+        return self._code
+
+    def _asked(self, number: signal.Signals) -> None:
+        if self._stopping.is_set() and number is signal.SIGINT:
+            self._code = INTERRUPTED
+            self._hurry.set()
+            return
+        log.info("Stopping", extra={"fields": {"signal": number.name}})
+        self.stop()
+
+    async def _keep(self, program: Program) -> None:
+        back_off = program.back_off()
+        while not self._stopping.is_set():
+            started = self._clock()
+            code = await self._run_once(program)
+            if self._stopping.is_set():
+                return
+            facts = {"program": program.name, "ended": _ending(code)}
+            if program.gives_up(code):
+                log.error("A program cannot run", extra={"fields": facts})
+                self.stop(1)
+                return
+            wait = back_off.after(self._clock() - started)
+            log.error("A program ended and is started again", extra={"fields": {**facts, "in_seconds": wait}})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._stopping.wait()
+
+    async def _run_once(self, program: Program) -> int:
+        process = await asyncio.create_subprocess_exec(
+            *program.command,
+            env=program.environment,
+            pass_fds=program.descriptors,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._running[program.name] = process
+        try:
+            log.debug("A program runs", extra={"fields": {"program": program.name, "pid": process.pid}})
+            if self._stopping.is_set():
+                _tell(process)
+            return await process.wait()
+        finally:
+            _kill_group(process.pid)
+            del self._running[program.name]
+
+    async def _end_all(self, kept: Sequence[asyncio.Task[None]]) -> None:
+        for process in self._running.values():
+            _tell(process)
+        hurry = asyncio.create_task(self._hurry.wait())
+        ended = asyncio.create_task(asyncio.wait(kept))
+        await asyncio.wait([hurry, ended], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        for name, process in self._running.items():
+            log.warning("A program is killed", extra={"fields": {"program": name, "pid": process.pid}})
+        self._kill_all()
+        await ended
+
+    def _kill_all(self) -> None:
+        for process in self._running.values():
+            _kill_group(process.pid)
+
+
+def _tell(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+
+
+def _kill_group(leader: int) -> None:
+    """Kill what is left of the group that a program led; usually nothing is."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,185 @@
+"""The commands of the broker as far as they go without one: what they refuse, and what they print."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from oncebus.access import ROOT_RULE, KeyFile, Operation, Right, authorize
+from oncebus.broker.clock import wall_time
+from oncebus.cli import COMMANDS, main
+from oncebus.durations import HOUR, SECOND
+from oncebus.serve.service import environment
+from oncebus.settings import Settings, load
+
+OF_THE_BROKER = ["serve", "gateway", "pipeline", "duplicates", "token"]
+
+
+def run(*words: str | Path, **environment: str) -> Result:
+    cleared: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("ONCEBUS_"))
+    return CliRunner(env=cleared | environment).invoke(main, list(map(str, words)))
+
+
+def refusal(*words: str | Path, **environment: str) -> str:
+    """The one line that a command fails with."""
+    result = run(*words, **environment)
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith("oncebus: ")
+    assert result.output.count("\n") == 1
+    return result.output.removeprefix("oncebus: ").rstrip("\n")
+
+
+@pytest.mark.parametrize("name", OF_THE_BROKER)
+def test_every_command_has_help_with_an_example_that_can_be_parsed(name: str) -> None:
+    text = " ".join(run(name, "--help").output.split())
+    example = text.rpartition("Example: ")[2]
+    assert f"oncebus {name}" in example
+    assert shlex.split(example)
+
+
+@pytest.mark.parametrize("name", OF_THE_BROKER)
+def test_every_command_is_in_the_docs_and_in_the_list(name: str) -> None:
+    docs = Path(__file__).parents[2] / "docs" / "serve.md"
+    assert f"`oncebus {name}" in docs.read_text()
+    assert name in COMMANDS
+    assert f"  {name} " in run("--help").output
+
+
+@pytest.mark.parametrize("name", ["serve", "gateway", "pipeline"])
+def test_a_bad_setting_is_named_with_its_source_and_value(name: str, tmp_path: Path) -> None:
+    assert refusal(name, "--shards", "many") == (
+        "Setting 'shards' from the flag --shards has value 'many'. Not a number from 1 to 1024."
+    )
+    assert "from the environment variable ONCEBUS_SHARDS has value 'few'" in refusal(name, ONCEBUS_SHARDS="few")
+    file = tmp_path / "broker.toml"
+    file.write_text("shard = 2\n")
+    assert refusal(name, "--settings", file) == (
+        f"Setting 'shard' from the file '{file}' is not known. Did you mean 'shards'?"
+    )
+
+
+def test_an_option_that_is_not_there_is_a_usage_error() -> None:
+    assert run("pipeline", "--http-port", "1").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["serve", "gateway"])
+def test_the_emulators_file_is_not_taken_yet(name: str, tmp_path: Path) -> None:
+    said = refusal(name, "--data", tmp_path, "--config", tmp_path / "Config.json")
+    assert said == "Setting 'config' is not supported yet. Give --entities instead."
+
+
+@pytest.mark.parametrize("name", ["serve", "gateway"])
+def test_a_bad_entities_file_is_refused_before_anything_starts(name: str, tmp_path: Path) -> None:
+    said = refusal(name, "--data", tmp_path / "data", "--http-port", "0", "--entities", tmp_path / "none.json")
+    assert said == f"Entities file '{tmp_path}/none.json' cannot be read: No such file or directory."
+
+
+def test_serve_says_when_java_is_missing(tmp_path: Path) -> None:
+    said = refusal("serve", "--data", tmp_path / "data", PATH=str(tmp_path), JAVA_HOME="")
+    assert said.startswith("Spark needs Java 17 or later, but no 'java' is on the PATH.")
+    said = refusal("serve", "--data", tmp_path / "data", JAVA_HOME=str(tmp_path))
+    assert f"JAVA_HOME is '{tmp_path}'" in said
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["serve", "gateway", "pipeline"])
+def test_a_folder_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = refusal(name, "--data", tmp_path / "file" / "data")
+    assert said == f"Data folder '{tmp_path}/file/data' cannot be written: Not a directory."
+
+
+def test_serve_says_when_the_port_is_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refusal("serve", "--data", tmp_path / "data", "--http-port", str(port))
+    assert said.startswith(f"Cannot listen at 127.0.0.1:{port}: the port is in use.")
+
+
+def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> None:
+    settings = Settings(
+        data=tmp_path,
+        http_port=1,
+        amqp_port=2,
+        lag_limit=1_500_000,
+        emulator=True,
+        key_file=tmp_path / "k",
+        tier="Premium",
+    )
+    assert load({}, environment(settings), None) == settings
+
+
+def test_a_variable_that_serve_has_overruled_does_not_reach_what_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONCEBUS_KEY_FILE", "elsewhere")
+    assert load({}, environment(Settings()), None).key_file is None
+
+
+def test_a_token_is_good_for_its_entity_under_its_rule_until_it_expires(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    keys.create()
+    keys.add("listener", [Right.LISTEN])
+    made = run("token", "--data", tmp_path, "--entity", "orders", "--rule", "listener", "--expires", "2 hours")
+    assert made.exit_code == 0, made.output
+    grant = authorize(
+        made.output.strip(),
+        Operation.RECEIVE,
+        "orders",
+        now=wall_time(),
+        namespace_rules=keys.rules(),
+        rules_of=lambda path: (),
+    )
+    assert grant.rule == "listener"
+    assert abs(grant.expires - wall_time() - 2 * HOUR) < 60 * SECOND
+    assert not grant.scope.covers(("other",))
+
+
+def test_a_token_needs_a_rule_that_is_there_and_a_time_ahead(tmp_path: Path) -> None:
+    assert "keys.json' cannot be read" in refusal("token", "--data", tmp_path)
+    KeyFile(tmp_path / "keys.json").create()
+    assert "Authorization rule 'nobody' is not in" in refusal("token", "--data", tmp_path, "--rule", "nobody")
+    assert "--expires has value '0 seconds'" in refusal("token", "--data", tmp_path, "--expires", "0 seconds")
+    assert ROOT_RULE in run("token", "--data", tmp_path).output
+
+
+class _Odd(BaseHTTPRequestHandler):
+    """Something else than a broker."""
+
+    def do_GET(self) -> None:
+        content = b"<html>hello</html>" if "text" in self.path else b"[]"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Odd) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_duplicates_says_when_there_is_no_broker(tmp_path: Path, stranger: str) -> None:
+    KeyFile(tmp_path / "keys.json").create()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = refusal("duplicates", "orders", "--data", tmp_path, "--url", f"http://127.0.0.1:{port}")
+    assert said == f"The broker at http://127.0.0.1:{port} cannot be reached: Connection refused."
+    for entity in ("text", "json"):
+        said = refusal("duplicates", entity, "--data", tmp_path, "--url", stranger)
+        assert said.startswith(f"What answers at {stranger} is no broker")
+    assert "unknown url type" in refusal("duplicates", "orders", "--data", tmp_path, "--url", "ftp-like")

@@ -1,0 +1,133 @@
+"""A client of the broker's HTTP, and the processes of a broker."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from oncebus.access import KeyFile, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import HOUR
+
+from .programs import until
+
+# A JVM that lives for seconds is done sooner without its best compiler.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ONCEBUS_")} | {
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+}
+READY = re.compile(r"^Oncebus is ready: (http://\S+)$", re.MULTILINE)
+BATCH = "application/vnd.microsoft.servicebus.json"
+
+
+class Client:
+    """Speaks to one broker with the root key of its data folder."""
+
+    def __init__(self, url: str, data: Path) -> None:
+        self.url = url
+        rule = KeyFile(data / "keys.json").rules()[0]
+        self._token = make_token(url, rule.name, rule.primary, wall_time() + HOUR)
+
+    def request(
+        self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None, *, signed: bool = True
+    ) -> tuple[int, dict[str, str], str]:
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        try:
+            given = dict(headers or {}) | ({"Authorization": self._token} if signed else {})
+            connection.request(method, path, body.encode(), given)
+            response = connection.getresponse()
+            return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read().decode()
+        finally:
+            connection.close()
+
+    def send(self, queue: str, message_id: str, body: str) -> int:
+        properties = json.dumps({"MessageId": message_id})
+        return self.request("POST", f"/{queue}/messages", body, {"BrokerProperties": properties})[0]
+
+    def receive(self, queue: str, seconds: float) -> tuple[str, str] | None:
+        """The id and body of the next message, which is gone then; None if none comes."""
+        status, headers, body = self.request("DELETE", f"/{queue}/messages/head?timeout={seconds}")
+        if status == 204:
+            return None
+        assert status == 200, (status, body)
+        return json.loads(headers["brokerproperties"])["MessageId"], body
+
+    def drops(self, queue: str) -> list[Any]:
+        status, _, body = self.request("GET", f"/{queue}/$duplicates")
+        assert status == 200, (status, body)
+        found: list[Any] = json.loads(body)["duplicates"]
+        return found
+
+    def health(self) -> int:
+        return self.request("GET", "/health", signed=False)[0]
+
+
+class Running:
+    """A command that is under way, its output in files."""
+
+    def __init__(self, folder: Path, name: str, arguments: Sequence[str | Path], **environment: str) -> None:
+        self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "oncebus.cli", *map(str, arguments)],
+                stdout=out,
+                stderr=err,
+                env=ENVIRONMENT | environment,
+                start_new_session=True,
+            )
+
+    def ready(self) -> str:
+        """Wait for the line that says so; the address in it."""
+
+        def said() -> re.Match[str] | None:
+            assert self.process.poll() is None, self.err.read_text()
+            return READY.search(self.out.read_text())
+
+        until(said, f"ready, {self.err.read_text()}", limit=120)
+        found = READY.search(self.out.read_text())
+        assert found is not None
+        return found[1]
+
+    def child(self, name: str) -> int:
+        """The process id of the gateway or the pipeline that it started last."""
+        for pid in map(int, _children(self.process.pid)):
+            if name in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+                return pid
+        raise AssertionError(f"no {name}: {self.err.read_text()}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end, and wait for that; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def clean_up(self) -> None:
+        """Whatever happened, nothing of it is left: what it started ends with it."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def _children(pid: int) -> list[str]:
+    found: list[str] = []
+    # Threads and processes end while they are looked at.
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found += (task / "children").read_text().split()
+    return found
+
+
+def everything_below(pid: int) -> list[int]:
+    """All processes that descend from one."""
+    found = [int(child) for child in _children(pid)]
+    return found + [each for child in found for each in everything_below(child)]

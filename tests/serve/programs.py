@@ -1,0 +1,99 @@
+"""Tiny programs to be kept running, and a supervisor over them as a process of its own.
+
+`python -m serve.programs FOLDER NAME…` keeps the named programs running. Each writes a line to FOLDER/NAME.log at every
+start, with its process id, and `told` when it was asked to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from oncebus.serve.supervisor import BackOff, Program, Supervisor
+
+TESTS = Path(__file__).parent.parent
+LIMIT = 20.0
+
+_BEGIN = """
+import os, signal, subprocess, sys, time
+log = open({log!r}, "a")
+def note(text):
+    log.write(text + "\\n"); log.flush()
+note(f"started {{os.getpid()}}")
+def end(*_):
+    note("told"); sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+"""
+
+PROGRAMS = {
+    # Runs until it is told to end.
+    "steady": "signal.pause()",
+    # Does not end when told.
+    "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('told'))\nwhile True: signal.pause()",
+    "failing": "sys.exit(3)",
+    # Starts another process and dies without it.
+    "careless": "child = subprocess.Popen(['sleep', '600'])\nnote(f'child {child.pid}')\nsignal.pause()",
+    # Ends when its parent does, as the gateway and the pipeline do.
+    "loyal": "parent = os.getppid()\nnote('watching')\nwhile os.getppid() == parent: time.sleep(0.02)\nnote('orphan')",
+}
+
+
+def program(folder: Path, name: str, *, gives_up: Callable[[int], bool] = lambda code: False) -> Program:
+    log = folder / f"{name}.log"
+    code = _BEGIN.format(log=str(log)) + PROGRAMS[name]
+    return Program(name, [sys.executable, "-c", code], gives_up=gives_up, back_off=lambda: BackOff(0.02, 0.1))
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    log = folder / f"{name}.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def pids(folder: Path, name: str, what: str = "started") -> list[int]:
+    return [int(line.split()[1]) for line in lines(folder, name) if line.startswith(what)]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition: Callable[[], object], what: str, limit: float = LIMIT) -> None:
+    """Wait for another process to get there."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {limit} s for: {what}"
+        time.sleep(0.01)
+
+
+def start(folder: Path, *names: str, grace: float = 5.0) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "serve.programs", str(folder), str(grace), *names]
+    return subprocess.Popen(command, cwd=TESTS, start_new_session=True)
+
+
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """As a terminal does at Ctrl-C: to the whole foreground group."""
+    os.killpg(process.pid, number)
+
+
+def main() -> None:
+    folder, grace, *names = sys.argv[1:]
+    supervised = [program(Path(folder), name) for name in names]
+
+    async def run() -> int:
+        return await Supervisor(supervised, grace=float(grace)).run()
+
+    sys.exit(asyncio.run(run()))
+
+
+if __name__ == "__main__":
+    main()

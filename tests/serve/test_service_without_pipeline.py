@@ -1,0 +1,72 @@
+"""`oncebus serve` while its pipeline cannot run: the test holds the lock of the one pipeline, so Spark never starts."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .clients import ENVIRONMENT, Client, Running, everything_below
+from .programs import is_alive, until
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (tmp_path / "entities.json").write_text(json.dumps([{"type": "queue", "name": "orders"}]))
+    with (folder / "pipeline.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def words(data: Path) -> list[str | Path]:
+    ports: list[str | Path] = ["serve", "--http-port", "0", "--amqp-port", "0", "--log-format", "json"]
+    return [*ports, "--data", data, "--entities", data.parent / "entities.json"]
+
+
+def logged(running: Running) -> list[str]:
+    lines = running.err.read_text().splitlines(keepends=True)
+    return [json.loads(line)["message"] for line in lines if line.endswith("\n")]
+
+
+def test_it_is_tried_again_and_again_while_messages_are_accepted(tmp_path: Path, data: Path) -> None:
+    running = Running(tmp_path, "serve", words(data))
+    try:
+        until((data / "address").exists, "the gateway listens")
+        client = Client((data / "address").read_text().strip(), data)
+        assert client.send("orders", "a", "1") == 201
+        reason = f"The pipeline failed: Another pipeline runs over data folder '{data}'. Stop it first."
+        until(lambda: logged(running).count(reason) >= 2, "two attempts")
+        assert client.health() == 503
+        assert "Oncebus is ready" not in running.out.read_text()
+
+        gateway = running.child("gateway")
+        os.kill(gateway, signal.SIGKILL)
+        assert client.send("orders", "b", "2") == 201
+        assert running.child("gateway") != gateway
+
+        second = subprocess.run(
+            [sys.executable, "-m", "oncebus.cli", *map(str, words(data))],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert second.returncode == 1
+        assert f"oncebus: Inbox '{data}/inbox' is being written by another process." in second.stderr
+        assert client.send("orders", "c", "3") == 201
+
+        below = everything_below(running.process.pid)
+        assert running.stop(signal.SIGINT) == 0
+        assert not any(map(is_alive, below))
+    finally:
+        running.clean_up()
