@@ -73,7 +73,9 @@ def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[
     fields = {"master": spark.sparkContext.master, "query": str(query.id)}
     log.info("The pipeline runs", extra={"fields": fields})
     while query.isActive and not is_over():
-        pass
+        if log.isEnabledFor(logging.DEBUG) and (progress := query.lastProgress) is not None:
+            fields = {"batch": progress["batchId"], "rows": progress["numInputRows"], **progress["durationMs"]}
+            log.debug("A batch", extra={"fields": fields})
     error = query.exception()
     query.stop()
     if error is not None:

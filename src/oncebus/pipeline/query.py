@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
@@ -40,6 +43,7 @@ def start_query(spark: SparkSession, folders: Folders, *, after: int, shards: in
 
 def pipeline_session(master: str) -> SparkSession:
     """A session tuned for small batches. In local mode nothing of it is reachable from outside."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
