@@ -172,7 +172,7 @@ def test_settings_cannot_be_changed() -> None:
 
 
 def test_the_table_in_the_docs_is_the_one_of_the_dataclass() -> None:
-    assert list(settings_module._SETTINGS) == NAMES
+    assert list(settings_module.SETTINGS) == NAMES
     docs = Path(__file__).parents[1] / "docs" / "settings.md"
     assert table() in docs.read_text()
     assert [row.split("`")[1] for row in table().splitlines()[2:]] == NAMES
@@ -182,7 +182,7 @@ def test_the_table_in_the_docs_is_the_one_of_the_dataclass() -> None:
 def test_a_default_as_the_table_shows_it_is_read_as_itself(name: str) -> None:
     default = getattr(Settings(), name)
     if default is not None:
-        shown = settings_module._SETTINGS[name].kind.shown(default)
+        shown = settings_module.SETTINGS[name].kind.shown(default)
         assert getattr(load({}, {variable(name): shown}, None), name) == default
 
 

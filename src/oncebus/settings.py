@@ -155,7 +155,7 @@ class _About(NamedTuple):
     help: str
 
 
-_SETTINGS = {
+SETTINGS = {
     "data": _About(_PATH, "Folder that holds everything: inbox, ledger, outbox, store"),
     "host": _About(_Kind(_matching(_HOST, "Not a host.")), "Address to listen at"),
     "http_port": _About(_PORT, "Port for HTTP; 0 takes a free one"),
@@ -189,7 +189,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], file: Path
     A flag that is None and an empty environment variable have not been given. Paths in the file start at its folder.
     """
     given = _from_file(file) if file is not None else {}
-    for name in _SETTINGS:
+    for name in SETTINGS:
         if text := environment.get(variable(name), ""):
             given[name] = _Given(text, f"the environment variable {variable(name)}")
     for name, value in flags.items():
@@ -215,7 +215,7 @@ def table() -> str:
     """All settings with their defaults, in Markdown."""
     rows = ["| setting | flag | environment | default | |", "|---|---|---|---|---|"]
     for entry in fields(Settings):
-        name, about = entry.name, _SETTINGS[entry.name]
+        name, about = entry.name, SETTINGS[entry.name]
         shown = "" if entry.default is None else f"`{about.kind.shown(entry.default)}`"
         rows.append(f"| `{name}` | `{flag(name)}` | `{variable(name)}` | {shown} | {about.help} |")
     return "\n".join(rows)
@@ -231,7 +231,7 @@ def _from_file(file: Path) -> dict[str, _Given]:
     given = {}
     for name, value in content.items():
         _known(name, f"the file '{file}'")
-        is_path = _SETTINGS[name].kind is _PATH
+        is_path = SETTINGS[name].kind is _PATH
         if is_path and isinstance(value, str) and value.strip():
             value = str(file.parent / Path(value).expanduser())
         given[name] = _Given(value, f"the file '{file}'")
@@ -239,16 +239,16 @@ def _from_file(file: Path) -> dict[str, _Given]:
 
 
 def _known(name: str, source: str) -> None:
-    if name in _SETTINGS:
+    if name in SETTINGS:
         return
-    nearest = difflib.get_close_matches(name.replace("-", "_").lower(), _SETTINGS, n=1)
-    hint = f" Did you mean '{nearest[0]}'?" if nearest else f" There are {', '.join(_SETTINGS)}."
+    nearest = difflib.get_close_matches(name.replace("-", "_").lower(), SETTINGS, n=1)
+    hint = f" Did you mean '{nearest[0]}'?" if nearest else f" There are {', '.join(SETTINGS)}."
     raise SettingsError(f"Setting '{name}' from {source} is not known.{hint}")
 
 
 def _value(name: str, given: _Given) -> Any:
     try:
-        return _SETTINGS[name].kind.read(given.value)
+        return SETTINGS[name].kind.read(given.value)
     except _Bad as error:
         raise _wrong(name, given, str(error)) from None
 

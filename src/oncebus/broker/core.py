@@ -26,6 +26,7 @@ from oncebus.ledger.generations import REPEATABLE_BATCHES
 from oncebus.outbox import Entry, Outbox
 from oncebus.pipeline.rules import check_rule
 from oncebus.store import IngestReport, Place, Store, SubQueue
+from oncebus.store.drops import KEPT
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class Core:
         shards: int,
         namespace: Namespace | None = None,
         most_bytes: int = DEFAULT_PIPELINE_BYTES,
+        drops_kept: int = KEPT,
         clock: Clock | None = None,
     ) -> Core:
         """Open what lies in the folders, or begin there. Nothing runs yet."""
@@ -112,7 +114,7 @@ class Core:
                 files.publish(catalogue)
             inbox = InboxWriter.open(folders.inbox, shards)
             try:
-                store = Store.open(folders.store)
+                store = Store.open(folders.store, drops_kept=drops_kept)
                 try:
                     _forget_deleted(store, catalogue, inbox.last_commit)
                     core = cls(folders, catalogue, inbox, store, most_bytes, clock)

@@ -63,11 +63,14 @@ class Origin:
 
 
 def with_id(message: Incoming) -> tuple[Incoming, bool]:
-    """The message with an id, and whether the sender had given one. A fresh one is never a duplicate."""
-    if message.message_id is not None:
+    """The message with an id, and whether the sender had given one; an empty one is none.
+
+    A fresh one is never a duplicate.
+    """
+    if message.message_id:
         return message, True
     fresh = uuid.uuid4().hex
-    return replace(message, head=amqp.with_message_id(message.head, fresh), message_id=fresh), False
+    return replace(message, head=amqp.with_properties(message.head, {"message_id": fresh}), message_id=fresh), False
 
 
 def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> None:

@@ -53,7 +53,7 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    from oncebus.cli.session import SparkStartError, _output_to, _why
+    from oncebus.cli.session import SparkStartError, output_to, why_not
     from oncebus.folders import Folders
     from oncebus.pipeline.process import run_pipeline
     from oncebus.pipeline.query import pipeline_session
@@ -65,10 +65,10 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
     def quiet_session(master: str) -> SparkSession:
         _begin_anew_if_large(spoken)
         try:
-            with _output_to(spoken):
+            with output_to(spoken):
                 return pipeline_session(master)
         except (PySparkRuntimeError, OSError) as error:
-            raise SparkStartError(_why(spoken, error)) from error
+            raise SparkStartError(why_not(spoken, error)) from error
 
     try:
         run_pipeline(

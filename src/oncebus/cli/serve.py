@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from oncebus import logs
-from oncebus.settings import _SETTINGS, Settings, flag, load
+from oncebus.settings import SETTINGS, Settings, flag, load
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,8 +24,8 @@ def settings_options(*left_out: str) -> Callable[[F], F]:
     """An option for each setting but those left out, and one for the file that holds them."""
 
     def decorated(command: F) -> F:
-        for name in reversed([name for name in _SETTINGS if name not in left_out]):
-            text = f"{_SETTINGS[name].help}."
+        for name in reversed([name for name in SETTINGS if name not in left_out]):
+            text = f"{SETTINGS[name].help}."
             if isinstance(getattr(Settings, name), bool):
                 command = click.option(flag(name), name, is_flag=True, default=None, help=text)(command)
             else:

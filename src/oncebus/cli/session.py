@@ -30,10 +30,10 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
     with tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch, "spark.log")
         try:
-            with _signals_deferred() as asked, _output_to(log):
+            with _signals_deferred() as asked, output_to(log):
                 spark = _start(master or "local[*]", scratch)
         except (PySparkRuntimeError, OSError) as error:
-            raise SparkStartError(_why(log, error)) from error
+            raise SparkStartError(why_not(log, error)) from error
         # Spark's own handler asks the JVM to cancel jobs, in the midst of another call, which ends in tracebacks.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -81,7 +81,7 @@ def _signals_deferred() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _output_to(log: Path) -> Iterator[None]:
+def output_to(log: Path) -> Iterator[None]:
     """Let what is started in the block write to the log and not to our standard output and error.
 
     Spark's logging could be configured, but not what the JVM itself and its launcher print. A child keeps what it has
@@ -104,7 +104,8 @@ def _output_to(log: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _why(log: Path, error: BaseException) -> str:
+def why_not(log: Path, error: BaseException) -> str:
+    """Why Spark did not start, from what it said."""
     said = log.read_text(errors="replace").splitlines() if log.exists() else []
     telling = [line.strip() for line in said if line.strip() and not line.startswith(("WARNING", "Using Spark's"))]
     return f"Spark did not start: {telling[-1] if telling else error} (Is Java 17 or later installed?)"

@@ -7,19 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from oncebus.detection import Rows, part_of
 from oncebus.ledger import Generation, Ledger, Owner
 from oncebus.spark.task import whereabouts
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
-
-ADDED = [
-    T.StructField("is_duplicate", T.BooleanType(), False),
-    T.StructField("original_sequence", T.LongType()),
-    T.StructField("original_time", T.LongType()),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +24,11 @@ class Detect:
     owner: Owner
     follows: int | None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows with their verdicts. Nothing is yielded before all that is accepted has been published."""
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """The rows with their verdicts, all together, once all that is accepted has been published.
+
+        The ledger is tidied when the next is asked for: after what is made of the rows, which somebody waits for.
+        """
         received = [batch for batch in batches if batch.num_rows]
         ledger = Ledger.open(self.ledger)
         writer, batch = whereabouts(self.owner, self.follows)
@@ -40,7 +36,7 @@ class Detect:
         if not received:
             return
         table, shards = judged(pa.Table.from_batches(received), ledger, generation, batch, self.shards)
-        yield from table.to_batches()
+        yield table
         for shard in shards:
             ledger.tidy(generation, batch, part=shard, parts=self.shards)
 

@@ -66,6 +66,7 @@ async def run_gateway(
             shards=settings.shards,
             namespace=Namespace(settings.namespace, Tier(settings.tier)),
             most_bytes=settings.inbox_limit,
+            drops_kept=settings.drop_record,
         )
         try:
             # Not healthy before something has come through.
