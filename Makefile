@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: setup java demo test check torture test-compat bench bench-broker clean
+.PHONY: setup java demo demo-broker test check torture test-compat bench bench-broker clean
 
 setup: java $(VENV)/.ready
 
@@ -19,6 +19,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/python examples/demo.py
+
+demo-broker: setup
+	$(BIN)/python examples/broker_demo.py
 
 check: setup
 	$(BIN)/ruff format --check .
