@@ -18,8 +18,8 @@ import zlib
 from collections.abc import Container, Iterable
 from pathlib import Path
 
+from oncebus.files import TEMPORARY, delete_abandoned, map_file, modified, publish
 from oncebus.inbox.errors import InboxDamaged, InboxError, write_failure
-from oncebus.inbox.files import TEMPORARY, delete_abandoned, map_file, modified, publish
 
 MAGIC = b"ONCEBLB\x01"
 _HEADER_BYTES = 24

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from oncebus.files import map_file
 from oncebus.inbox.durable import read_durable
 from oncebus.inbox.errors import InboxDamaged
-from oncebus.inbox.files import map_file
 from oncebus.inbox.frame import BadFrame, check_piece, decode_piece
 from oncebus.inbox.segment import (
     HEADER_BYTES,

@@ -6,9 +6,9 @@ import errno
 import os
 from typing import NamedTuple
 
+from oncebus.files import map_file, publish, sync_folder
 from oncebus.inbox.durable import read_durable
 from oncebus.inbox.errors import InboxDamaged, InboxError
-from oncebus.inbox.files import map_file, publish, sync_folder
 from oncebus.inbox.frame import BadFrame, Frame, check_piece, decode_frame
 from oncebus.inbox.segment import (
     HEADER_BYTES,

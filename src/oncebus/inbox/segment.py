@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from oncebus.files import map_file
 from oncebus.inbox.errors import InboxDamaged
-from oncebus.inbox.files import map_file
 from oncebus.inbox.frame import BadFrame, Frame, decode_frame
 
 MAGIC = b"ONCESEG\x01"

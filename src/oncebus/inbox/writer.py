@@ -18,9 +18,9 @@ from typing import NamedTuple, Self
 
 import pyarrow as pa
 
+from oncebus.files import TEMPORARY, publish
 from oncebus.inbox import durable
 from oncebus.inbox.errors import InboxError, InboxInUse, write_failure
-from oncebus.inbox.files import TEMPORARY, publish
 from oncebus.inbox.frame import MOST_SHARDS, encode_frame
 from oncebus.inbox.marks import Marks, marks_of
 from oncebus.inbox.reader import InboxReader

@@ -19,6 +19,7 @@ import numpy as np
 
 from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, part_of, recall_nothing
 from oncebus.errors import OncebusError
+from oncebus.files import TEMPORARY
 from oncebus.ledger.batch import LedgerBatch
 from oncebus.ledger.generations import (
     REPEATABLE_BATCHES,
@@ -33,7 +34,7 @@ from oncebus.ledger.listing import BATCH_QUERY, Listing
 from oncebus.ledger.merging import choose_merge, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
 from oncebus.ledger.run import Entries, RecallFrom, Run, encode_run
-from oncebus.ledger.storage import TEMPORARY, Stamp, Storage, abandoned, storage_at
+from oncebus.ledger.storage import Stamp, Storage, abandoned, storage_at
 
 FORMAT = 1
 _DESCRIPTION = "ledger.json"

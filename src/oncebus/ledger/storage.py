@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import pyarrow as pa
 from pyarrow import ArrowException
 from pyarrow import fs as arrow_fs
 
 from oncebus.errors import OncebusError
+from oncebus.files import TEMPORARY, map_file
 
-TEMPORARY = ".tmp-"
 _ABANDONED_SECONDS = 3600.0
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 _VERIFIED_ABOVE_BYTES = 1 << 20
@@ -119,7 +118,7 @@ class LocalStorage:
     def read(self, name: str) -> memoryview:
         """See `Storage`."""
         try:
-            return _map_file(os.path.join(self.location, name))
+            return memoryview(map_file(os.path.join(self.location, name))).cast("B")
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -223,7 +222,7 @@ class ArrowStorage:
                 ) from error
             _make_private(self._scratch)
             _write_file(str(self._scratch), kept.name, [data], durable=False)
-        return _map_file(str(kept))
+        return memoryview(map_file(str(kept))).cast("B")
 
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
         """See `Storage`."""
@@ -291,12 +290,6 @@ def abandoned(names: dict[str, Stamp]) -> list[str]:
     """Temporary files whose writer must have died."""
     old_ns = time.time_ns() - int(_ABANDONED_SECONDS * 1e9)
     return [name for name, stamp in names.items() if name.startswith(TEMPORARY) and stamp.modified_ns < old_ns]
-
-
-def _map_file(path: str) -> memoryview:
-    # Arrow's map outlives its file handle, where Python's keeps one open: a ledger may have thousands of files mapped.
-    with pa.memory_map(path) as file:
-        return memoryview(file.read_buffer()).cast("B")
 
 
 def _write_file(

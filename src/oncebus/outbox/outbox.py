@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.inbox.files import delete_abandoned
+from oncebus.files import delete_abandoned
 from oncebus.outbox.part import OutboxError, OutboxPart, read_part
 
 

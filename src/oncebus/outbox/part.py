@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from oncebus.errors import OncebusError
-from oncebus.inbox.files import map_file, publish
+from oncebus.files import map_file, publish
 from oncebus.messages import OUTBOX_SCHEMA
 
 MAGIC = b"ONCEOUT\x01"
