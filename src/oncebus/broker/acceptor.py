@@ -97,10 +97,14 @@ class Acceptor:
     async def _commit_one_by_one(self, group: list[_Waiting]) -> None:
         loop = asyncio.get_running_loop()
         for waiting in group:
+            before = self.last_commit
             try:
                 commit = await loop.run_in_executor(self._thread, self._inbox.append, waiting.rows, waiting.catalogue)
             except Exception as error:
-                self._refuse([waiting], error)
+                if self.last_commit > before:
+                    self._answer([waiting], self.last_commit)
+                else:
+                    self._refuse([waiting], error)
             else:
                 self._answer([waiting], commit)
 

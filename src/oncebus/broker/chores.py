@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import deque
 from typing import TYPE_CHECKING
 
 from oncebus import amqp
@@ -42,6 +42,8 @@ class Chores:
         self._last_tidied = float("-inf")
         # Bodies that no message needs, and since when that is known.
         self._unused: dict[str, float] = {}
+        # What is in the inbox and the store has yet to be told of.
+        self._pumped: deque[tuple[list[Transfer], int]] = deque()
         self.trouble: str | None = None
 
     def wake(self) -> None:
@@ -78,8 +80,8 @@ class Chores:
         await self._pulse()
         # What follows stamps messages, and is not done while the clock is wrong.
         await self._fall_due()
-        while await self._pump():
-            pass
+        if await self._pump():
+            self.wake()
 
     async def _pulse(self) -> None:
         """Send a row for no one through a new or idle pipeline: it shows that all is well, and keeps it warm."""
@@ -171,28 +173,50 @@ class Chores:
     async def _pump(self) -> bool:
         """Append what is forwarded or fell due to the inbox; whether there may be more."""
         core = self._core
+        if core.progress.position < core.left_behind:
+            # What was appended before a crash, and not noted, has to be seen first: it must not go twice.
+            return False
+        await self._note_pumped()
         policies, appended = core.policies, core.acceptor.last_commit
         batch = await core.run(lambda store: store.pump_batch(policies, appended))
-        by_target: dict[int, tuple[list[Transfer], list[Row]]] = {}
-        added: Counter[int] = Counter()
+        by_target: dict[int, list[Transfer]] = {}
         for transfer in batch:
+            by_target.setdefault(transfer.target, []).append(transfer)
+        for target, transfers in by_target.items():
+            await self._pump_to(target, transfers)
+        return bool(batch)
+
+    async def _pump_to(self, target: int, transfers: list[Transfer]) -> None:
+        core = self._core
+        taken: list[Transfer] = []
+        refused: list[tuple[Transfer, str, str]] = []
+        rows: list[Row] = []
+        added = 0
+        for transfer in transfers:
             try:
-                row = self._row_of(transfer, added[transfer.target])
+                row = self._row_of(transfer, added)
             except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
                 # It will not do better the next time, and must not hold up the others.
-                reason, text = type(error).__name__, str(error)
-                await core.run(lambda store, t=transfer, r=reason, d=text: store.pump_refused([t], r, d))  # type: ignore[misc]
+                refused.append((transfer, type(error).__name__, str(error)))
             else:
-                transfers, rows = by_target.setdefault(transfer.target, ([], []))
-                transfers.append(transfer)
+                taken.append(transfer)
                 rows.append(row)
-                added[transfer.target] += row["size"]
-        for target, (transfers, rows) in by_target.items():
-            for used in {target, *(transfer.message.entity for transfer in transfers)}:
-                core.accesses.note(used)
-            commit = await core.append(target, rows)
-            await core.run(lambda store, t=transfers, c=commit: store.pumped(t, c))  # type: ignore[misc]
-        return bool(batch)
+                added += row["size"]
+        for used in {target, *(transfer.message.entity for transfer in taken)} if taken else ():
+            core.accesses.note(used)
+        if rows:
+            # Nothing is awaited between the stamps and this: the inbox keeps the order of time.
+            self._pumped.append((taken, await core.append(target, rows)))
+            await self._note_pumped()
+        for transfer, reason, text in refused:
+            await core.run(lambda store, t=transfer, r=reason, d=text: store.pump_refused([t], r, d))  # type: ignore[misc]
+
+    async def _note_pumped(self) -> None:
+        """Tell the store what is in the inbox; until it knows, none of that may be appended again."""
+        while self._pumped:
+            transfers, commit = self._pumped[0]
+            await self._core.run(lambda store, t=transfers, c=commit: store.pumped(t, c))  # type: ignore[misc]
+            self._pumped.popleft()
 
     def _row_of(self, transfer: Transfer, added: int) -> Row:
         """The row to append; `added` bytes go to the same target before it."""

@@ -82,4 +82,6 @@ class Clock:
     def _read(self) -> tuple[int, int]:
         """The machine's time, and how far that is ahead of what has passed."""
         wall = self._wall()
-        return wall, (wall - self._seen[0]) - (self._passed() - self._seen[1])
+        # The newest stamp was a right time too: a clock that was slow at the start may be set right.
+        known = max(self._seen[0], self.last)
+        return wall, (wall - known) - (self._passed() - self._seen[1])

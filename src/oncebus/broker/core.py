@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from oncebus.broker.acceptor import Acceptor
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock
-from oncebus.broker.errors import ServerBusy
+from oncebus.broker.errors import DataMismatch, ServerBusy
 from oncebus.broker.idle import Accesses
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
@@ -51,6 +51,11 @@ class Core:
         clock: Clock | None,
     ) -> None:
         position = store.position()
+        if position > inbox.last_commit:
+            raise DataMismatch(
+                f"The store '{folders.store}' has taken commit {position}, but the inbox '{folders.inbox}' ends with "
+                f"commit {inbox.last_commit}: they are not of the same broker, or one was restored alone."
+            )
         highest = store.highest()
         marks = inbox.unread_marks(position)
         newest = max([mark.time for mark in highest] + [marks.time or 0], default=0)

@@ -13,5 +13,9 @@ class BrokerClosed(OncebusError):
         super().__init__("The server is shutting down. Please retry the operation later.")
 
 
+class DataMismatch(OncebusError):
+    """What lies in the data folder does not belong together."""
+
+
 class ServerBusy(QuotaExceeded):
     """The broker takes nothing more for now."""

@@ -96,14 +96,13 @@ class Generation:
 
 def limits(generations: Sequence[Generation]) -> dict[int, int]:
     """For each generation's number, the first of its batches that does not count, given the generations in order."""
-    result = {}
-    for at, generation in enumerate(generations):
-        limit = EVERY_BATCH
-        for later in generations[at + 1 :]:
-            limit = min(limit, later.keeps_below)
-            if later.query != generation.query:
-                break
+    result: dict[int, int] = {}
+    limit, later = EVERY_BATCH, None
+    for generation in reversed(generations):
+        if later is not None:
+            limit = min(limit if later.query == generation.query else EVERY_BATCH, later.keeps_below)
         result[generation.number] = limit
+        later = generation
     return result
 
 
