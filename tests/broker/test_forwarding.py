@@ -11,7 +11,7 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import DEAD, HOUR, SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 from oncebus import amqp
-from oncebus.entities import Rule, SqlFilter
+from oncebus.entities import EntityStatus, Rule, SqlFilter
 from oncebus.store import Action, StoreFull
 
 
@@ -243,3 +243,64 @@ def test_what_was_appended_before_everything_died_arrives_once(
                 assert (counts.duplicates, counts.transfer, counts.scheduled) == (0, 0, 0)
 
     asyncio.run(run())
+
+
+def test_what_was_forwarded_before_a_crash_is_not_refused_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies in the inbox, unseen; by then the target takes nothing more, and there must be no second copy."""
+
+    async def run() -> None:
+        time = FakeTime()
+        async with scene(tmp_path, time) as first:
+            await first.queue("target", detects=True)
+            await first.queue("source", forward_to="target")
+            await first.send("source", "a")
+            await first.flow()
+
+            def die(*arguments: object) -> None:
+                raise StoreFull("dead")
+
+            monkeypatch.setattr(first.core._transactions._store, "pumped", die)
+            first.pipeline.is_paused = True
+            with pytest.raises(StoreFull):
+                await first.core._chores._pump()
+        async with scene(tmp_path, time) as second:
+            second.pipeline.is_paused = True
+            disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
+            await second.broker.change(lambda catalogue, now: catalogue.update_queue(disabled, now))
+            assert not await second.core._chores._pump()
+            second.pipeline.is_paused = False
+            await second.rounds(3)
+            assert await second.taken("target") == ["a"]
+            assert await second.taken("source", TRANSFER_DEAD) == []
+
+    asyncio.run(run())
+
+
+def test_what_the_store_could_not_be_told_of_is_not_appended_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("target")
+        await scene.queue("source", forward_to="target")
+        await scene.send("source", "a")
+        await scene.flow()
+        scene.pipeline.is_paused = True
+        with monkeypatch.context() as patch:
+
+            def is_full(*arguments: object) -> None:
+                raise StoreFull("no room")
+
+            patch.setattr(scene.core._transactions._store, "pumped", is_full)
+            for _ in range(3):
+                with pytest.raises(StoreFull):
+                    await scene.core._chores._pump()
+        appended = scene.core.acceptor.last_commit
+        await scene.core._chores._pump()
+        assert scene.core.acceptor.last_commit == appended == 2
+        scene.pipeline.is_paused = False
+        await scene.rounds(2)
+        assert await scene.taken("target") == ["a"]
+
+    play(tmp_path, plot)
