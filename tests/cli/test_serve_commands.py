@@ -101,7 +101,7 @@ def test_serve_says_when_the_port_is_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refusal("serve", "--data", tmp_path / "data", "--http-port", str(port))
-    assert said.startswith(f"Cannot listen at 127.0.0.1:{port}: the port is in use.")
+    assert said.startswith(f"Cannot listen at 127.0.0.1, port {port}: the port is in use.")
 
 
 def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> None:
