@@ -63,7 +63,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@settings(max_examples=700, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_history_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_history_is_judged_as_the_reference_does(
 
 
 @given(segments=st.lists(st.tuples(st.integers(0, 5), histories(most_batches=6)), min_size=2, max_size=5))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tuple[int, list[Batch]]]) -> None:
     """The batches since are judged again, and may be cut differently, again and again."""
     with memory_folder() as folder, eager(3, 2):
@@ -106,7 +106,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
 
 
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch], mixed: list[bool]) -> None:
     """A batch that is given up leaves no trace; one that joins is remembered."""
     reference = Reference()
