@@ -25,7 +25,9 @@ import os, signal, subprocess, sys, time
 log = open({log!r}, "a")
 def note(text):
     log.write(text + "\\n"); log.flush()
-note(f"started {{os.getpid()}}")
+def begin():
+    # Not before it knows what to do when told to end.
+    note(f"started {{os.getpid()}}")
 def end(*_):
     note("told"); sys.exit(0)
 signal.signal(signal.SIGTERM, end)
@@ -33,14 +35,15 @@ signal.signal(signal.SIGTERM, end)
 
 PROGRAMS = {
     # Runs until it is told to end.
-    "steady": "signal.pause()",
+    "steady": "begin()\nsignal.pause()",
     # Does not end when told.
-    "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('told'))\nwhile True: signal.pause()",
-    "failing": "sys.exit(3)",
+    "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('told'))\nbegin()\nwhile True: signal.pause()",
+    "failing": "begin()\nsys.exit(3)",
     # Starts another process and dies without it.
-    "careless": "child = subprocess.Popen(['sleep', '600'])\nnote(f'child {child.pid}')\nsignal.pause()",
+    "careless": "begin()\nchild = subprocess.Popen(['sleep', '600'])\nnote(f'child {child.pid}')\nsignal.pause()",
     # Ends when its parent does, as the gateway and the pipeline do.
-    "loyal": "parent = os.getppid()\nnote('watching')\nwhile os.getppid() == parent: time.sleep(0.02)\nnote('orphan')",
+    "loyal": "begin()\nparent = os.getppid()\nnote('watching')\n"
+    "while os.getppid() == parent: time.sleep(0.02)\nnote('orphan')",
 }
 
 
