@@ -56,7 +56,7 @@ class Asked(Request):
         try:
             async with asyncio.timeout(seconds):
                 while not self.is_read:
-                    pieces.append(await self._piece())
+                    pieces.append(await self.piece())
                     size += len(pieces[-1])
                     if size > most:
                         return None
@@ -80,11 +80,12 @@ class Asked(Request):
             with contextlib.suppress(TimeoutError, ClientDisconnect):
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     while not self.is_read and size <= _WORTH_READING:
-                        size += len(await self._piece())
+                        size += len(await self.piece())
         if not self.is_read:
             response.headers["connection"] = "close"
 
-    async def _piece(self) -> bytes:
+    async def piece(self) -> bytes:
+        """The next piece of the body; waits behind the last. Raises `ClientDisconnect`."""
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
@@ -108,5 +109,6 @@ async def unless_gone(request: Asked, work: Awaitable[T]) -> T:
 
 
 async def _gone(request: Asked) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    with contextlib.suppress(ClientDisconnect):
+        while True:
+            await request.piece()
