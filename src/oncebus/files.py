@@ -6,8 +6,10 @@ import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TEMPORARY = ".tmp-"
 
@@ -42,6 +44,9 @@ def sync_folder(folder: str) -> None:
 
 def map_file(path: str) -> pa.Buffer:
     """The file as it is now, memory-mapped. Keeps no descriptor open, as Python's own map would."""
+    # Here, because who only writes small files should not load Arrow.
+    import pyarrow as pa
+
     with pa.memory_map(path) as file:
         # Nothing can be mapped of an empty file.
         return file.read_buffer() if file.size() else pa.py_buffer(b"")

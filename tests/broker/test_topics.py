@@ -182,7 +182,7 @@ def test_a_row_that_cannot_be_processed_is_quarantined_and_the_rest_goes_on(tmp_
 def test_versions_of_the_catalogue_that_nobody_needs_are_deleted(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        folder = tmp_path / "catalogue" / "catalogue"
+        folder = tmp_path / "catalogue"
         for number in range(5):
             await scene.queue(f"q{number}")
             await scene.send("q", "a")

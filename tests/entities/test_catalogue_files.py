@@ -33,7 +33,7 @@ def test_nothing_was_published(files: CatalogueFiles) -> None:
 def test_versions_are_kept_and_found(files: CatalogueFiles, tmp_path: Path) -> None:
     for catalogue in (ONE, TWO, FIVE):
         files.publish(catalogue)
-    assert sorted(os.listdir(tmp_path / "data" / "catalogue")) == [
+    assert sorted(os.listdir(tmp_path / "data")) == [
         "000000000001.json",
         "000000000002.json",
         "000000000005.json",
@@ -64,7 +64,7 @@ def test_a_folder_made_anew_is_not_taken_for_the_old_one(files: CatalogueFiles, 
     files.publish(ONE)
     assert files.load(1) == ONE
     other = Catalogue().create_queue(Queue(name="elsewhere"), 1)
-    path = tmp_path / "data" / "catalogue" / "000000000001.json"
+    path = tmp_path / "data" / "000000000001.json"
     path.rename(path.with_name(".kept"))
     files.publish(other)
     assert files.load(1) == other
@@ -85,7 +85,7 @@ def test_old_versions_are_deleted_but_never_the_latest(files: CatalogueFiles) ->
 
 def test_a_torn_file_is_named(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
-    path = tmp_path / "data" / "catalogue" / "000000000001.json"
+    path = tmp_path / "data" / "000000000001.json"
     path.write_text(path.read_text()[:-10])
     with pytest.raises(CatalogueFileError, match=r"000000000001\.json' is damaged: it is not JSON, or not all of it"):
         files.latest()
@@ -93,21 +93,21 @@ def test_a_torn_file_is_named(files: CatalogueFiles, tmp_path: Path) -> None:
 
 def test_a_file_under_the_wrong_number_is_named(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
-    (tmp_path / "data" / "catalogue" / "000000000007.json").write_text(catalogue_to_json(TWO))
+    (tmp_path / "data" / "000000000007.json").write_text(catalogue_to_json(TWO))
     with pytest.raises(CatalogueFileError, match=r"000000000007\.json' holds version 2"):
         files.latest()
 
 
 def test_a_file_that_is_no_version_is_named(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
-    (tmp_path / "data" / "catalogue" / "notes.txt").touch()
+    (tmp_path / "data" / "notes.txt").touch()
     with pytest.raises(CatalogueFileError, match=r"notes\.txt' is not a version of a catalogue"):
         files.latest()
 
 
 def test_what_a_dead_writer_left_is_ignored_and_cleared(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
-    left = tmp_path / "data" / "catalogue" / ".tmp-000000000002.json"
+    left = tmp_path / "data" / ".tmp-000000000002.json"
     left.write_text('{"format"')
     assert files.latest() == ONE
     files.publish(TWO)
@@ -126,7 +126,7 @@ def test_a_failed_write_leaves_nothing_behind(
     monkeypatch.setattr(os, "fsync", no_room)
     with pytest.raises(CatalogueFileError, match=r"000000000002\.json' cannot be written: No space left on device"):
         files.publish(TWO)
-    assert os.listdir(tmp_path / "data" / "catalogue") == ["000000000001.json"]
+    assert os.listdir(tmp_path / "data") == ["000000000001.json"]
 
 
 def test_the_file_is_synced_before_it_has_its_name_and_the_folder_after(
@@ -152,7 +152,7 @@ def test_the_file_is_synced_before_it_has_its_name_and_the_folder_after(
 
 def test_others_cannot_read_the_keys(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
-    mode = (tmp_path / "data" / "catalogue" / "000000000001.json").stat().st_mode
+    mode = (tmp_path / "data" / "000000000001.json").stat().st_mode
     assert mode & 0o007 == 0
 
 

@@ -75,38 +75,27 @@ class Acceptor:
         self._inbox.close()
 
     async def _commit_all(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._waiting:
-            group = self._next_group()
-            before = self.last_commit
-            rows = [row for waiting in group for row in waiting.rows]
-            try:
-                commit = await loop.run_in_executor(self._thread, self._inbox.append, rows, group[0].catalogue)
-            except Exception as error:
-                if self.last_commit > before:
-                    # It is durable; only readers could not be told yet. To refuse it would have it sent again.
-                    self._answer(group, self.last_commit)
-                elif len(group) == 1 or (isinstance(error, InboxError) and not isinstance(error, RowsRefused)):
-                    self._refuse(group, error)
-                else:
-                    # One bad row must not refuse its neighbours.
-                    await self._commit_one_by_one(group)
-            else:
-                self._answer(group, commit)
+            await self._commit(self._next_group())
 
-    async def _commit_one_by_one(self, group: list[_Waiting]) -> None:
+    async def _commit(self, group: list[_Waiting]) -> None:
+        before = self.last_commit
+        rows = [row for waiting in group for row in waiting.rows]
         loop = asyncio.get_running_loop()
-        for waiting in group:
-            before = self.last_commit
-            try:
-                commit = await loop.run_in_executor(self._thread, self._inbox.append, waiting.rows, waiting.catalogue)
-            except Exception as error:
-                if self.last_commit > before:
-                    self._answer([waiting], self.last_commit)
-                else:
-                    self._refuse([waiting], error)
+        try:
+            commit = await loop.run_in_executor(self._thread, self._inbox.append, rows, group[0].catalogue)
+        except Exception as error:
+            if self.last_commit > before:
+                # It is durable; only readers could not be told yet. To refuse it would have it sent again.
+                self._answer(group, self.last_commit)
+            elif len(group) == 1 or (isinstance(error, InboxError) and not isinstance(error, RowsRefused)):
+                self._refuse(group, error)
             else:
-                self._answer([waiting], commit)
+                # One bad row must not refuse its neighbours.
+                for waiting in group:
+                    await self._commit([waiting])
+        else:
+            self._answer(group, commit)
 
     def _next_group(self) -> list[_Waiting]:
         """What goes into one commit: at least one call, all under the same catalogue."""

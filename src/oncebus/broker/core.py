@@ -71,7 +71,7 @@ class Core:
         self.blobs = Blobs(folders.blobs)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
-        # What was forwarded before a crash may lie here, and must be seen before it is forwarded again.
+        # What was sent and forwarded before this broker was opened ends here, and may not have been seen yet.
         self.left_behind = inbox.last_commit
         self.outbox = Outbox(folders.outbox)
         self._folders = folders
@@ -83,8 +83,6 @@ class Core:
         self._bytes: Counter[int] = Counter()
         self._under_way: deque[tuple[int, int, int]] = deque()
         self._last_sent: dict[int, int] = {}
-        # Of what was sent before this broker was opened, only that is known.
-        self._sent_before = inbox.last_commit
         self._taken: deque[int] = deque(maxlen=REPEATABLE_BATCHES + 1)
         self._published: deque[tuple[int, int]] = deque()
         self.last_taken_at = time.monotonic()
@@ -247,7 +245,7 @@ class Core:
 
     def last_sent(self, entity: int) -> int:
         """The commit of the last message that was accepted for an entity."""
-        return self._last_sent.get(entity, self._sent_before)
+        return self._last_sent.get(entity, self.left_behind)
 
     def in_pipeline(self, entity: int) -> int:
         """How many bytes of an entity were accepted and are not in the store yet."""

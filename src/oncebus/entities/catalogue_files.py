@@ -1,7 +1,7 @@
 """Where catalogues are kept: each version a file that is written once, whole, and never changed.
 
-    <folder>/catalogue/000000000012.json     see `oncebus.entities.catalogue_json`
-    <folder>/catalogue/.tmp-…                being written, or left by a writer that died
+    <folder>/000000000012.json     see `oncebus.entities.catalogue_json`
+    <folder>/.tmp-…                being written, or left by a writer that died
 
 The files hold the keys of authorization rules, so only their owner and group may read them.
 """
@@ -18,9 +18,9 @@ from threading import Lock
 from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json
 from oncebus.errors import OncebusError
+from oncebus.files import TEMPORARY, sync_folder
 
 _NAME = re.compile(r"([0-9]{12})\.json")
-_TEMPORARY = ".tmp-"
 _MODE = 0o600
 _MOST_CACHED = 16
 
@@ -37,7 +37,7 @@ class CatalogueFiles:
     """The versions of one catalogue in a folder. One process publishes; any number load."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder).absolute() / "catalogue"
+        self._folder = Path(folder).absolute()
 
     def versions(self) -> list[int]:
         """All that are there, in ascending order."""
@@ -95,7 +95,7 @@ class CatalogueFiles:
                 f" it is already at version {versions[-1]}."
             )
         path = self._path(catalogue.version)
-        temporary = path.with_name(f"{_TEMPORARY}{path.name}")
+        temporary = path.with_name(f"{TEMPORARY}{path.name}")
         try:
             self._make_folder()
             self._clear_temporary()
@@ -105,7 +105,7 @@ class CatalogueFiles:
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(temporary, path)
-            _sync_folder(self._folder)
+            sync_folder(os.fspath(self._folder))
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
@@ -123,11 +123,11 @@ class CatalogueFiles:
     def _make_folder(self) -> None:
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True)
-            _sync_folder(self._folder.parent)
+            sync_folder(os.fspath(self._folder.parent))
 
     def _clear_temporary(self) -> None:
         for name in os.listdir(self._folder):
-            if name.startswith(_TEMPORARY):
+            if name.startswith(TEMPORARY):
                 os.unlink(self._folder / name)
 
 
@@ -136,11 +136,3 @@ def _parsed(data: bytes, path: Path) -> Catalogue:
         return catalogue_from_json(data)
     except BadCatalogue as error:
         raise CatalogueFileError(f"Catalogue file '{path}' is damaged: {error}. Restore it from a copy.") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
