@@ -80,15 +80,14 @@ class InProcessPipeline:
         first = self._after + 1
         generation = self._ledger.join(self._writer, self._batch)
         table = pa.Table.from_batches(self._reader.read(first, last))
-        checked, shards = judged(table, self._ledger, generation, self._batch, SHARDS)
+        checked = judged(table, self._ledger, generation, self._batch, 1)
         files = CatalogueFiles(self.folders.catalogue)
         write_part(
             self.folders.outbox,
             OutboxPart(first, last, 0, 1),
             route(checked, lambda number: Routes(files.load(number))),
         )
-        for shard in shards:
-            self._ledger.tidy(generation, self._batch, part=shard, parts=SHARDS)
+        self._ledger.tidy(generation, self._batch, part=0, parts=1)
         self._note(last, done=True)
         self._after = last
         self._batch += 1

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncebus.detection import part_of
 from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.messages import INBOX_SCHEMA, key_of
 from oncebus.pipeline.detect import KEY_SIGNATURE, judged, rows_of
@@ -61,24 +63,32 @@ def test_keys_are_read_as_the_inbox_and_as_spark_have_them(names: list[str | Non
         assert [each for each, key in zip(found, wanted, strict=True) if key] == [key for key in wanted if key]
 
 
-@pytest.mark.parametrize("shards", [1, 2, 7])
-def test_duplicates_are_marked_with_their_originals(tmp_path: Path, shards: int) -> None:
+def judged_in(parts: int, table: pa.Table, opened: Ledger, generation: Generation, number: int) -> pa.Table:
+    """The rows as tasks that each have one part of the keys judge them, in their order again."""
+    rows = rows_of(table)
+    part = np.where(rows.has_key, part_of(rows.high, rows.low, parts), 0)
+    shares = [table.filter(pa.array(part == each)) for each in range(parts)]
+    made = [judged(share, opened, generation, number, parts) for share in shares if share.num_rows]
+    return pa.concat_tables(made).sort_by("position")
+
+
+@pytest.mark.parametrize(("first_parts", "second_parts"), [(1, 1), (2, 2), (7, 7), (1, 2), (4, 1)])
+def test_duplicates_are_marked_with_their_originals(tmp_path: Path, first_parts: int, second_parts: int) -> None:
     opened, generation = ledger(tmp_path)
     first = batch([keyed(1, "a", 0), keyed(2, None, 0), keyed(3, "a", 1), keyed(4, "b", 1), keyed(5, None, 1)])
-    table, touched = judged(first, opened, generation, 0, shards)
+    table = judged_in(first_parts, first, opened, generation, 0)
     assert verdicts(table) == [None, None, 1, None, None]
-    assert touched == sorted({*touched})
     assert table.column_names == [*INBOX_SCHEMA.names, "is_duplicate", "original_sequence", "original_time"]
     second = batch([keyed(6, "b", 60.999999), keyed(7, "a", 60), keyed(8, "c", 61)])
-    table, _ = judged(second, opened, generation, 1, shards)
+    table = judged_in(second_parts, second, opened, generation, 1)
     assert verdicts(table) == [4, None, None]
     assert table["original_time"].to_pylist() == [START + SECOND, None, None]
 
 
-def test_rows_without_keys_touch_no_shard(tmp_path: Path) -> None:
+def test_rows_without_keys_leave_nothing_in_the_ledger(tmp_path: Path) -> None:
     opened, generation = ledger(tmp_path)
-    table, touched = judged(batch([keyed(1, None, 0)]), opened, generation, 0, 4)
-    assert (verdicts(table), touched) == ([None], [])
+    assert verdicts(judged(batch([keyed(1, None, 0)]), opened, generation, 0, 4)) == [None]
+    assert opened.summary().runs == 0
 
 
 @settings(max_examples=25, deadline=None)
@@ -88,10 +98,10 @@ def test_rows_without_keys_touch_no_shard(tmp_path: Path) -> None:
         min_size=1,
         max_size=4,
     ),
-    st.sampled_from([1, 3]),
+    st.lists(st.sampled_from([1, 2, 3, 4]), min_size=4, max_size=4),
 )
 def test_a_batch_that_is_run_again_gets_the_same_verdicts_and_all_agree_with_the_rule(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[str, int]]], shards: int
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[tuple[str, int]]], parts: list[int]
 ) -> None:
     opened, generation = ledger(tmp_path_factory.mktemp("ledger"))
     position, seconds = 0, 0
@@ -105,6 +115,8 @@ def test_a_batch_that_is_run_again_gets_the_same_verdicts_and_all_agree_with_the
             expected.append(winner if seconds - at < 60 else None)
             if expected[-1] is None:
                 accepted[name] = seconds, position
-        once, _ = judged(batch(rows), opened, generation, number, shards)
-        again, _ = judged(batch(rows), opened, generation, number, shards)
+        once = judged_in(parts[number], batch(rows), opened, generation, number)
+        again = judged_in(parts[number], batch(rows), opened, generation, number)
+        for part in range(parts[number]):
+            opened.tidy(generation, number, part=part, parts=parts[number])
         assert verdicts(once) == verdicts(again) == expected

@@ -52,6 +52,11 @@ class OutboxPart(NamedTuple):
         return f"{self.first:020d}-{self.last:020d}-{self.part}of{self.parts}"
 
     @classmethod
+    def of(cls, rows: pa.Table) -> OutboxPart:
+        """The part that rows say they belong to, each in columns of these names."""
+        return cls(*(rows.column(name)[0].as_py() for name in cls._fields))
+
+    @classmethod
     def parse(cls, name: str) -> OutboxPart | None:
         """The part of that file name; None for any other file."""
         match = _NAME.fullmatch(name)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from oncebus.detection import Rows, part_of
+from oncebus.detection import Rows
 from oncebus.ledger import Generation, Ledger, Owner
+from oncebus.outbox import OutboxPart
 from oncebus.spark.task import whereabouts
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
@@ -20,7 +21,6 @@ class Detect:
     """What a task does with the inbox's rows of one or several shards. Pickled for the workers."""
 
     ledger: str
-    shards: int
     owner: Owner
     follows: int | None
 
@@ -35,27 +35,25 @@ class Detect:
         generation = ledger.join(writer, batch)
         if not received:
             return
-        table, shards = judged(pa.Table.from_batches(received), ledger, generation, batch, self.shards)
-        yield table
-        for shard in shards:
-            ledger.tidy(generation, batch, part=shard, parts=self.shards)
+        table = pa.Table.from_batches(received)
+        # The shards of a task are whole parts of the keys: it writes one run, and a small batch has but one task.
+        of = OutboxPart.of(table)
+        yield judged(table, ledger, generation, batch, of.parts)
+        if table.column("key").null_count < table.num_rows:
+            ledger.tidy(generation, batch, part=of.part, parts=of.parts)
 
 
-def judged(
-    table: pa.Table, ledger: Ledger, generation: Generation, batch: int, shards: int
-) -> tuple[pa.Table, list[int]]:
-    """The rows with their verdicts, and the shards in which keys were looked up. What is accepted is published."""
+def judged(table: pa.Table, ledger: Ledger, generation: Generation, batch: int, parts: int) -> pa.Table:
+    """The rows, whose keys are those of one of so many parts, with their verdicts. What is accepted is published."""
     table = table.combine_chunks()
     rows = rows_of(table)
     is_duplicate = np.zeros(len(rows), np.bool_)
     sequence, time = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    shard = np.where(rows.has_key, part_of(rows.high, rows.low, shards), -1)
-    present = [number for number in np.unique(shard).tolist() if number >= 0]
-    # The gateway's clock never steps back nor leaps, so the newest row tells the time, in a repeated batch too.
-    clock = int(rows.time.max())
-    for number in present:
-        chosen = np.flatnonzero(shard == number)
-        verdicts = ledger.judge(rows.take(chosen), generation, batch, parts=shards, clock=clock)
+    chosen = np.flatnonzero(rows.has_key)
+    if len(chosen):
+        # The gateway's clock never steps back nor leaps, so the newest row tells the time, in a repeated batch too.
+        clock = int(rows.time.max())
+        verdicts = ledger.judge(rows.take(chosen), generation, batch, parts=parts, clock=clock)
         is_duplicate[chosen] = verdicts.is_duplicate
         sequence[chosen] = verdicts.original_sequence
         time[chosen] = verdicts.original_time
@@ -65,7 +63,7 @@ def judged(
         ("original_time", pa.array(time, mask=~is_duplicate)),
     ):
         table = table.append_column(name, values)
-    return table, present
+    return table
 
 
 def rows_of(table: pa.Table) -> Rows:

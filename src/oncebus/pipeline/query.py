@@ -24,7 +24,7 @@ def start_query(spark: SparkSession, folders: Folders, *, after: int, shards: in
     ledger.describe_or_check(KEY_SIGNATURE)
     owner = Owner.this_process()
     follows = ledger.newest_ended(lambda _: False, owner)
-    detect = Detect(ledger.location, shards, owner, follows)
+    detect = Detect(ledger.location, owner, follows)
     route = Route(str(folders.catalogue), str(folders.outbox))
     return (
         spark.readStream.format(FORMAT)

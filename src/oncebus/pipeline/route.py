@@ -139,8 +139,9 @@ class Route:
     def __call__(self, judged: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Nothing: the task's part of the batch's entry lies in the outbox when it returns."""
         for table in judged:
-            part = OutboxPart(*(table.column(name)[0].as_py() for name in OutboxPart._fields))
-            write_part(self.outbox, part, route(table, lambda version: _routes(self.catalogue, version)))
+            write_part(
+                self.outbox, OutboxPart.of(table), route(table, lambda version: _routes(self.catalogue, version))
+            )
         return iter(())
 
 

@@ -90,7 +90,9 @@ class InboxStream(DataSourceStreamReader):
         if first > last:
             return []
         wanted = 1 + self._inbox.rows(first, last) // ROWS_FOR_A_TASK
-        count = min(wanted, self._tasks, self._shards)
+        most = min(wanted, self._tasks, self._shards)
+        # Shares of whole shards, and alike: then the keys of each are one part of as many in the ledger.
+        count = next(number for number in range(most, 0, -1) if self._shards % number == 0)
         place = self._inbox.locate(first)
         return [
             Share(OutboxPart(first, last, part, count), tuple(range(part, self._shards, count)), place)
