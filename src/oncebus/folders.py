@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
-
-from oncebus.errors import OncebusError
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Folders:
 
     @property
     def checkpoint(self) -> Path:
-        """Where the query stands."""
+        """What Spark notes while a query runs."""
         return self.data / "checkpoint"
 
     @property
@@ -46,34 +43,6 @@ class Folders:
         return self.data / "blobs"
 
     @property
-    def taken(self) -> Path:
-        """How far the gateway has taken what was judged, for a pipeline that begins anew."""
-        return self.data / "taken"
-
-    @property
     def store(self) -> Path:
         """What receivers see."""
         return self.data / "store.db"
-
-
-class NoteDamaged(OncebusError):
-    """A note in the data folder is not what was written."""
-
-
-def write_taken(folders: Folders, commit: int) -> None:
-    """Note that the gateway has taken everything up to a commit. May be lost in a crash: then it was less."""
-    temporary = folders.taken.with_name(".taken")
-    temporary.write_text(f"{commit}\n")
-    os.replace(temporary, folders.taken)
-
-
-def read_taken(folders: Folders) -> int:
-    """How far the gateway had come, at least."""
-    try:
-        text = folders.taken.read_text()
-    except FileNotFoundError:
-        return 0
-    try:
-        return int(text)
-    except ValueError as error:
-        raise NoteDamaged(f"File '{folders.taken}' holds {text!r} instead of a number. Delete it.") from error

@@ -69,7 +69,8 @@ class Fate(enum.IntEnum):
 
 OUTBOX_SCHEMA = pa.schema(
     [
-        *INBOX_SCHEMA,
+        # A topic's messages are copied for each of its subscriptions.
+        *(field.with_type(pa.large_binary()) if field.name in ("head", "body") else field for field in INBOX_SCHEMA),
         pa.field("fate", pa.int8(), nullable=False),
         # A queue or a subscription, where the fate is DELIVERED or DEAD_LETTERED.
         pa.field("destination", pa.int64()),

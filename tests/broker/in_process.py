@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,11 +14,12 @@ from oncebus.broker.broker import READ_YOUR_SENDS_SECONDS, Broker
 from oncebus.broker.clock import Clock
 from oncebus.broker.core import Core
 from oncebus.entities import CatalogueFiles, Namespace, Tier
-from oncebus.folders import Folders, read_taken
+from oncebus.folders import Folders
 from oncebus.inbox import InboxReader
 from oncebus.ledger import Ledger, Owner, Writer
-from oncebus.outbox import Outbox, OutboxPart, write_part
+from oncebus.outbox import Batch, OutboxPart, write_part
 from oncebus.pipeline.detect import KEY_SIGNATURE, judged
+from oncebus.pipeline.query import resume
 from oncebus.pipeline.route import route
 from oncebus.pipeline.rules import Routes
 
@@ -44,11 +44,7 @@ class FakeTime:
 
 
 class InProcessPipeline:
-    """Judges and routes all that is durable, a micro-batch at a time, while it runs.
-
-    Like Spark it notes the cut of a batch before it runs and that it is done after; a batch that was not done is run
-    again with the same cut.
-    """
+    """Judges and routes all that is durable, a micro-batch at a time, while it runs."""
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
@@ -56,27 +52,19 @@ class InProcessPipeline:
         self._reader = InboxReader(folders.inbox)
         self._ledger = Ledger.open(folders.ledger)
         self._ledger.describe_or_check(KEY_SIGNATURE)
-        self._writer = Writer(uuid.uuid4().hex, "in process", Owner.this_process())
-        self._checkpoint = folders.checkpoint / "in-process.json"
-        self._again: int | None = None
-        try:
-            noted = json.loads(self._checkpoint.read_text())
-        except FileNotFoundError:
-            self._batch, self._after = 0, Outbox(folders.outbox).reach(read_taken(folders))
-        else:
-            self._batch, self._after = noted["batch"], noted["after"]
-            if noted["done"]:
-                self._batch, self._after = noted["batch"] + 1, noted["last"]
-            else:
-                self._again = noted["last"]
+        self._writer = Writer(
+            uuid.uuid4().hex,
+            uuid.uuid4().hex,
+            Owner.this_process(),
+            self._ledger.newest_ended(lambda _: False, Owner.this_process()),
+        )
+        self._batch, self._after = 0, resume(folders.outbox, self._ledger)
 
     def step(self, most_rows: int = 10_000) -> bool:
         """One micro-batch; whether there was one."""
-        last = self._again or self._reader.plan(self._after, most_rows, 1 << 24)
+        last = self._reader.plan(self._after, most_rows, 1 << 24)
         if last == self._after:
             return False
-        self._note(last, done=False)
-        self._again = None
         first = self._after + 1
         generation = self._ledger.join(self._writer, self._batch)
         table = pa.Table.from_batches(self._reader.read(first, last))
@@ -86,9 +74,9 @@ class InProcessPipeline:
             self.folders.outbox,
             OutboxPart(first, last, 0, 1),
             route(checked, lambda number: Routes(files.load(number))),
+            Batch(self._writer.query, self._batch),
         )
         self._ledger.tidy(generation, self._batch, part=0, parts=1)
-        self._note(last, done=True)
         self._after = last
         self._batch += 1
         return True
@@ -97,12 +85,6 @@ class InProcessPipeline:
         while True:
             if self.is_paused or not self.step():
                 await asyncio.sleep(0.002)
-
-    def _note(self, last: int, *, done: bool) -> None:
-        self._checkpoint.parent.mkdir(exist_ok=True)
-        temporary = self._checkpoint.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"batch": self._batch, "after": self._after, "last": last, "done": done}))
-        temporary.rename(self._checkpoint)
 
 
 @asynccontextmanager

@@ -288,23 +288,6 @@ def test_what_the_pipeline_has_judged_is_taken_again_when_there_is_room(
     assert [text.rsplit(": ")[-1] for text in said] == ["no room", "odd", "'unexpected'"]
 
 
-def test_a_note_that_cannot_be_written_does_not_stop_deliveries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(core_module, "write_taken", full)
-
-    async def plot(scene: Scene) -> None:
-        await scene.queue()
-        for name in ("a", "b"):
-            await scene.send("q", name)
-            assert await scene.taken() == [name]
-
-    play(tmp_path, plot)
-
-
 def test_a_chore_that_fails_is_shown_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

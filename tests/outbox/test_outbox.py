@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncebus.messages import OUTBOX_SCHEMA, Fate
-from oncebus.outbox import Outbox, OutboxDamaged, OutboxError, OutboxPart, write_part
+from oncebus.outbox import Batch, Outbox, OutboxDamaged, OutboxError, OutboxPart, write_part
 
 Place = tuple[int, int, int | None]
+BATCH = Batch("query", 7)
 
 
 def table(places: Sequence[Place]) -> pa.Table:
@@ -42,11 +43,13 @@ def table(places: Sequence[Place]) -> pa.Table:
     )
 
 
-def write(folder: Path, first: int, last: int, parts: int, only: Sequence[int] | None = None) -> None:
+def write(
+    folder: Path, first: int, last: int, parts: int, only: Sequence[int] | None = None, batch: Batch = BATCH
+) -> None:
     """An entry with a row for each commit, at ten times its position, in the part commit % parts."""
     for part in range(parts) if only is None else only:
         rows = [(commit, 10 * commit, 1) for commit in range(first, last + 1) if commit % parts == part]
-        write_part(folder, OutboxPart(first, last, part, parts), table(rows))
+        write_part(folder, OutboxPart(first, last, part, parts), table(rows), batch)
 
 
 def take_all(outbox: Outbox, after: int = 0) -> tuple[int, list[int]]:
@@ -75,8 +78,8 @@ def test_an_entry_is_taken_when_all_its_parts_are_there(tmp_path: Path) -> None:
 
 
 def test_rows_come_in_the_order_of_position_then_destination(tmp_path: Path) -> None:
-    write_part(tmp_path, OutboxPart(1, 2, 0, 2), table([(1, 3, 9), (1, 3, 4), (2, 7, None)]))
-    write_part(tmp_path, OutboxPart(1, 2, 1, 2), table([(2, 6, 1), (1, 2, 5)]).to_batches())
+    write_part(tmp_path, OutboxPart(1, 2, 0, 2), table([(1, 3, 9), (1, 3, 4), (2, 7, None)]), BATCH)
+    write_part(tmp_path, OutboxPart(1, 2, 1, 2), table([(2, 6, 1), (1, 2, 5)]).to_batches(), BATCH)
     entry = Outbox(tmp_path).next_entry(0)
     assert entry is not None
     rows = entry.rows()
@@ -107,7 +110,6 @@ def test_an_entry_that_was_never_completed_does_not_stand_in_the_way(tmp_path: P
     write(tmp_path, 5, 9, 4, [0, 2, 3])
     write(tmp_path, 5, 7, 2)
     write(tmp_path, 8, 12, 2)
-    assert Outbox(tmp_path).reach(4) == 12
     assert take_all(Outbox(tmp_path), 4) == (12, [5, 6, 7, 8, 9, 10, 11, 12])
     assert os.listdir(tmp_path) == []
 
@@ -122,45 +124,61 @@ def test_of_two_complete_entries_the_shorter_is_taken_and_the_other_continued(tm
     assert take_all(outbox, 4) == (9, [5, 6, 7, 8, 9])
 
 
+def test_a_query_begins_behind_the_newest_complete_entry_and_clears_away_what_was_never_completed(
+    tmp_path: Path,
+) -> None:
+    outbox = Outbox(tmp_path)
+    assert outbox.begin() is None
+    write(tmp_path, 1, 2, 2, [0])
+    assert outbox.begin() is None
+    assert os.listdir(tmp_path) == []
+    write(tmp_path, 1, 2, 2, batch=Batch("first", 0))
+    write(tmp_path, 3, 9, 1, batch=Batch("first", 1))
+    write(tmp_path, 10, 12, 3, [0, 2], batch=Batch("first", 2))
+    begun = outbox.begin()
+    assert begun is not None
+    assert (begun.last, begun.batch()) == (9, ("first", 1))
+    assert take_all(outbox) == (9, list(range(1, 10)))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
-    cuts=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=3),
+    queries=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_however_batches_were_cut_each_commit_is_taken_once(cuts: list[list[int]], data: st.DataObject) -> None:
-    """Each cut is a checkpoint; the last one goes furthest, and parts arrive in any order."""
+def test_whenever_queries_die_each_commit_is_taken_once(queries: list[list[int]], data: st.DataObject) -> None:
+    """Each query makes entries of some lengths, one after the other; all but the last die on the way."""
     with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
-        take_from_checkpoints(Path(folder), cuts, data)
+        take_from_queries(Path(folder), queries, data)
 
 
-def take_from_checkpoints(folder: Path, cuts: list[list[int]], data: st.DataObject) -> None:
+def take_from_queries(folder: Path, queries: list[list[int]], data: st.DataObject) -> None:
     outbox = Outbox(folder)
-    end = max(sum(cut) for cut in cuts)
-    cuts[-1].append(end + 1 - sum(cuts[-1]))
     after = 0
     taken: list[int] = []
-    for cut in cuts:
-        parts = data.draw(st.integers(1, 3))
-        written = []
-        first = 1
-        for length in cut:
-            written += [(first, first + length - 1, part) for part in range(parts)]
-            first += length
-        arriving = data.draw(st.permutations(written))
-        if cut is not cuts[-1]:
-            arriving = arriving[: data.draw(st.integers(0, len(arriving)))]
-        for first, last, part in arriving:
-            write(folder, first, last, parts, [part])
-            reach = outbox.reach(after)
+    last = 0
+    for number, lengths in enumerate(queries):
+        begun = outbox.begin()
+        assert (begun.last if begun else 0) == last
+        is_last = number == len(queries) - 1
+        for length in lengths:
+            parts = data.draw(st.integers(1, 3))
+            arriving = data.draw(st.permutations(range(parts)))
+            dies = not is_last and data.draw(st.booleans())
+            for part in arriving[: data.draw(st.integers(0, parts - 1))] if dies else arriving:
+                write(folder, last + 1, last + length, parts, [part])
+            if not dies:
+                last += length
             if data.draw(st.booleans()):
-                after, rows = take_all(outbox, after)
-                assert after == reach
-                taken += rows
-    after, rows = take_all(outbox, after)
-    assert after == end + 1
-    assert taken + rows == list(range(1, end + 2))
-    outbox.delete_up_to(after)
-    assert os.listdir(folder) == []
+                while (entry := outbox.next_entry(after)) is not None:
+                    taken += entry.rows()["commit"].to_pylist()
+                    outbox.delete_up_to(entry.after)
+                    after = entry.last
+                assert after == last
+            if dies:
+                break
+    _, rows = take_all(outbox, after)
+    assert taken + rows == list(range(1, last + 1))
 
 
 def test_a_changed_byte_is_found_wherever_it_is(tmp_path: Path) -> None:
@@ -191,21 +209,21 @@ def test_columns_may_come_in_any_order_and_of_like_types_but_must_be_there(tmp_p
     loose = loose.set_column(
         loose.column_names.index("head"), "head", loose["head"].cast(pa.large_binary())
     ).append_column("extra", pa.array([1]))
-    write_part(tmp_path, OutboxPart(1, 1, 0, 1), loose)
+    write_part(tmp_path, OutboxPart(1, 1, 0, 1), loose, BATCH)
     entry = Outbox(tmp_path).next_entry(0)
     assert entry is not None
     assert entry.rows().equals(rows)
     with pytest.raises(OutboxError, match=r"cannot be encoded: .*fate"):
-        write_part(tmp_path, OutboxPart(1, 1, 0, 1), rows.drop_columns(["fate"]))
+        write_part(tmp_path, OutboxPart(1, 1, 0, 1), rows.drop_columns(["fate"]), BATCH)
     timeless = loose.set_column(loose.column_names.index("time"), "time", pa.array([None], pa.int64()))
     with pytest.raises(OutboxError, match=r"cannot be encoded: .*time"):
-        write_part(tmp_path, OutboxPart(1, 1, 0, 1), timeless)
+        write_part(tmp_path, OutboxPart(1, 1, 0, 1), timeless, BATCH)
 
 
 @pytest.mark.parametrize("part", [(0, 1, 0, 1), (5, 4, 0, 1), (1, 1, 1, 1), (1, 1, -1, 2)])
 def test_a_part_of_nothing_is_refused(tmp_path: Path, part: tuple[int, int, int, int]) -> None:
     with pytest.raises(OutboxError, match="is no part of commits"):
-        write_part(tmp_path, OutboxPart(*part), table([]))
+        write_part(tmp_path, OutboxPart(*part), table([]), BATCH)
 
 
 def test_other_files_are_left_alone_and_unfinished_ones_swept_when_old(tmp_path: Path) -> None:

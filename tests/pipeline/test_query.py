@@ -14,8 +14,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue, Rule, SqlFilter, Subscription, Topic
-from oncebus.folders import Folders, read_taken
-from oncebus.outbox import Outbox
+from oncebus.folders import Folders
 from oncebus.pipeline.query import start_query
 from oncebus.store import Mode
 
@@ -26,9 +25,7 @@ def message(identity: str, colour: str = "red", body: bytes = b"hello") -> Incom
 
 
 def started(spark: SparkSession, data: Path) -> StreamingQuery:
-    folders = Folders(data)
-    after = Outbox(folders.outbox).reach(read_taken(folders))
-    return start_query(spark, folders, after=after, shards=SHARDS, tasks=2)
+    return start_query(spark, Folders(data), shards=SHARDS, tasks=2)
 
 
 async def ids(broker: Broker, path: str) -> list[str]:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from oncebus.entities import Catalogue, CatalogueFiles, Rule, SqlAction, SqlFilter, TrueFilter
 from oncebus.messages import NOBODY, OUTBOX_SCHEMA, Fate
-from oncebus.outbox import Outbox, OutboxPart, write_part
+from oncebus.outbox import Batch, Outbox, OutboxPart, write_part
 from oncebus.pipeline import route as module
 from oncebus.pipeline import rules as rules_module
+from oncebus.pipeline.detect import Judged
 from oncebus.pipeline.route import Route, route
 from oncebus.pipeline.rules import Routes
 from pipeline.judged_rows import QUEUE, TOPIC, catalogue, head, row, table
@@ -145,7 +146,7 @@ def test_a_batch_that_is_run_again_gives_the_identical_table(
 
 def test_a_batch_without_anything_to_hand_on_is_an_entry_all_the_same(tmp_path: Any) -> None:
     made = route(table([row(1, entity=NOBODY)]), lambda _: Routes(catalogue()))
-    write_part(tmp_path, OutboxPart(1, 1, 0, 1), made)
+    write_part(tmp_path, OutboxPart(1, 1, 0, 1), made, Batch("q", 0))
     entry = Outbox(tmp_path).next_entry(0)
     assert entry is not None
     assert entry.rows().num_rows == 0
@@ -155,12 +156,12 @@ def test_a_task_writes_its_part_of_the_entry(tmp_path: Any) -> None:
     files = CatalogueFiles(tmp_path / "catalogue")
     made = catalogue(ALL)
     files.publish(made)
-    batch = table([row(1, catalogue=made.version), row(2, catalogue=made.version)])
-    for name, value in OutboxPart(1, 2, 0, 1)._asdict().items():
-        batch = batch.append_column(name, pa.array([value] * 2, pa.int64()))
+    rows = table([row(1, catalogue=made.version), row(2, catalogue=made.version)])
+    share = Judged(rows, OutboxPart(1, 2, 0, 1), Batch("query", 5))
     task = Route(str(tmp_path / "catalogue"), str(tmp_path / "outbox"))
-    assert list(task(iter([batch]))) == []
+    assert list(task(iter([share]))) == []
     entry = Outbox(tmp_path / "outbox").next_entry(0)
     assert entry is not None
     assert entry.rows()["destination"].to_pylist() == [3, 3]
+    assert entry.batch() == ("query", 5)
     assert list(task(iter([]))) == []

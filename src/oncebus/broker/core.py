@@ -20,7 +20,7 @@ from oncebus.broker.transactions import Transactions
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
 from oncebus.errors import OncebusError
-from oncebus.folders import Folders, write_taken
+from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
 from oncebus.ledger.generations import REPEATABLE_BATCHES
 from oncebus.outbox import Entry, Outbox
@@ -320,19 +320,12 @@ class Core:
         self.arrivals.tell(report.arrived)
         if report.transfers or report.scheduled:
             self.wake_chores()
-        await asyncio.to_thread(self._clear_away, entry.last)
+        # This one stays until the next: a pipeline that begins anew sees by it how far the last had come.
+        await asyncio.to_thread(self.outbox.delete_up_to, entry.after)
         self._taken.append(entry.last)
         if len(self._taken) == self._taken.maxlen:
             # Spark may run the newest batches again, and then reads their commits again.
             await self._forget_up_to(self._taken[0])
-
-    def _clear_away(self, commit: int) -> None:
-        try:
-            write_taken(self._folders, commit)
-        except OSError as error:
-            # A full disk. The note is for a pipeline that begins anew, and will be written with the next entry.
-            log.warning("File '%s' cannot be written: %s", self._folders.taken, error.strerror)
-        self.outbox.delete_up_to(commit)
 
     async def _forget_up_to(self, commit: int) -> None:
         await self.acceptor.forget_up_to(commit)

@@ -256,6 +256,11 @@ class Ledger:
             )
         self._storage.publish(f"confirmed-{newest.number:06d}-{batch}", [b""])
 
+    def newest_query(self) -> str | None:
+        """Who wrote here last."""
+        newest = self._list().newest
+        return newest and newest.query
+
     def summary(self) -> LedgerSummary:
         """What the ledger holds now."""
         listing = self._list()

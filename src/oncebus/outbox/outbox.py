@@ -1,9 +1,8 @@
 """The entries of an outbox, in the order of their commits.
 
-A micro-batch is cut at commits. After a crash it is run again with the same cut, and writes the same entry. Only a new
-checkpoint, or another number of tasks, cuts anew: then several entries may hold the same commits, some of them never
-completed. Verdicts are a function of what came before, so they agree on the commits they share, and it does not matter
-which is taken; but no commit may be taken twice and none left out.
+A micro-batch is cut at commits, and its entry is complete before the next is begun. So the newest complete entry tells
+how far a query had come, and the query that follows begins behind it. The reader leaves the entry that it took last in
+its place, for that.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncebus.files import delete_abandoned
-from oncebus.outbox.part import OutboxError, OutboxPart, read_part
+from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,16 @@ class Entry:
         They lie in the maps of the files or in memory: deleting the entry does not touch them. Raises `OutboxDamaged`.
         """
         tables = [
-            read_part(self.folder, OutboxPart(self.first, self.last, part, self.parts)) for part in range(self.parts)
+            read_part(self.folder, OutboxPart(self.first, self.last, part, self.parts))[0] for part in range(self.parts)
         ]
         table = pa.concat_tables(tables)
         if self.first <= self.after:
             table = table.filter(pc.greater(table["commit"], self.after))
         return table.sort_by([("position", "ascending"), ("destination", "ascending")])
+
+    def batch(self) -> Batch:
+        """What made it. Raises `OutboxDamaged`."""
+        return read_part(self.folder, OutboxPart(self.first, self.last, 0, self.parts))[1]
 
 
 class Outbox:
@@ -58,26 +61,37 @@ class Outbox:
         """
         return _best(self._complete(), self.folder, after)
 
-    def reach(self, after: int) -> int:
-        """The last commit that can be taken from here on. A new checkpoint begins behind it: the rest is judged."""
+    def begin(self) -> Entry | None:
+        """The newest complete entry, behind which a query begins; None if there is none.
+
+        What is incomplete is deleted: a query that has ended left it, and it must not be taken for a part of what the
+        next one makes. To be called while no query runs.
+        """
         complete = self._complete()
-        while (entry := _best(complete, self.folder, after)) is not None:
-            after = entry.last
-        return after
+        for part in self._parts():
+            if (part.first, part.last, part.parts) not in complete:
+                self._delete(part)
+        if not complete:
+            return None
+        first, last, parts = max(complete, key=lambda entry: entry[1])
+        return Entry(self.folder, first - 1, first, last, parts)
 
     def delete_up_to(self, commit: int) -> None:
         """Delete all entries, complete or not, that hold nothing behind a commit: it must have been taken durably."""
         for part in self._parts():
             if part.last <= commit:
-                path = Path(self.folder, part.name)
-                try:
-                    path.unlink(missing_ok=True)
-                except OSError as error:
-                    raise OutboxError(f"Outbox part '{path}' cannot be deleted: {error.strerror}") from error
+                self._delete(part)
 
     def sweep(self, age: int, now: int) -> list[str]:
         """Delete unfinished files older than `age`, of tasks that were killed; their names. In microseconds."""
         return delete_abandoned(self.folder, now - age) if os.path.isdir(self.folder) else []
+
+    def _delete(self, part: OutboxPart) -> None:
+        path = Path(self.folder, part.name)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutboxError(f"Outbox part '{path}' cannot be deleted: {error.strerror}") from error
 
     def _parts(self) -> list[OutboxPart]:
         try:

@@ -8,7 +8,8 @@ many parts it is, from 0. All numbers are little-endian.
     8        4     CRC-32 of bytes 12 to the end
     12       4     zero
     16             an Arrow IPC stream of the schema `oncebus.messages.OUTBOX_SCHEMA`, without dictionaries or
-                   compression; the schema's metadata has `first`, `last`, `part` and `parts`, as decimal text
+                   compression; the schema's metadata has `first`, `last`, `part` and `parts`, `query` (who made it)
+                   and `batch` (the query's number for the micro-batch), numbers as decimal text
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ class OutboxDamaged(OutboxError):
     """A part is not what was once written."""
 
 
+class Batch(NamedTuple):
+    """A micro-batch by the name that its query has for it."""
+
+    query: str
+    number: int
+
+
 class OutboxPart(NamedTuple):
     """Which part of which micro-batch: the commits `first` to `last`, both included."""
 
@@ -63,8 +71,10 @@ class OutboxPart(NamedTuple):
         return None if match is None else cls(*map(int, match.groups()))
 
 
-def write_part(folder: str | os.PathLike[str], part: OutboxPart, batches: pa.Table | Iterable[pa.RecordBatch]) -> None:
-    """Publish a part, at once and durably; one without rows too, or its entry is never complete.
+def write_part(
+    folder: str | os.PathLike[str], part: OutboxPart, rows: pa.Table | Iterable[pa.RecordBatch], batch: Batch
+) -> None:
+    """Publish a part of what `batch` made, at once and durably; one without rows too, or its entry is never complete.
 
     The columns are those of `OUTBOX_SCHEMA`, in any order, of types that can be cast. Writing it again, from another
     task or after a crash, replaces it. Raises `OutboxError`.
@@ -73,11 +83,12 @@ def write_part(folder: str | os.PathLike[str], part: OutboxPart, batches: pa.Tab
         raise OutboxError(f"Outbox part '{part.name}' is no part of commits {part.first} to {part.last}")
     path = os.path.join(folder, part.name)
     try:
-        table = _conformed(batches)
+        table = _conformed(rows)
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise OutboxError(f"Outbox part '{path}' cannot be encoded: {' '.join(str(error).split())}") from error
     sink = pa.BufferOutputStream()
     metadata = {name: str(value) for name, value in part._asdict().items()}
+    metadata |= {"query": batch.query, "batch": str(batch.number)}
     with pa.ipc.new_stream(sink, OUTBOX_SCHEMA.with_metadata(metadata)) as stream:
         stream.write_table(table)
     body = sink.getvalue()
@@ -89,8 +100,8 @@ def write_part(folder: str | os.PathLike[str], part: OutboxPart, batches: pa.Tab
         raise OutboxError(f"Outbox part '{path}' cannot be written: {error.strerror}") from error
 
 
-def read_part(folder: str, part: OutboxPart) -> pa.Table:
-    """The rows of a part, in place, compared with its checksum. Raises `OutboxDamaged`."""
+def read_part(folder: str, part: OutboxPart) -> tuple[pa.Table, Batch]:
+    """The rows of a part, in place, compared with its checksum, and what made it. Raises `OutboxDamaged`."""
     path = os.path.join(folder, part.name)
     try:
         buffer = map_file(path)
@@ -108,7 +119,7 @@ def read_part(folder: str, part: OutboxPart) -> pa.Table:
     inside = OutboxPart(*(int(metadata[name.encode()]) for name in OutboxPart._fields))
     if inside != part:
         raise OutboxDamaged(f"Outbox part '{path}' holds part '{inside.name}': it has been renamed")
-    return table.replace_schema_metadata(None)
+    return table.replace_schema_metadata(None), Batch(metadata[b"query"].decode(), int(metadata[b"batch"]))
 
 
 def _conformed(batches: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:

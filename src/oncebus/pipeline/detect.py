@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from oncebus.detection import Rows
 from oncebus.ledger import Generation, Ledger, Owner
-from oncebus.outbox import OutboxPart
+from oncebus.outbox import Batch, OutboxPart
 from oncebus.spark.task import whereabouts
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
+
+
+class Judged(NamedTuple):
+    """A task's share of a batch: its rows with their verdicts, and what they will be part of."""
+
+    rows: pa.Table
+    part: OutboxPart
+    batch: Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +33,7 @@ class Detect:
     owner: Owner
     follows: int | None
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
         """The rows with their verdicts, all together, once all that is accepted has been published.
 
         The ledger is tidied when the next is asked for: after what is made of the rows, which somebody waits for.
@@ -37,10 +46,10 @@ class Detect:
             return
         table = pa.Table.from_batches(received)
         # The shards of a task are whole parts of the keys: it writes one run, and a small batch has but one task.
-        of = OutboxPart.of(table)
-        yield judged(table, ledger, generation, batch, of.parts)
+        part = OutboxPart.of(table)
+        yield Judged(judged(table, ledger, generation, batch, part.parts), part, Batch(writer.query, batch))
         if table.column("key").null_count < table.num_rows:
-            ledger.tidy(generation, batch, part=of.part, parts=of.parts)
+            ledger.tidy(generation, batch, part=part.part, parts=part.parts)
 
 
 def judged(table: pa.Table, ledger: Ledger, generation: Generation, batch: int, parts: int) -> pa.Table:

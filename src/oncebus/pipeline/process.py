@@ -15,9 +15,8 @@ from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from oncebus.errors import OncebusError
-from oncebus.folders import Folders, read_taken
+from oncebus.folders import Folders
 from oncebus.inbox import InboxReader
-from oncebus.outbox import Outbox
 from oncebus.pipeline.query import pipeline_session, start_query
 
 log = logging.getLogger(__name__)
@@ -43,8 +42,7 @@ def run_pipeline(
 ) -> None:
     """Run the query until SIGTERM or SIGINT, or until the process `parent` is gone. Raises `PipelineFailed`.
 
-    A new checkpoint begins behind what the gateway has taken and what lies complete in the outbox for it. Raises
-    `PipelineRefused` where another pipeline runs, or where the inbox is laid out in another number of shards.
+    Raises `PipelineRefused` where another pipeline runs, or where the inbox is laid out in another number of shards.
     """
     asked = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -68,8 +66,7 @@ def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[
             return
     if found != shards:
         raise PipelineRefused(f"Inbox '{folders.inbox}' has {found} shards, not {shards}. Set 'shards' to {found}.")
-    after = Outbox(folders.outbox).reach(read_taken(folders))
-    query = start_query(spark, folders, after=after, shards=shards, tasks=spark.sparkContext.defaultParallelism)
+    query = start_query(spark, folders, shards=shards, tasks=spark.sparkContext.defaultParallelism)
     fields = {"master": spark.sparkContext.master, "query": str(query.id)}
     log.info("The pipeline runs", extra={"fields": fields})
     while query.isActive and not is_over():

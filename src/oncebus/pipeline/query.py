@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import uuid
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from oncebus.folders import Folders
 from oncebus.ledger import Ledger, Owner
+from oncebus.outbox import Outbox
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
@@ -17,11 +21,16 @@ from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
-def start_query(spark: SparkSession, folders: Folders, *, after: int, shards: int, tasks: int) -> StreamingQuery:
-    """Start the pipeline. `after` is the commit behind which it begins where there is no checkpoint yet."""
+def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: int) -> StreamingQuery:
+    """Start the pipeline behind the newest complete entry of the outbox. No other may run over these folders.
+
+    Each start is a new query with a checkpoint of its own: it is the outbox that says how far the last one came.
+    """
     spark.dataSource.register(InboxSource)
     ledger = Ledger.open(folders.ledger)
     ledger.describe_or_check(KEY_SIGNATURE)
+    after = resume(folders.outbox, ledger)
+    shutil.rmtree(folders.checkpoint, ignore_errors=True)
     owner = Owner.this_process()
     follows = ledger.newest_ended(lambda _: False, owner)
     detect = Detect(ledger.location, owner, follows)
@@ -34,10 +43,24 @@ def start_query(spark: SparkSession, folders: Folders, *, after: int, shards: in
         .mapInArrow(lambda rows: route(detect(rows)), SCHEMA)
         # Each task has published its part of the entry when it ends; Spark only has to know that the batch is done.
         .writeStream.format("noop")
-        .option("checkpointLocation", str(folders.checkpoint))
+        .option("checkpointLocation", str(folders.checkpoint / uuid.uuid4().hex))
+        # Nobody resumes from it, so no batch has to wait for it: a quarter of the time of a small one.
+        .options(asyncProgressTrackingEnabled=True, asyncProgressTrackingCheckpointIntervalMs=60_000)
         .queryName("oncebus")
         .start()
     )
+
+
+def resume(outbox: Path, ledger: Ledger) -> int:
+    """The commit behind which a query begins. The ledger is told that the last one's output is complete up to there."""
+    last = Outbox(outbox).begin()
+    if last is None:
+        return 0
+    batch = last.batch()
+    # Of a query that came later there is no entry yet; it has told the ledger already what is complete.
+    if ledger.newest_query() == batch.query:
+        ledger.confirm(batch.query, batch.number)
+    return last.last
 
 
 def pipeline_session(master: str) -> SparkSession:

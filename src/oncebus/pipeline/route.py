@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from oncebus.entities.catalogue_files import CatalogueFiles
 from oncebus.filters import BadRule
-from oncebus.messages import INBOX_SCHEMA, NOBODY, Fate
-from oncebus.outbox import OutboxPart, write_part
+from oncebus.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
+from oncebus.outbox import write_part
+from oncebus.pipeline.detect import Judged
 from oncebus.pipeline.rules import Routes, copies_of
 
 # What is needed of a message where no subscription asks for its properties.
@@ -105,19 +106,25 @@ def _route_entity(table: pa.Table, rows: list[int], entity: int, routes: Routes,
             outcome.add(row, Fate.UNROUTED)
 
 
+def _wide(column: pa.Field) -> pa.Field:
+    return OUTBOX_SCHEMA.field(column.name) if column.name in ("head", "body") else column
+
+
 def _gathered(table: pa.Table, outcome: _Outcome) -> pa.Table:
     fate = pa.array(outcome.fate, pa.int8())
+    # Many copies of what is not too much by itself may be more than a column of ordinary binaries holds.
+    table = table.cast(pa.schema([_wide(column) for column in table.schema]))
     taken = table.take(pa.array(outcome.of, pa.int64()))
     columns = {name: taken.column(name) for name in INBOX_SCHEMA.names}
     # Of what is not delivered only the record is kept; a quarantined row is kept whole, to be looked at.
     is_bare = pc.is_in(fate, pa.array([Fate.DUPLICATE, Fate.UNROUTED, Fate.DISCARDED], pa.int8()))
-    columns["body"] = pc.if_else(is_bare, pa.scalar(None, pa.binary()), columns["body"])
-    columns["head"] = pc.if_else(is_bare, pa.scalar(b"", pa.binary()), columns["head"])
+    columns["body"] = pc.if_else(is_bare, pa.scalar(None, pa.large_binary()), columns["body"])
+    columns["head"] = pc.if_else(is_bare, pa.scalar(b"", pa.large_binary()), columns["head"])
     for name in sorted({name for changes in outcome.changed.values() for name in changes}):
         values = columns[name].to_pylist()
         for at, changes in outcome.changed.items():
             values[at] = changes.get(name, values[at])
-        columns[name] = pa.array(values, INBOX_SCHEMA.field(name).type)
+        columns[name] = pa.array(values, OUTBOX_SCHEMA.field(name).type)
     columns |= {
         "fate": fate,
         "destination": pa.array(outcome.destination, pa.int64()),
@@ -136,12 +143,10 @@ class Route:
     catalogue: str
     outbox: str
 
-    def __call__(self, judged: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, shares: Iterator[Judged]) -> Iterator[pa.RecordBatch]:
         """Nothing: the task's part of the batch's entry lies in the outbox when it returns."""
-        for table in judged:
-            write_part(
-                self.outbox, OutboxPart.of(table), route(table, lambda version: _routes(self.catalogue, version))
-            )
+        for rows, part, batch in shares:
+            write_part(self.outbox, part, route(rows, lambda version: _routes(self.catalogue, version)), batch)
         return iter(())
 
 

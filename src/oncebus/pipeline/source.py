@@ -18,7 +18,7 @@ from oncebus.outbox import OutboxPart
 FORMAT = "oncebus-inbox"
 
 MOST_ROWS = 200_000
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 ROWS_FOR_A_TASK = 4_000
 """Below that a second task costs more than it saves."""
 
