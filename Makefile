@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
-.PHONY: setup java demo demo-broker test check torture test-compat bench bench-broker clean
+.PHONY: setup java demo demo-dataframe test check torture test-compat bench bench-broker clean
 
 setup: java $(VENV)/.ready
 
@@ -20,8 +21,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python examples/demo.py
 
-demo-broker: setup
-	$(BIN)/python examples/broker_demo.py
+demo-dataframe: setup
+	$(BIN)/python examples/dataframe_demo.py
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -47,6 +48,7 @@ bench: setup
 	$(BIN)/python -m bench
 
 bench-broker: setup
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.broker
 
 clean:

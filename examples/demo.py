@@ -1,95 +1,303 @@
-"""A small demonstration of `oncebus dedup`: duplicates within a run, across runs, and in favour of which original.
+"""10,000 messages with the official Azure client, of which 1,000 repeat an id; 9,000 arrive, in order.
 
-Everything is written to a temporary folder, which is deleted at the end.
+Starts `oncebus serve` over a temporary data folder and free ports, and stops it at the end, whatever happens. Ends with
+an error if anything that was counted is not as it should be.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
-MESSAGES = 180_000  # 20 ms apart, so that one window later can be hit exactly.
-WINDOW = timedelta(minutes=10)
-START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from oncebus.access import KeyFile, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import HOUR
+
+MESSAGES = 10_000
+REPEATS = 1_000
+SENDERS = 4
+RECEIVERS = 3
+BATCH = 25
+RATE = 250
+"""Messages a second, all senders together."""
+
+START_SECONDS = 180.0
+IDLE_SECONDS = 2
+SILENCE_SECONDS = 20.0
+QUEUE = "orders"
+ENTITIES = [
+    {
+        "type": "queue",
+        "name": QUEUE,
+        "requiresDuplicateDetection": True,
+        "duplicateDetectionHistoryTimeWindow": "PT10M",
+    }
+]
+READY = re.compile(r"^Oncebus is ready: (\S+)$", re.MULTILINE)
+CONNECTION = re.compile(r"Endpoint=sb://\S+")
+
+console = Console(highlight=False)
 
 
-def messages(count: int) -> Iterator[dict[str, Any]]:
-    """An hour of messages in order of time. One in ten is a repeat; some repeats come exactly one window later."""
-    chance = random.Random(1)
-    step = timedelta(hours=1) / count
-    per_window = WINDOW // step
+class Failed(Exception):
+    """Something is not as it should be."""
+
+
+@dataclass
+class Seen:
+    """What was sent when, what each receiver got as (sequence number, id, body), and the record of drops so far."""
+
+    sent_at: dict[str, float] = field(default_factory=dict)
+    received: list[list[tuple[int, str, str]]] = field(default_factory=lambda: [[] for _ in range(RECEIVERS)])
+    latencies: list[float] = field(default_factory=list)
+    drops: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many messages have been received."""
+        return sum(map(len, self.received))
+
+
+def plan(sender: int) -> list[tuple[str, str]]:
+    """The (id, body) of all that a sender sends. One in ten repeats the id of one before, under another body."""
+    chance = random.Random(sender)
+    count, repeats = MESSAGES // SENDERS, REPEATS // SENDERS
+    repeated = set(chance.sample(range(BATCH, count), repeats))
+    ids: list[str] = []
+    planned = []
     for at in range(count):
-        repeated = at
-        if at > per_window and chance.random() < 0.1:
-            back = per_window if chance.random() < 0.05 else chance.randrange(1, per_window)
-            repeated = at - back
-        yield {"id": f"order-{repeated}", "at": (START + at * step).isoformat(), "amount": repeated % 100}
+        if at in repeated:
+            planned.append((chance.choice(ids), f"{sender}:{at}"))
+        else:
+            ids.append(f"order-{sender}-{at}")
+            planned.append((ids[-1], f"{sender}:{at}"))
+    return planned
 
 
-def write_halves(folder: Path) -> tuple[Path, Path]:
-    """The hour in two files: the repeats of the second half have many of their originals in the first."""
-    first, second = folder / "first.jsonl", folder / "second.jsonl"
-    with first.open("w") as early, second.open("w") as late:
-        for number, message in enumerate(messages(MESSAGES)):
-            (early if number < MESSAGES // 2 else late).write(json.dumps(message) + "\n")
-    return first, second
+def send(connection: str, planned: list[tuple[str, str]], seen: Seen, begin: float) -> None:
+    """Send batch after batch at the sender's share of the pace."""
+    with ServiceBusClient.from_connection_string(connection) as client, client.get_queue_sender(QUEUE) as sender:
+        for at in range(0, len(planned), BATCH):
+            wait = begin + at / (RATE / SENDERS) - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
+            batch = planned[at : at + BATCH]
+            now = time.monotonic()
+            seen.sent_at.update({body: now for _, body in batch})
+            sender.send_messages([ServiceBusMessage(body, message_id=identity) for identity, body in batch])
 
 
-def dedup(source: Path, folder: Path) -> Path:
-    """Run the command as a person would, and give the folder of what it dropped."""
-    out, dropped = folder / f"{source.stem}-unique", folder / f"{source.stem}-dropped"
-    command = ["dedup", str(source), "--key", "id", "--time", "at", "--window", "10 minutes"]
-    command += ["--out", str(out), "--duplicates", str(dropped), "--ledger", str(folder / "ledger")]
-    print("\n$ oncebus " + " ".join(f"'{word}'" if " " in word else word for word in command), flush=True)
-    subprocess.run([sys.executable, "-m", "oncebus.cli", *command], check=True)
-    return dropped
+def receive(connection: str, number: int, seen: Seen) -> None:
+    """Receive and complete until all that were expected are there, or nothing comes any more."""
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_receiver(QUEUE, prefetch_count=20, max_wait_time=IDLE_SECONDS) as receiver,
+    ):
+        silent_since = time.monotonic()
+        while seen.count < MESSAGES - REPEATS and time.monotonic() - silent_since < SILENCE_SECONDS:
+            for message in receiver:
+                silent_since = time.monotonic()
+                body = str(message)
+                seen.latencies.append(silent_since - seen.sent_at[body])
+                seen.received[number].append((message.sequence_number or 0, message.message_id or "", body))
+                receiver.complete_message(message)
 
 
-def show(dropped: Path, before: str, count: int = 3) -> None:
-    """Some of the dropped rows: those whose original came before an instant, if there are such."""
-    rows = [json.loads(line) for part in sorted(dropped.glob("part-*")) for line in part.open()]
-    across = [row for row in rows if row["original_time"] < before]
-    if across:
-        print(f"{len(across):,} of {len(rows):,} dropped rows have their original in the earlier run, for example:")
-    else:
-        print(f"{len(rows):,} rows were dropped, for example:")
-    for row in (across or rows)[:count]:
-        print(f"  {row['id']:>14} at {row['at']} dropped in favour of the one at {row['original_time']}")
+def follow_drops(url: str, token: str, seen: Seen, ended: threading.Event) -> None:
+    """Read the record of dropped duplicates as it grows, and what is left of it once all has ended."""
+    while True:
+        is_last = ended.wait(0.5)
+        after = seen.drops[-1]["number"] if seen.drops else 0
+        request = Request(f"{url}/{QUEUE}/$duplicates?limit=1000&after={after}", headers={"Authorization": token})
+        with urlopen(request, timeout=60) as answer:
+            page = json.load(answer)["duplicates"]
+        seen.drops += page
+        if is_last and not page:
+            return
 
 
-def show_boundary(folder: Path) -> None:
-    """How many ids were accepted twice, because they came again exactly one window later."""
-    times: dict[str, list[datetime]] = {}
-    for part in folder.glob("*-unique/part-*"):
-        for line in part.open():
-            row = json.loads(line)
-            times.setdefault(row["id"], []).append(datetime.fromisoformat(row["at"]))
-    exact = sum(max(accepted) - min(accepted) == WINDOW for accepted in times.values())
-    print(
-        f"{exact:,} ids came again exactly one window after their original: that is new, and they were accepted twice."
+def is_any_left(connection: str) -> bool:
+    """Whether there is another message in the queue."""
+    with ServiceBusClient.from_connection_string(connection) as client, client.get_queue_receiver(QUEUE) as receiver:
+        return bool(receiver.receive_messages(max_wait_time=1))
+
+
+def show_progress(seen: Seen, ended: threading.Event) -> None:
+    """Three bars, until all has ended."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        sent = progress.add_task("sent", total=MESSAGES)
+        received = progress.add_task("received", total=MESSAGES - REPEATS)
+        dropped = progress.add_task("dropped as duplicates", total=REPEATS)
+        while True:
+            is_last = ended.wait(0.1)
+            progress.update(sent, completed=len(seen.sent_at))
+            progress.update(received, completed=seen.count)
+            progress.update(dropped, completed=len(seen.drops))
+            if is_last:
+                return
+
+
+def run(connection: str, url: str, token: str) -> Seen:
+    """Send, receive and follow the drops, all at the same time."""
+    seen = Seen()
+    done, shown = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(SENDERS + RECEIVERS + 2) as threads:
+        begin = time.monotonic() + 0.1
+        display = threads.submit(show_progress, seen, shown)
+        drops = threads.submit(follow_drops, url, token, seen, done)
+        receivers = [threads.submit(receive, connection, number, seen) for number in range(RECEIVERS)]
+        senders = [threads.submit(send, connection, plan(number), seen, begin) for number in range(SENDERS)]
+        try:
+            for future in (*senders, *receivers):
+                future.result()
+            done.set()
+            drops.result()
+        finally:
+            done.set()
+            shown.set()
+            display.result()
+    return seen
+
+
+def check(seen: Seen, *, is_more: bool) -> None:
+    """Raise unless everything arrived that should, in order, and everything else was dropped for the right reason."""
+    expected_bodies: set[str] = set()
+    repeated: list[str] = []
+    for sender in range(SENDERS):
+        known: set[str] = set()
+        for identity, body in plan(sender):
+            if identity in known:
+                repeated.append(identity)
+            else:
+                known.add(identity)
+                expected_bodies.add(body)
+    arrived = sorted(message for messages in seen.received for message in messages)
+    if len(arrived) != len(expected_bodies) or {body for _, _, body in arrived} != expected_bodies:
+        raise Failed(f"{len(arrived):,} messages were received instead of {MESSAGES - REPEATS:,}, or wrong ones.")
+    if is_more:
+        raise Failed("More messages were there than should have been.")
+    if any(messages != sorted(messages) for messages in seen.received):
+        raise Failed("A receiver got a message before one that had been accepted earlier.")
+    for sender in range(SENDERS):
+        order = [int(body.partition(":")[2]) for _, _, body in arrived if body.startswith(f"{sender}:")]
+        if order != sorted(order):
+            raise Failed(f"The messages of sender {sender} are not in the order in which they were sent.")
+    if sorted(drop["messageId"] for drop in seen.drops) != sorted(repeated):
+        raise Failed(f"{len(seen.drops):,} duplicates are on record instead of {len(repeated):,}, or wrong ones.")
+    number_of = {identity: number for number, identity, _ in arrived}
+    for drop in seen.drops:
+        if drop["original"]["sequenceNumber"] != number_of[drop["messageId"]]:
+            raise Failed(f"Duplicate {drop['messageId']} was dropped in favour of a message that was not delivered.")
+
+
+def show_results(seen: Seen, seconds: float) -> None:
+    """Some of the drops, and how long messages took."""
+    table = Table(title="The first of the duplicates that were dropped, and why", title_justify="left")
+    for name in ("message id", "sent as number", "dropped, since accepted as number", "seconds before"):
+        table.add_column(name)
+    for drop in seen.drops[:5]:
+        original = drop["original"]
+        apart = _seconds(drop["time"]) - _seconds(original["time"])
+        row = (drop["messageId"], str(drop["sequenceNumber"]), str(original["sequenceNumber"]), f"{apart:.1f}")
+        table.add_row(*row)
+    console.print(table)
+    cuts = statistics.quantiles(seen.latencies, n=100)
+    console.print(f"{seen.count:,} messages received, each once, in order; {len(seen.drops):,} dropped.")
+    console.print(
+        f"From before the send to after the receive, at {MESSAGES / seconds:,.0f} messages/s: "
+        f"[bold]p50 {1000 * cuts[49]:,.0f} ms, p99 {1000 * cuts[98]:,.0f} ms[/]."
     )
 
 
+def _seconds(text: str) -> float:
+    minutes, _, rest = text.partition(":")[2].partition(":")
+    hours = text.partition("T")[2].partition(":")[0]
+    return 3600 * int(hours) + 60 * int(minutes) + float(rest.rstrip("Z"))
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[tuple[str, str]]:
+    """A broker for the block: the connection string it prints, and where it listens for HTTP."""
+    entities = folder / "entities.json"
+    entities.write_text(json.dumps(ENTITIES))
+    words = ["serve", "--data", str(folder / "data"), "--http-port", "0", "--amqp-port", "0"]
+    console.print("$ oncebus " + " ".join([*words, "--entities", "entities.json"]), soft_wrap=True)
+    words += ["--entities", str(entities)]
+    out, err = folder / "out", folder / "err"
+    with out.open("w") as said, err.open("w") as logged:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "oncebus.cli", *words], stdout=said, stderr=logged, start_new_session=True
+        )
+    try:
+        started = time.monotonic()
+        with console.status("Starting Spark"):
+            while not (found := READY.search(out.read_text())):
+                if process.poll() is not None or time.monotonic() - started > START_SECONDS:
+                    raise Failed(f"The broker did not start:\n{err.read_text()}")
+                time.sleep(0.05)
+        console.print(f"Oncebus is ready: {found[1]} (after {time.monotonic() - started:.1f} s)")
+        connection = CONNECTION.search(out.read_text())
+        if connection is None:
+            raise Failed(f"The broker printed no connection string:\n{out.read_text()}")
+        yield connection[0], found[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    console.print("Oncebus has stopped.")
+
+
+def demonstrate(folder: Path) -> None:
+    """The whole of it."""
+    with broker(folder) as (connection, url):
+        rule = KeyFile(folder / "data" / "keys.json").rules()[0]
+        token = make_token(url, rule.name, rule.primary_key, wall_time() + HOUR)
+        console.print(
+            f"{MESSAGES:,} messages to the queue '{QUEUE}', which detects duplicates, from {SENDERS} senders of "
+            f"azure-servicebus {version('azure-servicebus')} in batches of {BATCH}; {REPEATS:,} of them repeat an id. "
+            f"{RECEIVERS} of its receivers take and complete them."
+        )
+        started = time.monotonic()
+        seen = run(connection, url, token)
+        seconds = time.monotonic() - started
+        check(seen, is_more=is_any_left(connection))
+        show_results(seen, seconds)
+
+
 def main() -> None:
-    """Generate, deduplicate twice with one ledger, then once more to show that a finished run is not done again."""
-    with tempfile.TemporaryDirectory(prefix="oncebus-demo-") as name:
-        folder = Path(name)
-        print(f"{MESSAGES:,} messages over an hour, in two files in a temporary folder, which is deleted at the end.")
-        print("After the first ten minutes, about one in ten repeats the id of one of the ten minutes before.")
-        first, second = write_halves(folder)
-        half = (START + timedelta(minutes=30)).isoformat()
-        show(dedup(first, folder), before=START.isoformat())
-        show(dedup(second, folder), before=half)
-        show_boundary(folder)
-        print("\nThe same command again finds that it had finished, and changes nothing:")
-        dedup(second, folder)
+    """Run, clean up, and tell by the exit code how it went."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with tempfile.TemporaryDirectory(prefix="oncebus-demo-", ignore_cleanup_errors=True) as name:
+            demonstrate(Path(name))
+    except Failed as error:
+        console.print(f"[red]Failed:[/] {error}")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from cluster import Cluster, standalone_cluster
+
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
@@ -35,3 +37,10 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One standalone cluster for all tests that need one; it runs one application at a time."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running

@@ -14,7 +14,7 @@ from oncebus.access import Right, connection_string, fresh_rule, make_token
 from oncebus.logs import JsonFormatter, TextFormatter, configure, masked
 
 RULE = fresh_rule("rule", [Right.SEND])
-TOKEN = make_token("sb://host/queue", "rule", RULE.primary, 1_800_000_000_000_000)
+TOKEN = make_token("sb://host/queue", "rule", RULE.primary_key, 1_800_000_000_000_000)
 SIGNATURE = TOKEN.split("sig=")[1].split("&")[0]
 
 
@@ -93,20 +93,20 @@ def test_no_text_breaks_the_line(formatter: logging.Formatter, text: str) -> Non
     "text",
     [
         connection_string("host", 5672, RULE, emulator=True),
-        f"sharedaccesskey={RULE.primary}",
-        f'{{"SharedAccessKey": "{RULE.primary}", "x": 1}}',
-        f"{{'primary_key': '{RULE.primary}', 'secondaryKey': '{RULE.secondary}'}}",
-        f"<PrimaryKey>{RULE.primary}</PrimaryKey><SecondaryKey>{RULE.secondary}</SecondaryKey>",
+        f"sharedaccesskey={RULE.primary_key}",
+        f'{{"SharedAccessKey": "{RULE.primary_key}", "x": 1}}',
+        f"{{'primary_key': '{RULE.primary_key}', 'secondaryKey': '{RULE.secondary_key}'}}",
+        f"<PrimaryKey>{RULE.primary_key}</PrimaryKey><SecondaryKey>{RULE.secondary_key}</SecondaryKey>",
         TOKEN,
         f"Endpoint=sb://h/;SharedAccessSignature={TOKEN}",
         f"GET /?token={TOKEN.replace('=', '%3D').replace('&', '%26')}",
-        f"PrimaryKey={RULE.primary}",
+        f"PrimaryKey={RULE.primary_key}",
     ],
 )
 def test_keys_and_signatures_are_masked_wherever_they_stand(text: str) -> None:
     for formatter in (TextFormatter(), JsonFormatter()):
         line = formatter.format(record(f"Got {text}", fields={"a": text, "b": [text], "c": {"d": text}}))
-        for secret in (RULE.primary[:-4], RULE.secondary[:-4], SIGNATURE[:20]):
+        for secret in (RULE.primary_key[:-4], RULE.secondary_key[:-4], SIGNATURE[:20]):
             assert secret not in line
         assert "***" in line
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -128,10 +129,12 @@ class Settings:
     host: str = "127.0.0.1"
     http_port: int = 5300
     amqp_port: int = 5672
+    amqps_port: int = 5671
     tier: str = "Standard"
     namespace: str = "oncebus"
     master: str = "local[*]"
     shards: int = 2
+    cache: Path | None = None
     key_file: Path | None = None
     inbox_limit: int = 4 * GIB
     drop_record: int = 10_000
@@ -159,11 +162,13 @@ SETTINGS = {
     "data": _About(_PATH, "Folder that holds everything: inbox, ledger, outbox, store"),
     "host": _About(_Kind(_matching(_HOST, "Not a host.")), "Address to listen at"),
     "http_port": _About(_PORT, "Port for HTTP; 0 takes a free one"),
-    "amqp_port": _About(_PORT, "Port for AMQP; 0 takes a free one"),
+    "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 takes a free one"),
+    "amqps_port": _About(_PORT, "Port for AMQP with TLS, in its place; 0 takes a free one"),
     "tier": _About(_Kind(_choice(TIERS)), "Whose limits hold: Basic, Standard or Premium"),
     "namespace": _About(_Kind(_matching(_NAMESPACE, _NO_NAMESPACE)), "Name of the namespace"),
     "master": _About(_Kind(_text), "Where Spark runs"),
     "shards": _About(_Kind(_whole(1, 1024)), "Shards of the inbox; fixed once there is data"),
+    "cache": _About(_PATH, "Folder for what can be made again; in the user's cache folder unless given"),
     "key_file": _About(_PATH, f"Keys of the namespace; `{KEY_FILE_NAME}` in `data` unless given"),
     "inbox_limit": _About(_BYTES, "Size of what Spark has yet to take, above which sends are refused"),
     "drop_record": _About(_Kind(_whole(0, 10_000_000)), "Dropped duplicates remembered for each entity"),
@@ -260,10 +265,21 @@ def _wrong(name: str, given: _Given, why: str) -> SettingsError:
 
 def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
     """What no setting can tell alone."""
-    if settings.http_port == settings.amqp_port != 0:
-        name = "http_port" if "http_port" in given else "amqp_port"
-        other = "amqp_port" if name == "http_port" else "http_port"
+    amqp = "amqp_port" if settings.tls_cert is None else "amqps_port"
+    if settings.http_port == getattr(settings, amqp) != 0:
+        name, other = ("http_port", amqp) if "http_port" in given else (amqp, "http_port")
         raise _wrong(name, given[name], f"'{other}' is the same port.")
+    if settings.emulator and not _is_this_machine(settings.host):
+        # Everybody knows the key that it takes.
+        raise _wrong("host", given["host"], "With 'emulator' it can only be this machine: 127.0.0.1, ::1 or localhost.")
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if name in given and other not in given:
             raise _wrong(name, given[name], f"Give '{other}' too.")
+
+
+def _is_this_machine(host: str) -> bool:
+    bare = host.strip("[]").lower()
+    try:
+        return bare == "localhost" or ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False

@@ -26,7 +26,7 @@ def rules_of(path: str) -> Iterable[AuthorizationRule]:
 
 
 def token(resource: str = f"sb://{HOST}/orders", rule: AuthorizationRule = ROOT, expires: int = LATER) -> str:
-    return make_token(resource, rule.name, rule.primary, expires)
+    return make_token(resource, rule.name, rule.primary_key, expires)
 
 
 def ask(

@@ -156,10 +156,10 @@ def test_a_rule_needs_rights_and_keys_and_does_not_show_a_bad_one() -> None:
 
 def test_rotating_replaces_one_key() -> None:
     first = ROOT.rotated(WhichKey.PRIMARY)
-    assert first.primary not in (ROOT.primary, ROOT.secondary)
-    assert first.secondary == ROOT.secondary
+    assert first.primary_key not in (ROOT.primary_key, ROOT.secondary_key)
+    assert first.secondary_key == ROOT.secondary_key
     second = ROOT.rotated(WhichKey.SECONDARY, "chosen")
-    assert (second.key(WhichKey.PRIMARY), second.key(WhichKey.SECONDARY)) == (ROOT.primary, "chosen")
+    assert (second.key(WhichKey.PRIMARY), second.key(WhichKey.SECONDARY)) == (ROOT.primary_key, "chosen")
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ def test_the_official_python_client_reads_a_connection_string() -> None:
     rule = fresh_rule("reader", [Right.LISTEN])
     text = connection_string("localhost", 5672, rule, emulator=True, entity="orders")
     host, name, key, entity, *_, emulator = handler._parse_conn_str(text)
-    assert (host, name, key, entity, emulator) == ("localhost:5672", "reader", rule.primary, "orders", True)
+    assert (host, name, key, entity, emulator) == ("localhost:5672", "reader", rule.primary_key, "orders", True)

@@ -25,8 +25,8 @@ def test_a_new_file_has_the_default_rule_and_is_its_owners_alone(file: KeyFile) 
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     (rule,) = file.rules()
     assert (rule.name, rule.rights) == (ROOT_RULE, frozenset(Right))
-    assert rule.primary != rule.secondary
-    for key in (rule.primary, rule.secondary):
+    assert rule.primary_key != rule.secondary_key
+    for key in (rule.primary_key, rule.secondary_key):
         assert len(base64.b64decode(key, validate=True)) == 32
 
 
@@ -102,8 +102,8 @@ def test_rules_are_added_rotated_and_removed(file: KeyFile) -> None:
     added = file.add("sender", [Right.SEND])
     assert file.rule("sender") == added
     rotated = file.rotate("sender", WhichKey.SECONDARY)
-    assert rotated.primary == added.primary
-    assert rotated.secondary != added.secondary
+    assert rotated.primary_key == added.primary_key
+    assert rotated.secondary_key != added.secondary_key
     assert KeyFile(file.path).rule("sender") == rotated
     file.remove("sender")
     assert [rule.name for rule in file.rules()] == [ROOT_RULE]
@@ -112,7 +112,7 @@ def test_rules_are_added_rotated_and_removed(file: KeyFile) -> None:
 def test_what_another_process_changes_is_seen(file: KeyFile) -> None:
     before = file.rule(ROOT_RULE)
     KeyFile(file.path).rotate(ROOT_RULE, WhichKey.PRIMARY)
-    assert file.rule(ROOT_RULE).primary != before.primary
+    assert file.rule(ROOT_RULE).primary_key != before.primary_key
 
 
 def test_changes_at_the_same_time_are_all_made(file: KeyFile) -> None:
@@ -181,6 +181,6 @@ def test_keys_are_in_the_file_and_nowhere_else(file: KeyFile, caplog: pytest.Log
     rule = file.rules()[0]
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("oncebus").warning("%s %r %s", file, rule, {"rule": rule})
-    for key in (rule.primary, rule.secondary):
+    for key in (rule.primary_key, rule.secondary_key):
         assert key not in caplog.text + repr(file) + repr(vars(file)["_rules"]) + str(rule)
         assert key in json.dumps(json.loads(file.path.read_text()))

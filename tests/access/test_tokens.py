@@ -29,7 +29,7 @@ def refusal(text: str | None, **arguments: object) -> AccessRefused:
     return caught.value
 
 
-def signed(encoded: str, expiry: str, key: str = ROOT.primary) -> str:
+def signed(encoded: str, expiry: str, key: str = ROOT.primary_key) -> str:
     """The signature, written out once more as the service describes it."""
     digest = hmac.new(key.encode(), f"{encoded}\n{expiry}".encode(), hashlib.sha256).digest()
     return quote(base64.b64encode(digest), safe="")
@@ -128,9 +128,9 @@ def test_another_kind_of_token_is_malformed_and_none_is_missing() -> None:
     "wrong",
     [
         make_token(f"sb://{HOST}/orders", "RootManageSharedAccessKey", "another key", LATER),
-        make_token(f"sb://{HOST}/orders", "unknown", ROOT.primary, LATER),
-        make_token(f"sb://{HOST}/orders", "sender", ROOT.primary, LATER),
-        make_token(f"sb://{HOST}/orders", "rootmanagesharedaccesskey", ROOT.primary, LATER),
+        make_token(f"sb://{HOST}/orders", "unknown", ROOT.primary_key, LATER),
+        make_token(f"sb://{HOST}/orders", "sender", ROOT.primary_key, LATER),
+        make_token(f"sb://{HOST}/orders", "rootmanagesharedaccesskey", ROOT.primary_key, LATER),
         make_token("sb://elsewhere/orders", "unknown", "another key", NOW - DAY),
         token().replace("se=1800003600", "se=1900003600"),
         token().replace("se=1800003600", "se=01800003600"),
@@ -157,7 +157,7 @@ def test_an_unknown_rule_costs_as_many_signatures_and_comparisons_as_a_known_one
 
 
 def test_a_good_first_key_costs_as_much_as_a_good_second_one() -> None:
-    for key in (ROOT.primary, ROOT.secondary):
+    for key in (ROOT.primary_key, ROOT.secondary_key):
         text = make_token(f"sb://{HOST}/orders", ROOT.name, key, LATER)
         with mock.patch.object(tokens_module, "_sign", wraps=tokens_module._sign) as sign:
             ask(text)
@@ -181,7 +181,7 @@ def test_a_token_ends_with_the_second_it_names() -> None:
 
 
 def test_a_token_for_ever_ends_with_the_year_9999() -> None:
-    text = make_token(f"sb://{HOST}", ROOT.name, ROOT.primary, (10**19 - 1) * SECOND)
+    text = make_token(f"sb://{HOST}", ROOT.name, ROOT.primary_key, (10**19 - 1) * SECOND)
     assert ask(text).expires == LATEST
     assert "9999-12-31" in str(refusal(text, now=LATEST + 1))
 
@@ -217,7 +217,7 @@ def test_a_client_may_url_encode_as_it_likes_if_it_signs_what_it_sends(encoded: 
 
 def test_a_signature_with_a_bare_plus_is_read() -> None:
     for seconds in range(1000):
-        text = make_token(f"sb://{HOST}", ROOT.name, ROOT.primary, LATER + seconds * SECOND)
+        text = make_token(f"sb://{HOST}", ROOT.name, ROOT.primary_key, LATER + seconds * SECOND)
         if "%2B" in text:
             assert ask(text.replace("%2B", "+").replace("%3D", "="))
             return
@@ -232,7 +232,7 @@ def test_nothing_secret_is_in_the_text_of_anything() -> None:
     text = token()
     signature = text.split("sig=")[1].split("&")[0]
     for shown in (repr(read_token(text)), repr(ask(text)), repr(ROOT), str(ROOT), f"{SENDER}"):
-        for secret in (signature, signature[:-3], ROOT.primary, ROOT.secondary, SENDER.primary):
+        for secret in (signature, signature[:-3], ROOT.primary_key, ROOT.secondary_key, SENDER.primary_key):
             assert secret not in shown
     for wrong in (text[:-1], text.replace("sig=", "sig=A"), f"{text}&x=1"):
         assert signature[:-3] not in repr(refusal(wrong))

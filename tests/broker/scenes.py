@@ -109,12 +109,15 @@ class Scene:
         """Wait until all that is durable can be seen."""
         assert await self.core.progress.wait_for(self.core.acceptor.last_commit, 20), self.core.trouble
 
-    async def rounds(self, count: int = 1) -> None:
-        """Do the chores, and let come through what they send on its way."""
+    async def rounds(self, count: int = 1, trouble: str | None = None) -> None:
+        """Do the chores, and let come through what they send on its way. `trouble` is the beginning of what fails."""
         await self.flow()
         for _ in range(count):
-            self.core._chores._last_tidied = float("-inf")
-            await self.core._chores._round()
+            for chore in self.core._chores.all:
+                chore.next = float("-inf")
+            await self.core._chores.round()
+            found = self.core._chores.trouble
+            assert (found is None) if trouble is None else (found or "").startswith(trouble), found
             await self.flow()
 
     async def later(self, seconds: float, rounds: int = 1) -> None:

@@ -21,7 +21,8 @@ from oncebus.entities import (
     Rule,
     SqlFilter,
 )
-from oncebus.store import Action, Outcome
+from oncebus.messages import NOBODY
+from oncebus.store import Action, Counts, Outcome
 
 
 def test_numbers_start_at_one_and_drops_leave_gaps(tmp_path: Path) -> None:
@@ -200,7 +201,10 @@ def test_rows_in_flight_to_a_deleted_entity_are_discarded_and_counted(tmp_path: 
         await scene.queue()
         scene.pipeline.is_paused = False
         assert await scene.receive() == []
-        assert (await scene.core.run(lambda store: store.counts(queue.id))).discarded == 2
+        assert (await scene.core.run(lambda store: store.counts(NOBODY))).discarded == 2
+        # Nothing is kept of what nobody can ask for.
+        assert await scene.core.run(lambda store: store.counts(queue.id)) == Counts()
+        assert queue.id not in {each.entity for each in await scene.core.run(lambda store: store.highest())}
         assert scene.core.in_pipeline(queue.id) == 0
 
     play(tmp_path, plot)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from broker.in_process import FakeTime
-from broker.scenes import HOUR, SECOND, Scene, message, play
+from broker.scenes import HOUR, SECOND, Scene, message, play, scene
 from oncebus.broker.clock import MOST_LEAP, Clock, ClockLeapt, time_passed, wall_time
 
 START = FakeTime().now
@@ -102,8 +103,7 @@ def test_while_the_clock_leaps_nothing_is_accepted_expires_or_falls_due(tmp_path
         scene.time.set_wrong(86_400)
         with pytest.raises(ClockLeapt):
             await scene.send("q", "refused")
-        with pytest.raises(ClockLeapt):
-            await scene.rounds()
+        await scene.rounds(trouble="The clock leapt")
         counts = await scene.counts()
         assert (counts.active, counts.scheduled) == (1, 1)
         assert held.message.token is not None
@@ -119,9 +119,59 @@ def test_while_the_clock_leaps_nothing_is_accepted_expires_or_falls_due(tmp_path
 def test_a_pulse_does_not_carry_a_wrong_time_into_the_next_life(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         scene.time.set_wrong(86_400)
-        with pytest.raises(ClockLeapt):
-            await scene.rounds()
+        await scene.rounds(trouble="The clock leapt")
         assert scene.core.acceptor.last_commit == 1
         assert scene.core.acceptor._inbox.unread_marks(0).time == 0
 
     play(tmp_path, plot)
+
+
+def test_while_the_clock_is_set_back_an_id_is_remembered_for_longer_never_for_less_long(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(detects=True, duplicate_detection_history_time_window=60 * SECOND)
+        await scene.send("q", "a")
+        scene.time.set_wrong(-3600)
+        for _ in range(3):
+            scene.time.advance(1200)
+            await scene.send("q", "a")
+        assert (await scene.counts()).duplicates == 3
+        scene.time.advance(59)
+        await scene.send("q", "a")
+        assert (await scene.counts()).duplicates == 4
+        scene.time.advance(1)
+        await scene.send("q", "a")
+        assert await scene.taken() == ["a", "a"]
+
+    play(tmp_path, plot)
+
+
+def test_what_is_scheduled_falls_due_once_though_the_clock_goes_back_and_forth(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.topic()
+        path = await scene.subscription()
+        for entity in ("q", "t"):
+            await scene.send(entity, message("due", scheduled=START + 60 * SECOND))
+        for wrong in (-30, 30, -3600, 61, -3600, 61):
+            scene.time.set_wrong(wrong)
+            await scene.rounds(2)
+        assert (await scene.taken("q"), await scene.taken(path)) == (["due"], ["due"])
+
+    play(tmp_path, plot)
+
+
+def test_a_clock_that_is_right_after_a_leap_is_taken_by_the_next_start(tmp_path: Path) -> None:
+    async def run() -> None:
+        time = FakeTime()
+        async with scene(tmp_path, time) as first:
+            await first.queue(detects=True)
+            await first.send("q", "a")
+            time.set_wrong(86_400)
+            with pytest.raises(ClockLeapt, match="if it is right now, start the broker again"):
+                await first.send("q", "b")
+        async with scene(tmp_path, time) as second:
+            await second.send("q", "b")
+            found = await second.receive()
+            assert [each.message.enqueued - START for each in found] == [0, 86_400 * SECOND]
+
+    asyncio.run(run())

@@ -262,7 +262,7 @@ def test_large_bodies_lie_in_files_that_go_with_their_messages(
         await scene.rounds(2)
         # Who has just received it may still be reading.
         assert file.exists()
-        monkeypatch.setattr("oncebus.broker.chores.UNUSED_SECONDS", 0.0)
+        monkeypatch.setattr("oncebus.broker.bodies.KEPT_SECONDS", 0.0)
         await scene.rounds()
         assert not file.exists()
 

@@ -226,10 +226,10 @@ def test_what_was_appended_before_everything_died_arrives_once(
             # The rows are durable in the inbox, and nobody knows.
             monkeypatch.setattr(first.core._transactions._store, "pumped", die)
             first.pipeline.is_paused = not has_arrived
-            await first.core._chores._sweep()
+            await first.core._chores._end_locks()
             await first.core._chores._fall_due()
             with pytest.raises(StoreFull):
-                await first.core._chores._pump()
+                await first.core._chores.pump.step()
             if has_arrived:
                 await first.flow()
         async with scene(tmp_path, time) as second:
@@ -264,12 +264,12 @@ def test_what_was_forwarded_before_a_crash_is_not_refused_after_it(
             monkeypatch.setattr(first.core._transactions._store, "pumped", die)
             first.pipeline.is_paused = True
             with pytest.raises(StoreFull):
-                await first.core._chores._pump()
+                await first.core._chores.pump.step()
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
             disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
             await second.broker.change(lambda catalogue, now: catalogue.update_queue(disabled, now))
-            assert not await second.core._chores._pump()
+            assert not await second.core._chores.pump.step()
             second.pipeline.is_paused = False
             await second.rounds(3)
             assert await second.taken("target") == ["a"]
@@ -295,9 +295,9 @@ def test_what_the_store_could_not_be_told_of_is_not_appended_again(
             patch.setattr(scene.core._transactions._store, "pumped", is_full)
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    await scene.core._chores._pump()
+                    await scene.core._chores.pump.step()
         appended = scene.core.acceptor.last_commit
-        await scene.core._chores._pump()
+        await scene.core._chores.pump.step()
         assert scene.core.acceptor.last_commit == appended == 2
         scene.pipeline.is_paused = False
         await scene.rounds(2)

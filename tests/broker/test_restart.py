@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -220,5 +221,86 @@ def test_what_killed_tasks_have_left_in_the_outbox_is_cleared_away(tmp_path: Pat
             os.utime(file, ns=((time.now - age) * 1000, (time.now - age) * 1000))
         async with scene(tmp_path, time):
             assert [file.name for file in (tmp_path / "outbox").iterdir()] == [".tmp-new"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("in_flight", [True, False])
+def test_times_do_not_go_back_when_the_entity_that_had_the_newest_is_gone(tmp_path: Path, in_flight: bool) -> None:
+    async def run() -> None:
+        async with scene(tmp_path, FakeTime()) as first:
+            await first.queue("q")
+            await first.send("q", "a")
+            await first.queue("gone")
+            await first.flow()
+            first.time.advance(HOUR / SECOND)
+            first.pipeline.is_paused = in_flight
+            await first.send("gone", "b")
+            if not in_flight:
+                await first.flow()
+            await first.delete_queue("gone")
+            first.pipeline.is_paused = False
+            await first.flow()
+            newest = first.time.now
+        async with scene(tmp_path, FakeTime()) as second:
+            assert second.time.now < newest
+            await second.send("q", "c")
+            assert [each.message.enqueued for each in await second.receive()][1:] == [newest]
+
+    asyncio.run(run())
+
+
+def test_what_was_left_in_the_pipeline_has_waited_since_it_was_accepted(tmp_path: Path) -> None:
+    async def run() -> None:
+        time = FakeTime()
+        async with scene(tmp_path, time) as first:
+            await first.queue()
+            await first.send("q", "before")
+            await first.flow()
+            first.pipeline.is_paused = True
+            assert first.core.oldest_wait == 0
+            # A pulse, which bears an older time than it was appended at.
+            time.advance(3600)
+            await first.core._chores._pulse()
+            await first.send("q", "a")
+            time.advance(30)
+            await first.send("q", "b")
+            time.advance(30)
+            assert first.core.oldest_wait == 60 * SECOND
+        time.advance(60)
+        async with scene(tmp_path, time) as second:
+            second.pipeline.is_paused = True
+            assert second.core.oldest_wait == 120 * SECOND
+            time.advance(1)
+            await second.send("q", "c")
+            assert second.core.oldest_wait == 121 * SECOND
+            second.pipeline.is_paused = False
+            await second.flow()
+            assert second.core.oldest_wait == 0
+
+    asyncio.run(run())
+
+
+def test_what_was_left_behind_is_counted_by_entity_and_leaves_bit_by_bit(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with scene(tmp_path) as first:
+            queues = [await first.queue(name) for name in ("q0", "q1")]
+            first.pipeline.is_paused = True
+            for number in range(20):
+                await first.send(f"q{number % 2}", message(f"m{number:02}", bytes(100 * (number % 2 + 1))))
+            before = [first.core.in_pipeline(queue.id) for queue in queues]
+        async with scene(tmp_path) as second:
+            second.pipeline.is_paused = True
+            assert [second.core.in_pipeline(queue.id) for queue in queues] == before
+            # A micro-batch of so many rows, then the rest.
+            second.pipeline.step(most_rows=10)
+            async with asyncio.timeout(20):
+                while second.core.progress.position < 10:
+                    await asyncio.sleep(0.001)
+            assert [second.core.in_pipeline(queue.id) * 2 for queue in queues] == before
+            second.pipeline.is_paused = False
+            await second.flow()
+            assert [second.core.in_pipeline(queue.id) for queue in queues] == [0, 0]
+            assert second.core.backlog.total == 0
 
     asyncio.run(run())

@@ -32,35 +32,6 @@ def test_a_rule_is_in_force_for_what_is_sent_after_the_change_returned_and_not_b
     play(tmp_path, plot)
 
 
-def test_while_messages_flow_none_that_is_sent_after_a_change_misses_it(tmp_path: Path) -> None:
-    async def plot(scene: Scene) -> None:
-        await scene.topic()
-        path = await scene.subscription(rules=[])
-        changed = asyncio.Event()
-        after: list[str] = []
-
-        async def send(sender: int) -> None:
-            for number in range(30):
-                name = f"{sender}-{number}"
-                if changed.is_set():
-                    after.append(name)
-                await scene.send("t", name)
-
-        async def change() -> None:
-            await asyncio.sleep(0.01)
-            await scene.broker.change(lambda catalogue, now: catalogue.create_rule("t", "s", Rule("all"), now))
-            changed.set()
-
-        await asyncio.gather(change(), *(send(sender) for sender in range(4)))
-        await scene.send("t", "last")
-        taken = set()
-        while found := await scene.taken(path):
-            taken |= {*found}
-        assert {*after, "last"} <= taken
-
-    play(tmp_path, plot)
-
-
 def test_each_rule_with_an_action_makes_a_copy_of_its_own(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic(detects=True)
@@ -212,5 +183,50 @@ def test_a_version_that_rows_are_still_waiting_under_is_kept(tmp_path: Path) -> 
         await blocked
         await asyncio.gather(*waiting)
         assert scene.core.acceptor.last_commit <= needed_until
+
+    play(tmp_path, plot)
+
+
+def test_a_change_is_in_force_for_all_that_is_sent_after_it_returned_and_for_nothing_that_was_accepted_before(
+    tmp_path: Path,
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.topic()
+        paths = [await scene.subscription(f"s{number}", rules=[]) for number in range(6)]
+        asked = returned = 0
+        # How many changes had returned when a send began, and how many had been asked for when it returned.
+        began: dict[str, int] = {}
+        ended: dict[str, int] = {}
+        is_over = False
+
+        async def send(sender: int) -> None:
+            number = 0
+            while not is_over:
+                name, number = f"{sender}-{number}", number + 1
+                began[name] = returned
+                await scene.send("t", message(name, bytes(100_000 if number % 7 == 0 else 10)))
+                ended[name] = asked
+
+        senders = [asyncio.create_task(send(number)) for number in range(8)]
+        for number in range(len(paths)):
+            sent = len(ended)
+            while len(ended) < sent + 20:
+                await asyncio.sleep(0)
+            asked += 1
+            await scene.broker.change(
+                lambda catalogue, now, name=f"s{number}": catalogue.create_rule("t", name, Rule(), now)  # type: ignore[misc]
+            )
+            returned += 1
+        sent = len(ended)
+        while len(ended) < sent + 20:
+            await asyncio.sleep(0)
+        is_over = True
+        await asyncio.gather(*senders)
+        for number, path in enumerate(paths):
+            found: set[str] = set()
+            while some := await scene.taken(path):
+                found.update(some)
+            assert {name for name, changes in began.items() if changes > number} <= found
+            assert not {name for name, changes in ended.items() if changes <= number} & found
 
     play(tmp_path, plot)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.scenes import SECOND, Scene, ids, message, play
-from oncebus.broker import core as core_module
+from oncebus.broker import taking as taking_module
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import BrokerClosed
 from oncebus.entities import NotFound
@@ -163,13 +163,14 @@ def test_a_change_that_is_given_up_is_put_in_force_and_the_next_goes_on(tmp_path
 def test_an_entity_that_changes_while_a_large_body_is_written_is_looked_at_again(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        write, written = scene.core.blobs.write, threading.Event()
+        blobs = scene.core.bodies._blobs
+        write, written = blobs.write, threading.Event()
 
         def slowly(*arguments: Any) -> str:
             written.wait(20)
             return write(*arguments)
 
-        scene.core.blobs.write = slowly  # type: ignore[method-assign, assignment]
+        blobs.write = slowly  # type: ignore[method-assign, assignment]
         sending = asyncio.create_task(scene.send("q", message("a", bytes(100_000))))
         await asyncio.sleep(0.01)
         # Others overtake it, and numbers stay in the order of acceptance.
@@ -262,7 +263,7 @@ def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path)
 def test_what_the_pipeline_has_judged_is_taken_again_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(core_module, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(taking_module, "BACK_OFF_SECONDS", 0.001)
 
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
@@ -300,18 +301,19 @@ def test_a_chore_that_fails_is_shown_and_tried_again(
         await scene.receive()
         chores = scene.core._chores
         failed = asyncio.Event()
-        sweep = chores._sweep
+        locks = chores.all[0]
+        do = locks._do
 
         async def fail() -> None:
             failed.set()
             raise ZeroDivisionError("odd")
 
-        chores._sweep = fail  # type: ignore[method-assign]
+        locks._do = fail
         task = asyncio.create_task(chores.run())
         await failed.wait()
         await asyncio.sleep(0.02)
         assert scene.core.trouble == "odd"
-        chores._sweep = sweep  # type: ignore[method-assign]
+        locks._do = do
         scene.time.advance(5)
         assert ids(await scene.broker.receive(Q, 1, wait=20)) == ["a"]
         task.cancel()

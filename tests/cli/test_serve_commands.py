@@ -71,9 +71,9 @@ def test_an_option_that_is_not_there_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["serve", "gateway"])
-def test_the_emulators_file_is_not_taken_yet(name: str, tmp_path: Path) -> None:
-    said = refusal(name, "--data", tmp_path, "--config", tmp_path / "Config.json")
-    assert said == "Setting 'config' is not supported yet. Give --entities instead."
+def test_a_bad_configuration_file_is_refused_before_anything_starts(name: str, tmp_path: Path) -> None:
+    said = refusal(name, "--data", tmp_path / "data", "--http-port", "0", "--config", tmp_path / "Config.json")
+    assert said == f"Configuration file '{tmp_path}/Config.json': It cannot be read: No such file or directory."
 
 
 @pytest.mark.parametrize("name", ["serve", "gateway"])

@@ -54,8 +54,15 @@ FILTERS = st.one_of(
 )
 RULES = st.builds(Rule, TEXTS, FILTERS, st.none() | st.builds(SqlAction, TEXTS, PARAMETERS), TIMES)
 
+KEYS = st.text("aZ0+/=!~", min_size=1, max_size=8)
 AUTHORIZATION_RULES = st.builds(
-    AuthorizationRule, TEXTS, st.frozensets(st.sampled_from(Right)), TEXTS, TEXTS, st.none() | TIMES, st.none() | TIMES
+    AuthorizationRule,
+    st.text("aZ0", min_size=1, max_size=8),
+    st.frozensets(st.sampled_from(Right), min_size=1),
+    KEYS,
+    KEYS,
+    st.none() | TIMES,
+    st.none() | TIMES,
 )
 
 QUEUES = st.builds(

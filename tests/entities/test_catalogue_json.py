@@ -69,6 +69,30 @@ def test_the_layout() -> None:
     assert lines[4:] == ["]}"]
 
 
+def test_a_catalogue_of_the_time_when_rules_could_have_any_name_is_read_without_those_that_nobody_can_use(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    [fine] = ENTITIES[0]["authorization_rules"]
+    assert fine == {
+        "name": "all",
+        "rights": ["Listen", "Manage", "Send"],
+        "primary_key": "secret-one",
+        "secondary_key": "secret-two",
+        "created_at": None,
+        "modified_at": None,
+    }
+    odd = [
+        {**fine, "name": "odd name"},
+        {**fine, "name": "n" * 256},
+        {**fine, "name": "key", "primary_key": "a secret"},
+    ]
+    text = changed(entities=[{**ENTITIES[0], "authorization_rules": [*odd, fine]}, *ENTITIES[1:]])
+    assert catalogue_from_json(text) == SOME
+    assert len(caplog.records) == 3
+    assert "'odd name' must be 1 to 50 letters" in caplog.text
+    assert "secret" not in caplog.text
+
+
 def test_every_beginning_of_a_file_is_refused() -> None:
     text = catalogue_to_json(SOME).rstrip()
     for length in range(len(text)):

@@ -42,7 +42,7 @@ BASIC, STANDARD, PREMIUM = (Namespace("ns", tier) for tier in Tier)
 QUEUE = Queue(name="orders")
 TOPIC = Topic(name="news")
 SUBSCRIPTION = Subscription(topic="news", name="all")
-MANAGE_ONLY = AuthorizationRule("rule", frozenset({Right.MANAGE}), "a", "b")
+RULE = AuthorizationRule("rule", frozenset({Right.MANAGE}), "a", "b")
 
 
 def check(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> None:
@@ -172,8 +172,8 @@ def test_values_out_of_range(entity: Entity, text: str) -> None:
             "Anonymous access is not supported.\nParameter name: IsAnonymousAccessible",
         ),
         (
-            replace(TOPIC, authorization_rules=(MANAGE_ONLY,)),
-            "Manage permission should also include Send and Listen.\nParameter name: Rights",
+            replace(TOPIC, authorization_rules=(RULE, RULE)),
+            "The authorization rule name 'rule' is used more than once.",
         ),
         (replace(QUEUE, name=""), "The entity path is empty."),
         (replace(TOPIC, name="/"), "The entity path '/' cannot contain '/' as prefix or suffix."),

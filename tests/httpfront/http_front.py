@@ -60,7 +60,7 @@ Shared = Callable[[Callable[["Front"], Awaitable[None]]], None]
 
 
 def token(time: FakeTime, rule: AuthorizationRule = ROOT, resource: str = "", expires: int | None = None) -> str:
-    return make_token(f"sb://{HOST}/{resource}", rule.name, rule.primary, expires or time.now + HOUR)
+    return make_token(f"sb://{HOST}/{resource}", rule.name, rule.primary_key, expires or time.now + HOUR)
 
 
 @dataclass

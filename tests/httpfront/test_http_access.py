@@ -9,7 +9,6 @@ import pytest
 
 from broker.in_process import FakeTime
 from httpfront.http_front import HOST, LISTENER, NAMESPACE, ROOT, SENDER, Front, Shared, scenario, token
-from oncebus import entities
 from oncebus.access import AuthorizationRule, KeyFileError
 from oncebus.durations import SECOND
 
@@ -81,9 +80,8 @@ def test_each_operation_needs_its_right(
 
 def test_rules_of_an_entity_count_for_it_and_below_only(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
-        own = entities.AuthorizationRule("own", frozenset({entities.Right.SEND}), "own-one", "own-two")
-        odd = entities.AuthorizationRule("odd name", frozenset({entities.Right.SEND}), "key", "key")
-        await front.queue(authorization_rules=(own, odd))
+        own = AuthorizationRule("own", SENDER.rights, "own-one", "own-two")
+        await front.queue(authorization_rules=(own,))
         await front.queue("orders2")
         key = AuthorizationRule("own", SENDER.rights, "own-two", "own-two")
         for resource in ("orders", "ORDERS/", "orders/messages"):

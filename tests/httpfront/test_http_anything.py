@@ -24,6 +24,7 @@ WORDS = [
     "Subscriptions",
     "all",
     "metrics",
+    "$quarantine",
 ]
 GUID = "00000000-0000-0000-0000-000000000001"
 FIELDS = ["MessageId", "SessionId", "PartitionKey", "Label", "To", "TimeToLive", "TimeToLiveTimeSpan", "ContentType"]
@@ -100,7 +101,7 @@ def test_what_is_accepted_can_be_received(
     shared(play)
 
 
-@given(st.lists(texts.filter(lambda text: text not in ("", "/")), min_size=1, max_size=3), texts)
+@given(st.lists(st.text(min_size=1).filter(lambda text: text != "/"), min_size=1, max_size=3), st.text())
 def test_paths_are_read_as_they_were_written(entity: list[str], identity: str) -> None:
     written = "/".join(in_path(part) for part in entity)
     target = target_of(f"/{written}/messages/{in_path(identity)}/{GUID}".encode())

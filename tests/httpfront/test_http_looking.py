@@ -6,8 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from httpfront.http_front import Front, in_path, scenario
+from broker.scenes import message
+from httpfront.http_front import LISTENER, ROOT, SENDER, Front, in_path, scenario, token
+from oncebus.broker.addresses import Address
 from oncebus.broker.core import Core
+from oncebus.broker.sending import Incoming
+from oncebus.durations import SECOND
+from oncebus.entities import Rule, SqlFilter, Subscription
 from oncebus.http.health import Health
 from oncebus.http.limits import Limits
 from oncebus.http.records import quarantine_page
@@ -15,14 +20,7 @@ from oncebus.store import Quarantined
 
 
 def a_core(**facts: Any) -> Core:
-    facts = {"trouble": None, "last_taken_at": 0.0, "position": 0, "last_commit": 0} | facts
-    core = SimpleNamespace(
-        trouble=facts["trouble"],
-        last_taken_at=facts["last_taken_at"],
-        progress=SimpleNamespace(position=facts["position"]),
-        acceptor=SimpleNamespace(last_commit=facts["last_commit"]),
-    )
-    return cast(Core, core)
+    return cast(Core, SimpleNamespace(**{"trouble": None, "last_taken_at": 0.0, "oldest_wait": 0} | facts))
 
 
 def test_health_is_told_without_a_token_and_fails_when_the_pipeline_is_silent(tmp_path: Path) -> None:
@@ -48,25 +46,27 @@ def test_silence_up_to_the_limit_is_healthy() -> None:
 
 def test_trouble_is_told_without_its_details() -> None:
     health = Health(a_core(trouble="/data/outbox is broken"), Limits(), lambda: 1.0)
-    assert health.ailment() == "What the pipeline has judged cannot be taken."
+    assert health.ailment() == "The broker cannot do a part of its work; the log says why."
 
 
-def test_a_pipeline_that_works_but_falls_behind_fails_by_the_age_of_the_oldest() -> None:
-    now = [0.0]
-    core = a_core(last_commit=1)
-    health = Health(core, Limits(), lambda: now[0])
-    for second in range(0, 100, 10):
-        now[0] = float(second)
-        core.last_taken_at = now[0]
-        cast(Any, core.acceptor).last_commit += 100
-        # So much was there 20 seconds ago, and then 40.
-        core.progress.position += 10 if second < 60 else 0
-        expected = health.oldest_waiting()
-        assert (health.ailment() is None) == (expected <= 30), second
-    assert health.ailment() == "The oldest message has waited for the pipeline for 90 seconds."
-    core.progress.position = core.acceptor.last_commit
-    assert health.ailment() is None
-    assert health.oldest_waiting() == 0.0
+def test_a_message_may_wait_up_to_the_limit() -> None:
+    assert Health(a_core(oldest_wait=30 * SECOND), Limits(), lambda: 1.0).ailment() is None
+    health = Health(a_core(oldest_wait=31 * SECOND), Limits(), lambda: 1.0)
+    assert health.ailment() == "The oldest message has waited for the pipeline for 31 seconds."
+
+
+def test_the_age_of_what_waits_is_exact_and_needs_no_looks_in_between(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue()
+        await front.broker.send("orders", [message("1")])
+        front.time.advance(40)
+        await front.broker.send("orders", [message("2")])
+        front.time.advance(0.25)
+        answer = await front.ask("GET", "/health", token=None)
+        assert answer.json["message"] == "The oldest message has waited for the pipeline for 40 seconds."
+        assert "oncebus_pipeline_lag_seconds 40.250\n" in (await front.ask("GET", "/metrics")).text
+
+    scenario(tmp_path, play, pipeline=False)
 
 
 def test_metrics_count_by_entity_and_tell_of_the_pipeline(tmp_path: Path) -> None:
@@ -87,6 +87,8 @@ def test_metrics_count_by_entity_and_tell_of_the_pipeline(tmp_path: Path) -> Non
             'oncebus_messages_accepted_total{entity="a/b",kind="queue"} 2',
             'oncebus_messages_accepted_total{entity="news",kind="topic"} 1',
             'oncebus_messages_duplicates_total{entity="news",kind="topic"} 1',
+            'oncebus_messages_discarded_total{entity="news",kind="topic"} 0',
+            "oncebus_messages_discarded_total 0",
             'oncebus_messages_delivered_total{entity="news/Subscriptions/all",kind="subscription"} 1',
             'oncebus_messages{entity="a/b",kind="queue",state="active"} 1',
             'oncebus_messages{entity="a/b",kind="queue",state="scheduled"} 1',
@@ -151,5 +153,68 @@ def test_the_quarantine_is_shown_without_its_content(tmp_path: Path) -> None:
             ],
             "next": 7,
         }
+
+    scenario(tmp_path, play)
+
+
+async def quarantine_some(front: Front, count: int) -> list[int]:
+    """A subscription asks for properties, and the messages have none that could be read."""
+    await front.topic("news")
+    rules = [Rule("x", SqlFilter("x = 1"))]
+    made = Subscription(topic="news", name="some")
+    await front.broker.change(lambda catalogue, now: catalogue.create_subscription(made, now, rules))
+    broken = Incoming(b"\x00\x53\x73\xd0\x00", b"", "id")
+    await front.broker.send("news", [broken] * count)
+    await front.broker.counts("news")
+    page = (await front.ask("GET", "/$quarantine", query="entity=news")).json
+    return [row["number"] for row in page["quarantined"]]
+
+
+def test_quarantined_messages_are_discarded_by_their_numbers(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        first, second, third = await quarantine_some(front, 3)
+        answer = await front.ask("DELETE", "/$quarantine", query=f"number={first},{third},{third},99")
+        assert (answer.status, answer.json) == (200, {"discarded": [first, third], "notFound": [99]})
+        page = (await front.ask("GET", "/$quarantine")).json
+        assert [row["number"] for row in page["quarantined"]] == [second]
+        answer = await front.ask("DELETE", "/$quarantine", query=f"number={first}")
+        assert (answer.status, f"Nothing is in quarantine under '{first}'." in answer.text) == (404, True)
+
+    scenario(tmp_path, play)
+
+
+def test_released_messages_go_by_the_rules_of_today_and_were_accepted_once(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        numbers = await quarantine_some(front, 2)
+        await front.broker.change(lambda catalogue, now: catalogue.delete_rule("news", "some", "x"))
+        await front.broker.change(lambda catalogue, now: catalogue.create_rule("news", "some", Rule(), now))
+        answer = await front.ask("POST", "/$quarantine", query=f"number={numbers[0]}")
+        assert (answer.status, answer.json) == (200, {"released": numbers[:1], "notFound": []})
+        received = await front.broker.receive(Address("news/Subscriptions/some"), 2, wait=5)
+        assert [each.message.message_id for each in received] == ["id"]
+        counts = await front.broker.counts("news")
+        assert (counts.accepted, counts.duplicates, counts.quarantined) == (2, 0, 2)
+        page = (await front.ask("GET", "/$quarantine")).json
+        assert [row["number"] for row in page["quarantined"]] == numbers[1:]
+
+    scenario(tmp_path, play)
+
+
+def test_only_who_may_manage_the_namespace_decides_about_the_quarantine(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        for method in ("DELETE", "POST"):
+            for rule, resource in ((LISTENER, ""), (SENDER, ""), (ROOT, "news")):
+                given = token(front.time, rule, resource)
+                answer = await front.ask(method, "/$quarantine", query="number=1", token=given)
+                assert answer.status == 401
+            for query, text in (
+                ("", "The parameter 'number' is missing."),
+                ("number=1,x", "The parameter 'number' has value 'x'. Not a number from 1 to"),
+                ("number=0", "The parameter 'number' has value '0'. Not a number from 1 to"),
+                ("number=1,,2", "The parameter 'number' has value ','. Not a number from 1 to"),
+                (f"number={'1,' * 1000}1", "The parameter 'number' has 1001 numbers; 1000 is the limit."),
+            ):
+                answer = await front.ask(method, "/$quarantine", query=query)
+                assert (answer.status, text in answer.text) == (400, True), answer.text
 
     scenario(tmp_path, play)

@@ -8,13 +8,6 @@ import pytest
 
 from oncebus.inbox import Blobs, InboxDamaged, InboxError, InboxFull
 
-HOUR = 3_600_000_000
-NOW = 1_000 * HOUR
-
-
-def written_at(path: Path, time: int) -> None:
-    os.utime(path, ns=(time * 1000, time * 1000))
-
 
 def test_a_body_is_read_as_it_was_written(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
@@ -61,14 +54,14 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_only_old_files_that_nobody_names_are_swept(tmp_path: Path) -> None:
+def test_bodies_are_listed_and_what_a_dead_writer_left_is_deleted(tmp_path: Path) -> None:
+    nowhere = Blobs(tmp_path / "none")
+    assert (nowhere.names(), nowhere.delete_unfinished()) == ([], [])
     blobs = Blobs(tmp_path)
-    assert Blobs(tmp_path / "none").sweep(set(), HOUR, NOW) == []
-    for name, age in {"used": 2 * HOUR, "unused": 2 * HOUR, "young": HOUR // 2}.items():
+    for name in ("one", "two"):
         blobs.write(b"x", name)
-        written_at(tmp_path / name, NOW - age)
-    for name, age in {".tmp-old": 2 * HOUR, ".tmp-young": 0}.items():
+    for name in (".tmp-1", "no.body"):
         (tmp_path / name).touch()
-        written_at(tmp_path / name, NOW - age)
-    assert blobs.sweep({"used"}, HOUR, NOW) == ["unused", ".tmp-old"]
-    assert sorted(os.listdir(tmp_path)) == [".tmp-young", "used", "young"]
+    assert sorted(blobs.names()) == ["one", "two"]
+    assert blobs.delete_unfinished() == [".tmp-1"]
+    assert sorted(os.listdir(tmp_path)) == ["no.body", "one", "two"]

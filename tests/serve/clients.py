@@ -19,7 +19,7 @@ from oncebus.access import KeyFile, make_token
 from oncebus.broker.clock import wall_time
 from oncebus.durations import HOUR
 
-from .programs import until
+from .programs import is_alive, until
 
 # A JVM that lives for seconds is done sooner without its best compiler.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ONCEBUS_")} | {
@@ -35,37 +35,72 @@ class Client:
     def __init__(self, url: str, data: Path) -> None:
         self.url = url
         rule = KeyFile(data / "keys.json").rules()[0]
-        self._token = make_token(url, rule.name, rule.primary, wall_time() + HOUR)
+        self._token = make_token(url, rule.name, rule.primary_key, wall_time() + HOUR)
+
+    def exchange(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None, *, signed: bool = True
+    ) -> tuple[int, dict[str, str], bytes]:
+        """One request on a connection of its own."""
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        try:
+            given = dict(headers or {}) | ({"Authorization": self._token} if signed else {})
+            connection.request(method, path, body, given)
+            response = connection.getresponse()
+            return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+        finally:
+            connection.close()
 
     def request(
         self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None, *, signed: bool = True
     ) -> tuple[int, dict[str, str], str]:
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
-        try:
-            given = dict(headers or {}) | ({"Authorization": self._token} if signed else {})
-            connection.request(method, path, body.encode(), given)
-            response = connection.getresponse()
-            return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read().decode()
-        finally:
-            connection.close()
+        status, found, answer = self.exchange(method, path, body.encode(), headers, signed=signed)
+        return status, found, answer.decode()
 
     def send(self, queue: str, message_id: str, body: str) -> int:
-        properties = json.dumps({"MessageId": message_id})
-        return self.request("POST", f"/{queue}/messages", body, {"BrokerProperties": properties})[0]
+        return self.send_with(queue, body, MessageId=message_id)
 
-    def receive(self, queue: str, seconds: float) -> tuple[str, str] | None:
-        """The id and body of the next message, which is gone then; None if none comes."""
-        status, headers, body = self.request("DELETE", f"/{queue}/messages/head?timeout={seconds}")
+    def send_with(self, queue: str, body: str, **properties: object) -> int:
+        """Send a message with these broker properties."""
+        return self.request("POST", f"/{queue}/messages", body, {"BrokerProperties": json.dumps(properties)})[0]
+
+    def send_batch(self, queue: str, messages: Sequence[tuple[str, dict[str, object]]]) -> int:
+        """Send messages, each a body and its broker properties, in one request."""
+        items = [{"Body": body, "BrokerProperties": properties} for body, properties in messages]
+        return self.request("POST", f"/{queue}/messages", json.dumps(items), {"Content-Type": BATCH})[0]
+
+    def receive_whole(self, queue: str, seconds: float) -> tuple[dict[str, Any], bytes] | None:
+        """The broker properties and the body of the next message, which is gone then; None if none comes."""
+        status, headers, body = self.exchange("DELETE", f"/{queue}/messages/head?timeout={seconds}")
         if status == 204:
             return None
         assert status == 200, (status, body)
-        return json.loads(headers["brokerproperties"])["MessageId"], body
+        return json.loads(headers["brokerproperties"]), body
+
+    def receive(self, queue: str, seconds: float) -> tuple[str, str] | None:
+        """The id and the body of the next message, which is gone then; None if none comes."""
+        found = self.receive_whole(queue, seconds)
+        return None if found is None else (found[0]["MessageId"], found[1].decode())
+
+    def receive_all(self, queue: str) -> list[tuple[dict[str, Any], str]]:
+        """The broker properties and the bodies of all that is there, received and deleted."""
+        taken = []
+        while (found := self.receive_whole(queue, 0)) is not None:
+            taken.append((found[0], found[1].decode()))
+        return taken
 
     def drops(self, queue: str) -> list[Any]:
         status, _, body = self.request("GET", f"/{queue}/$duplicates")
         assert status == 200, (status, body)
         found: list[Any] = json.loads(body)["duplicates"]
         return found
+
+    def metric(self, name: str, **labels: str) -> int:
+        """The sum of a metric over all that bear these labels."""
+        status, _, text = self.request("GET", "/metrics")
+        assert status == 200, (status, text)
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        lines = [line for line in text.splitlines() if re.match(rf"oncebus_{name}[{{ ]", line)]
+        return sum(int(line.rpartition(" ")[2]) for line in lines if all(each in line for each in wanted))
 
     def health(self) -> int:
         return self.request("GET", "/health", signed=False)[0]
@@ -74,11 +109,20 @@ class Client:
 class Running:
     """A command that is under way, its output in files."""
 
-    def __init__(self, folder: Path, name: str, arguments: Sequence[str | Path], **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        arguments: Sequence[str | Path],
+        *,
+        within: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
+        """`within` are the words of a command that replaces itself by the one behind it."""
         self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "oncebus.cli", *map(str, arguments)],
+                [*within, sys.executable, "-m", "oncebus.cli", *map(str, arguments)],
                 stdout=out,
                 stderr=err,
                 env=ENVIRONMENT | environment,
@@ -131,3 +175,15 @@ def everything_below(pid: int) -> list[int]:
     """All processes that descend from one."""
     found = [int(child) for child in _children(pid)]
     return found + [each for child in found for each in everything_below(child)]
+
+
+def all_end(pids: Sequence[int], why: str) -> None:
+    """Wait until none of these processes runs."""
+
+    def left() -> list[str]:
+        return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in pids if is_alive(pid)]
+
+    try:
+        until(lambda: not any(map(is_alive, pids)), why)
+    except AssertionError as error:
+        raise AssertionError(f"{error}, but these run: {left()}") from None

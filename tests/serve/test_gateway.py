@@ -16,13 +16,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from proton import Message, SSLDomain
+from proton.utils import BlockingConnection
 
 from broker.in_process import InProcessPipeline, running_broker
+from oncebus.access import KeyFile
+from oncebus.broker.clock import wall_time
 from oncebus.cli import main
 from oncebus.entities import Topic
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import InboxInUse
+from oncebus.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.serve.gateway import run_gateway
 from oncebus.settings import Settings
 
@@ -35,7 +40,7 @@ ENTITIES = [{"type": "queue", "name": "orders", "requiresDuplicateDetection": Tr
 def arguments(folder: Path, *more: str) -> list[str | Path]:
     (folder / "entities.json").write_text(json.dumps(ENTITIES))
     data, entities = folder / "data", folder / "entities.json"
-    return ["gateway", "--data", data, "--http-port", "0", "--entities", entities, *more]
+    return ["gateway", "--data", data, "--http-port", "0", "--amqp-port", "0", "--entities", entities, *more]
 
 
 @contextmanager
@@ -171,7 +176,7 @@ def test_it_ends_when_the_process_that_started_it_is_gone(tmp_path: Path) -> Non
 def test_a_data_folder_is_for_one_gateway(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_broker(tmp_path, pipeline=False):
-            await run_gateway(Settings(data=tmp_path, http_port=0))
+            await run_gateway(Settings(data=tmp_path, http_port=0, amqp_port=0))
 
     with pytest.raises(InboxInUse, match="is being written by another process"):
         asyncio.run(run())
@@ -200,10 +205,49 @@ def test_what_does_not_fit_the_data_that_is_there_is_refused(tmp_path: Path, cha
     async def run() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
             await broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name="t"), now))
-        await run_gateway(replace(changed, data=tmp_path, http_port=0))
+        await run_gateway(replace(changed, data=tmp_path, http_port=0, amqp_port=0))
 
     with pytest.raises(OncebusError, match=said):
         asyncio.run(run())
+
+
+def amqp_port(running: Running) -> int:
+    """Where it speaks AMQP, as its log tells."""
+
+    def told() -> list[int]:
+        lines = running.err.read_text().splitlines(keepends=True)
+        facts = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [each["amqp_port"] for each in facts if "amqp_port" in each]
+
+    until(told, f"it listens, {running.err.read_text()}")
+    return told()[0]
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_it_speaks_amqp_with_tls_where_it_has_a_certificate(tmp_path: Path, is_encrypted: bool) -> None:
+    data = tmp_path / "data"
+    words, domain, scheme = ["--log-format", "json"], None, "amqp"
+    if is_encrypted:
+        tls = own_certificate(tmp_path, "localhost", wall_time())
+        words += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key), "--amqps-port", "0"]
+        domain, scheme = SSLDomain(SSLDomain.MODE_CLIENT), "amqps"
+        domain.set_trusted_ca_db(str(tmp_path / CERTIFICATE))
+        domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+    with gateway(tmp_path, *words) as running:
+        port = amqp_port(running)
+        rule = KeyFile(data / "keys.json").rules()[0]
+        connection = BlockingConnection(
+            f"{scheme}://localhost:{port}",
+            timeout=10,
+            ssl_domain=domain,
+            user=rule.name,
+            password=rule.primary_key,
+            allowed_mechs="PLAIN",
+            allow_insecure_mechs=True,
+        )
+        connection.create_sender("orders").send(Message(body="x", id="a"))
+        connection.close()
+        assert running.stop() == 0
 
 
 def test_the_keys_are_for_the_owner_alone_and_in_no_log(tmp_path: Path) -> None:

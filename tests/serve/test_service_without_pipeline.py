@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from .clients import ENVIRONMENT, Client, Running, everything_below
 from .programs import is_alive, until
@@ -68,5 +69,19 @@ def test_it_is_tried_again_and_again_while_messages_are_accepted(tmp_path: Path,
         below = everything_below(running.process.pid)
         assert running.stop(signal.SIGINT) == 0
         assert not any(map(is_alive, below))
+    finally:
+        running.clean_up()
+
+
+def test_the_string_that_is_printed_is_one_that_the_official_client_takes(tmp_path: Path, data: Path) -> None:
+    running = Running(tmp_path, "serve", words(data))
+    try:
+        until(lambda: "\n" in running.out.read_text(), "the connection string")
+        text = running.out.read_text().splitlines()[0]
+        assert text.startswith("Endpoint=sb://localhost:")
+        assert text.endswith(";UseDevelopmentEmulator=true")
+        with ServiceBusClient.from_connection_string(text) as client, client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage(b"x", message_id="a"))
+        assert running.stop() == 0
     finally:
         running.clean_up()

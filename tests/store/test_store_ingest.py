@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from oncebus.messages import PARTITION_SHIFT, Fate
+from oncebus.messages import NOBODY, PARTITION_SHIFT, Fate
 from oncebus.store import (
     Action,
+    Counts,
     EntryRefused,
     Kind,
     Mode,
@@ -118,27 +119,83 @@ def test_every_fate_is_counted_where_it_belongs(store: Store) -> None:
     ]
     report = take(store, rows, POLICIES)
     queue, topic = store.counts(QUEUE), store.counts(TOPIC)
-    assert (queue.accepted, queue.delivered, queue.duplicates, queue.quarantined) == (1, 1, 1, 1)
-    assert (topic.accepted, topic.unrouted) == (3, 1)
+    assert (queue.accepted, queue.delivered, queue.duplicates, queue.quarantined) == (2, 1, 1, 1)
+    assert (topic.accepted, topic.unrouted, topic.discarded) == (3, 1, 1)
     assert (store.counts(FIRST).dead_lettered, store.counts(FIRST).dead_letter) == (1, 1)
-    assert (store.counts(GONE).discarded, store.counts(GONE + 1).discarded) == (2, 1)
-    assert report.counted[QUEUE] == {"accepted": 1, "delivered": 1, "duplicates": 1, "quarantined": 1}
+    assert report.counted[QUEUE] == {"accepted": 2, "delivered": 1, "duplicates": 1, "quarantined": 1}
     assert report.arrived == {Place(QUEUE, SubQueue.MAIN), Place(FIRST, SubQueue.DEAD_LETTER)}
     (dead,) = store.peek(FIRST, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
     assert (dead.reason, dead.description, dead.source) == ("filter", "bad", FIRST)
 
 
-def test_quarantined_rows_are_kept_until_they_are_forgotten(store: Store) -> None:
-    row = {"entity": QUEUE, "fate": Fate.QUARANTINED, "reason": "broken", "blob": "file"}
-    take(store, [row, {**row, "entity": QUEUE + 1, "sequence": 9}], POLICIES)
-    (found,) = store.quarantined(QUEUE)
-    assert (found.reason, found.message_id, found.head, found.blob) == ("broken", "m1", b"head", "file")
-    assert [each.sequence for each in store.quarantined(after=found.number)] == [9]
-    assert store.unused_blobs() == []
+def test_of_an_entity_that_is_gone_only_the_number_of_its_rows_and_the_time_are_kept(store: Store) -> None:
+    rows: list[dict[str, Any]] = [
+        {"entity": GONE, "fate": Fate.DELIVERED, "time": START + 7},
+        {"entity": GONE, "fate": Fate.DEAD_LETTERED},
+        {"entity": GONE, "fate": Fate.DUPLICATE, "blob": "file"},
+        {"entity": GONE, "fate": Fate.UNROUTED},
+        {"entity": GONE, "fate": Fate.QUARANTINED, "blob": "file"},
+        {"entity": GONE, "fate": Fate.DISCARDED},
+    ]
+    take(store, rows, POLICIES)
+    assert (store.counts(GONE), store.highest(), store.drops(GONE), store.quarantined()) == (Counts(), [], [], [])
+    assert store.counts(NOBODY) == Counts(discarded=4)
+    assert (store.newest_time(), store.unused_blobs()) == (START + 7, ["file"])
+
+
+def test_all_that_was_answered_as_accepted_is_counted_as_accepted_or_as_a_duplicate(store: Store) -> None:
+    def rows(fate: Fate) -> list[dict[str, Any]]:
+        queue = {"entity": QUEUE, "fate": fate, "sequence": 10 + fate, "position": 10 + fate}
+        topic = {"entity": TOPIC, "fate": fate, "sequence": 20 + fate, "position": 20 + fate}
+        is_copied = fate in (Fate.DELIVERED, Fate.DEAD_LETTERED)
+        return [queue, *({**topic, "destination": each} for each in ([FIRST, GONE, FIRST] if is_copied else [None]))]
+
+    scheduled = {"entity": TOPIC, "sequence": 40, "position": 40, "scheduled": START + 1}
+    take(store, [*(row for fate in Fate for row in rows(fate)), scheduled], POLICIES)
+    for entity, sent in ((QUEUE, len(Fate)), (TOPIC, len(Fate) + 1)):
+        assert (store.counts(entity).accepted, store.counts(entity).duplicates) == (sent - 1, 1)
+    assert (store.counts(TOPIC).delivered, store.counts(FIRST).delivered) == (0, 2)
+
+
+def test_a_message_is_dead_lettered_once_whatever_the_reason(store: Store) -> None:
+    policy = Policy(max_delivery_count=1, dead_letter_on_expiry=True, lock_duration=SECOND)
+    rows: list[dict[str, Any]] = [{"entity": QUEUE, "sequence": number} for number in (1, 2)]
+    rows += [{"entity": QUEUE, "sequence": 3, "expires": START}]
+    rows += [{"entity": QUEUE, "sequence": 4, "fate": Fate.DEAD_LETTERED, "reason": "filter"}]
+    take(store, rows, {QUEUE: policy})
     with store.transaction():
-        store.forget_quarantined([each.number for each in store.quarantined()])
-    assert store.unused_blobs() == ["file"]
-    assert store.quarantined() == []
+        first, _ = store.receive(QUEUE, 9, Mode.PEEK_LOCK, policy, START)
+        store.settle(QUEUE, [Settlement(Action.DEAD_LETTER, first.token or b"")], policy, START)
+        store.expire_locks({QUEUE: policy}, START + SECOND)
+    counts = store.counts(QUEUE)
+    assert (counts.dead_letter, counts.dead_lettered, counts.delivered) == (4, 4, 3)
+    with store.transaction():
+        again = store.receive(QUEUE, 1, Mode.PEEK_LOCK, policy, START, sub_queue=SubQueue.DEAD_LETTER)
+        store.settle(QUEUE, [Settlement(Action.DEAD_LETTER, again[0].token or b"")], policy, START)
+    assert store.counts(QUEUE).dead_lettered == 4
+
+
+def test_time_does_not_go_back_with_the_entity_that_had_the_newest(store: Store) -> None:
+    take(
+        store, [{"entity": QUEUE, "time": START + 5}, {"entity": TOPIC, "time": START, "destination": FIRST}], POLICIES
+    )
+    assert store.newest_time() == START + 5
+    with store.transaction():
+        store.delete_entities([QUEUE], appended=1)
+    assert [each.entity for each in store.highest() if each.time] == [TOPIC]
+    assert store.newest_time() == START + 5
+    with store.transaction():
+        store.delete_entities([TOPIC], appended=1)
+    assert store.newest_time() == START + 5
+
+
+def test_a_body_is_known_from_the_row_that_named_it_until_it_is_forgotten(store: Store) -> None:
+    assert store.newest_time() == 0
+    take(store, [{"entity": QUEUE, "blob": "a"}, {"entity": QUEUE, "fate": Fate.DUPLICATE, "blob": "b"}], POLICIES)
+    assert store.unknown_blobs(["a", "b", "c"]) == ["c"]
+    with store.transaction():
+        store.forget_blobs(["a", "b"])
+    assert store.unknown_blobs(["a", "b", "c"]) == ["b", "c"]
 
 
 def test_the_highest_number_counts_dropped_rows_too(store: Store) -> None:

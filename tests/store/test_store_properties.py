@@ -326,7 +326,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.receive(PLAIN, 2, Mode.RECEIVE_AND_DELETE, POLICIES[PLAIN], self.now)
         self.store.receive(PLAIN, 9, Mode.PEEK_LOCK, POLICIES[PLAIN], self.now)
         self.store.accept_session(SESSIONS, None, POLICIES[SESSIONS], self.now)
-        self.store.purge(SESSIONS)
+        self.store.batch_delete(SESSIONS, 2**62, 9)
         self.store.expire(POLICIES, 2**62)
 
     def copy(self) -> None:

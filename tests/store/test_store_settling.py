@@ -245,14 +245,14 @@ def test_a_session_without_messages_and_state_is_forgotten(store: Store) -> None
     rows = [
         {"entity": QUEUE, "sequence": 1, "session": "expired", "expires": START},
         {"entity": QUEUE, "sequence": 2, "session": "cancelled", "scheduled": START},
-        {"entity": QUEUE, "sequence": 3, "session": "purged"},
+        {"entity": QUEUE, "sequence": 3, "session": "deleted"},
     ]
     take(store, rows, policies)
-    assert store.list_sessions(QUEUE, 9) == ["cancelled", "expired", "purged"]
+    assert store.list_sessions(QUEUE, 9) == ["cancelled", "deleted", "expired"]
     with store.transaction():
         store.expire(policies, START)
         store.cancel_scheduled(QUEUE, [2])
-        store.purge(QUEUE)
+        store.batch_delete(QUEUE, START + 1, 9)
         assert store.accept_session(QUEUE, None, SESSIONS, START) is None
     assert store._connection.execute("SELECT count(*) FROM session").fetchone() == (0,)
 

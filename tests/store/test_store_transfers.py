@@ -100,7 +100,9 @@ def test_repetitions_within_one_entry_are_told_from_copies(store: Store) -> None
     assert (held(store, FIRST), held(store, SECOND)) == ([1], [1])
     pumped(store, [transfer], 2)
     assert remembered(store) == 0
-    assert store.counts(TOPIC).accepted == 2
+    # It was accepted once, and then delivered twice; that it waited under its topic is neither.
+    assert [store.counts(each).accepted for each in (TOPIC, FIRST, SECOND)] == [1, 0, 0]
+    assert [store.counts(each).delivered for each in (TOPIC, FIRST, SECOND)] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("hops", [MAX_HOPS - 1, MAX_HOPS])
@@ -186,9 +188,32 @@ def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
     take(store, [again(transfers[0], 1, blob=None)], POLICIES)
     with store.transaction():
         store.delete_entities([SOURCE], appended=3)
-    assert (store.counts(SOURCE).size, store.drops(SOURCE), store.unused_blobs()) == (0, [], ["file"])
+    assert (store.counts(SOURCE).size, store.drops(SOURCE), store.unused_blobs()) == (0, [], [])
     assert remembered(store) == 1
     assert take(store, [again(transfers[0], 2)], POLICIES).repeated == 1
-    assert (remembered(store), held(store, TARGET)) == (0, [1])
+    assert (remembered(store), held(store, TARGET), store.unused_blobs()) == (0, [1], ["file"])
     pumped(store, transfers, 3)
     assert remembered(store) == 0
+
+
+@pytest.mark.parametrize("order", ["delete, pumped, take", "delete, take, pumped", "take, delete, pumped"])
+def test_a_body_outlives_its_source_while_a_row_that_names_it_is_under_way(store: Store, order: str) -> None:
+    """The source is deleted when the row is in the inbox and the store has not been told of that."""
+    take(store, [{"entity": SOURCE, "blob": "file"}, {"entity": SOURCE, "sequence": 2, "blob": "left"}], POLICIES)
+    transfer = pump(store)[0]
+    remaining = {each: policy for each, policy in POLICIES.items() if each != SOURCE}
+    for step in order.split(", "):
+        if step == "delete":
+            with store.transaction():
+                store.delete_entities([SOURCE], appended=2)
+        elif step == "pumped":
+            pumped(store, [transfer], 2)
+        else:
+            take(store, [again(transfer, 1)], remaining)
+        assert "file" not in store.unused_blobs()
+    # What had not left goes with its source.
+    take(store, [], remaining)
+    assert (store.unused_blobs(), remembered(store)) == (["left"], 0)
+    with store.transaction():
+        store.receive(TARGET, 1, Mode.RECEIVE_AND_DELETE, Policy(), START)
+    assert store.unused_blobs() == ["file", "left"]

@@ -2,11 +2,12 @@
 
 from oncebus.access.authorization import Grant, RulesOf, authorize, verify
 from oncebus.access.connection import connection_string
-from oncebus.access.keys import KeyFile, KeyFileError
+from oncebus.access.keys import KeyFile, KeyFileError, RuleRefused
 from oncebus.access.refusal import AccessRefused, Reason
 from oncebus.access.rights import Operation, Right
 from oncebus.access.rules import (
     EMULATOR_RULE,
+    MOST_RULES,
     ROOT_RULE,
     AuthorizationRule,
     BadRule,
@@ -18,6 +19,7 @@ from oncebus.access.tokens import make_token
 
 __all__ = [
     "EMULATOR_RULE",
+    "MOST_RULES",
     "ROOT_RULE",
     "AccessRefused",
     "AuthorizationRule",
@@ -28,6 +30,7 @@ __all__ = [
     "Operation",
     "Reason",
     "Right",
+    "RuleRefused",
     "RulesOf",
     "WhichKey",
     "authorize",

@@ -15,6 +15,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,10 @@ Rules = tuple[AuthorizationRule, ...]
 
 class KeyFileError(OncebusError):
     """The key file cannot be used. The text never holds a key."""
+
+
+class RuleRefused(KeyFileError):
+    """The namespace cannot have its rules so; nothing is wrong with the file. The text does not tell where that is."""
 
 
 class _Stamp(NamedTuple):
@@ -84,31 +89,38 @@ class KeyFile:
         def change(rules: Rules) -> Rules:
             if any(rule.name == name for rule in rules):
                 raise KeyFileError(f"Authorization rule '{name}' exists already in '{self.path}'.")
-            if len(rules) >= MOST_RULES:
-                raise KeyFileError(f"Key file '{self.path}' holds {MOST_RULES} rules already. Remove one first.")
-            return (*rules, added)
+            return _with(rules, added)
 
         self._change(change)
         return added
+
+    def put(self, name: str, rights: Iterable[Right]) -> AuthorizationRule:
+        """Give a rule these rights: one that is there keeps its keys, else one with fresh keys is added."""
+        fresh = fresh_rule(name, rights)
+
+        def change(rules: Rules) -> Rules:
+            if not any(rule.name == name for rule in rules):
+                return _with(rules, fresh)
+            changed = tuple(replace(rule, rights=fresh.rights) if rule.name == name else rule for rule in rules)
+            return _still_managed(changed, name)
+
+        return _find(self.path, self._change(change), name)
 
     def remove(self, name: str) -> None:
         """Remove a rule: what its keys have signed is refused from now on."""
 
         def change(rules: Rules) -> Rules:
             _find(self.path, rules, name)
-            kept = tuple(rule for rule in rules if rule.name != name)
-            if not any(Right.MANAGE in rule.rights for rule in kept):
-                raise KeyFileError(f"Authorization rule '{name}' is the last one with Manage. Add another one first.")
-            return kept
+            return _still_managed(tuple(rule for rule in rules if rule.name != name), name)
 
         self._change(change)
 
-    def rotate(self, name: str, which: WhichKey) -> AuthorizationRule:
-        """Replace one key by a fresh one: what the old one has signed is refused from now on."""
+    def rotate(self, name: str, which: WhichKey, key: str | None = None) -> AuthorizationRule:
+        """Replace one key, by a fresh one unless given: what the old one has signed is refused from now on."""
 
         def change(rules: Rules) -> Rules:
             _find(self.path, rules, name)
-            return tuple(rule.rotated(which) if rule.name == name else rule for rule in rules)
+            return tuple(rule.rotated(which, key) if rule.name == name else rule for rule in rules)
 
         return _find(self.path, self._change(change), name)
 
@@ -118,6 +130,18 @@ class KeyFile:
             changed = change(rules)
             _write(self.path, changed, os.replace)
         return changed
+
+
+def _with(rules: Rules, added: AuthorizationRule) -> Rules:
+    if len(rules) >= MOST_RULES:
+        raise RuleRefused(f"The namespace holds {MOST_RULES} rules already. Remove one first.")
+    return (*rules, added)
+
+
+def _still_managed(rules: Rules, name: str) -> Rules:
+    if not any(Right.MANAGE in rule.rights for rule in rules):
+        raise RuleRefused(f"Authorization rule '{name}' is the last one with Manage. Add another one first.")
+    return rules
 
 
 def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:
@@ -182,8 +206,8 @@ def _write(path: Path, rules: Rules, place: Callable[[Path, Path], None]) -> Non
         {
             "name": rule.name,
             "rights": [right for right in Right if right in rule.rights],
-            "primary": rule.primary,
-            "secondary": rule.secondary,
+            "primary": rule.primary_key,
+            "secondary": rule.secondary_key,
         }
         for rule in rules
     ]

@@ -94,6 +94,8 @@ class Operation(enum.Enum):
     NAMESPACE_INFO = ("Read the namespace's properties", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
     METRICS = ("Read metrics", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
     QUARANTINE = ("Read the quarantine", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
+    DISCARD_QUARANTINED = ("Discard quarantined messages", Right.MANAGE, "namespace", _CHANGE, "Manage,EntityDelete")
+    RELEASE_QUARANTINED = ("Release quarantined messages", Right.MANAGE, "namespace", _CHANGE, "Manage,EntityWrite")
     EXPORT = ("Export the namespace's entities", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")
     DEPLOY = ("Deploy entities from a file", Right.MANAGE, "namespace", _CHANGE, "Manage,EntityWrite")
 

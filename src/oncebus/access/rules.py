@@ -32,14 +32,19 @@ class WhichKey(enum.StrEnum):
     SECONDARY = "SecondaryKey"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AuthorizationRule:
-    """Who signs with a key of this rule holds its rights where the rule stands, and below. Shows no key."""
+    """Who signs with a key of this rule holds its rights where the rule stands, and below. Shows no key.
+
+    Stands on the namespace or on an entity. When it was made and changed is known of an entity's. Raises `BadRule`.
+    """
 
     name: str
     rights: frozenset[Right]
-    primary: str = field(repr=False)
-    secondary: str = field(repr=False)
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
+    created_at: int | None = None
+    modified_at: int | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -49,7 +54,7 @@ class AuthorizationRule:
             )
         if not self.rights:
             raise BadRule(f"Authorization rule '{self.name}' has no rights. Give it Send, Listen or Manage.")
-        for which, key in ((WhichKey.PRIMARY, self.primary), (WhichKey.SECONDARY, self.secondary)):
+        for which, key in ((WhichKey.PRIMARY, self.primary_key), (WhichKey.SECONDARY, self.secondary_key)):
             if not _KEY.fullmatch(key):
                 raise BadRule(
                     f"{which} of authorization rule '{self.name}' is not a key: "
@@ -59,12 +64,12 @@ class AuthorizationRule:
 
     def key(self, which: WhichKey) -> str:
         """The key itself."""
-        return self.primary if which is WhichKey.PRIMARY else self.secondary
+        return self.primary_key if which is WhichKey.PRIMARY else self.secondary_key
 
     def rotated(self, which: WhichKey, key: str | None = None) -> AuthorizationRule:
         """The rule with one key replaced, by a fresh one unless given."""
         new = fresh_key() if key is None else key
-        return replace(self, primary=new) if which is WhichKey.PRIMARY else replace(self, secondary=new)
+        return replace(self, primary_key=new) if which is WhichKey.PRIMARY else replace(self, secondary_key=new)
 
 
 def fresh_key() -> str:

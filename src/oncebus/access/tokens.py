@@ -53,7 +53,7 @@ class Token:
         named: list[AuthorizationRule | None] = [rule for rule in rules if rule.name == self.rule]
         found: AuthorizationRule | None = None
         for rule in named or [None]:
-            keys = (_NOBODY, _NOBODY) if rule is None else (rule.primary, rule.secondary)
+            keys = (_NOBODY, _NOBODY) if rule is None else (rule.primary_key, rule.secondary_key)
             is_signed = [hmac.compare_digest(_sign(self._signed, key), self._signature.encode()) for key in keys]
             if rule is not None and any(is_signed):
                 found = rule

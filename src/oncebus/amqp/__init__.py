@@ -1,4 +1,8 @@
-"""AMQP 1.0 without sockets: the types, their bytes, and the format of messages."""
+"""AMQP 1.0: the types, their bytes, and the format of messages.
+
+The engine of a connection is in `oncebus.amqp.connection`, what it tells in `oncebus.amqp.events`;
+`oncebus.amqp.protocol` runs it over asyncio.
+"""
 
 from oncebus.amqp.decoding import decode, decode_all, skip
 from oncebus.amqp.encoding import encode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -15,22 +15,31 @@ MOST_ROWS = 20_000
 MOST_BYTES = 16 << 20
 
 
-class _Waiting(NamedTuple):
+class Appending(NamedTuple):
+    """Rows of one entity that are to become durable together, and who waits for that."""
+
+    entity: int
     rows: Sequence[Row]
+    size: int
     catalogue: int
     durable: asyncio.Future[int]
+
+
+Settled = Callable[[Sequence[Appending], int | None], None]
+"""Called with the commit that holds these, or with None where they were refused; then their callers are answered."""
 
 
 class Acceptor:
     """Appends rows to the inbox, in the order of the calls.
 
     `append` answers with the number of the commit once its rows are durable, all of them or none. What it raises is
-    what the inbox said; the rows have then not been accepted. The answer must not be cancelled: shield it.
+    what the inbox said; the rows have then not been accepted. Who gives up waiting does not take them back.
     """
 
-    def __init__(self, inbox: InboxWriter) -> None:
+    def __init__(self, inbox: InboxWriter, settled: Settled) -> None:
         self._inbox = inbox
-        self._waiting: deque[_Waiting] = deque()
+        self._settled = settled
+        self._waiting: deque[Appending] = deque()
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._task: asyncio.Task[None] | None = None
         self._unanswered = 0
@@ -51,13 +60,13 @@ class Acceptor:
         """How many bytes the inbox has on the disk."""
         return self._inbox.size
 
-    def append(self, rows: Sequence[Row], catalogue: int) -> asyncio.Future[int]:
-        """Make rows durable that were accepted under a version of the catalogue."""
+    def append(self, entity: int, rows: Sequence[Row], size: int, catalogue: int) -> asyncio.Future[int]:
+        """Make rows durable that were accepted under a version of the catalogue and have so many bytes."""
         if self._is_closed:
             raise BrokerClosed
         durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unanswered += 1
-        self._waiting.append(_Waiting(rows, catalogue, durable))
+        self._waiting.append(Appending(entity, rows, size, catalogue, durable))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._commit_all())
         return durable
@@ -78,9 +87,9 @@ class Acceptor:
         while self._waiting:
             await self._commit(self._next_group())
 
-    async def _commit(self, group: list[_Waiting]) -> None:
+    async def _commit(self, group: list[Appending]) -> None:
         before = self.last_commit
-        rows = [row for waiting in group for row in waiting.rows]
+        rows = [row for each in group for row in each.rows]
         loop = asyncio.get_running_loop()
         try:
             commit = await loop.run_in_executor(self._thread, self._inbox.append, rows, group[0].catalogue)
@@ -92,36 +101,34 @@ class Acceptor:
                 self._refuse(group, error)
             else:
                 # One bad row must not refuse its neighbours.
-                for waiting in group:
-                    await self._commit([waiting])
+                for each in group:
+                    await self._commit([each])
         else:
             self._answer(group, commit)
 
-    def _next_group(self) -> list[_Waiting]:
+    def _next_group(self) -> list[Appending]:
         """What goes into one commit: at least one call, all under the same catalogue."""
         group = [self._waiting.popleft()]
-        rows, size = len(group[0].rows), _size(group[0])
+        rows, size = len(group[0].rows), group[0].size
         while self._waiting and self._waiting[0].catalogue == group[0].catalogue:
             rows += len(self._waiting[0].rows)
-            size += _size(self._waiting[0])
+            size += self._waiting[0].size
             if rows > MOST_ROWS or size > MOST_BYTES:
                 break
             group.append(self._waiting.popleft())
         return group
 
-    def _answer(self, group: list[_Waiting], commit: int) -> None:
+    def _answer(self, group: Sequence[Appending], commit: int) -> None:
         self._unanswered -= len(group)
-        for waiting in group:
+        self._settled(group, commit)
+        for each in group:
             # Who asked may be gone; the rows are accepted all the same.
-            if not waiting.durable.done():
-                waiting.durable.set_result(commit)
+            if not each.durable.done():
+                each.durable.set_result(commit)
 
-    def _refuse(self, group: list[_Waiting], error: Exception) -> None:
+    def _refuse(self, group: Sequence[Appending], error: Exception) -> None:
         self._unanswered -= len(group)
-        for waiting in group:
-            if not waiting.durable.done():
-                waiting.durable.set_exception(error)
-
-
-def _size(waiting: _Waiting) -> int:
-    return sum(row["size"] for row in waiting.rows)
+        self._settled(group, None)
+        for each in group:
+            if not each.durable.done():
+                each.durable.set_exception(error)

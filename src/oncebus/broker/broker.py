@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,11 +16,13 @@ from oncebus.entities import (
     BadRequest,
     Catalogue,
     Entity,
+    EntityDisabled,
     NotFound,
     Queue,
     Subscription,
     Topic,
     check_receiver,
+    may_send,
 )
 from oncebus.inbox import InboxDamaged, Row
 from oncebus.messages import LARGEST_INLINE_BODY
@@ -89,45 +92,49 @@ class Broker:
         scheduled; its number is the one to cancel it by.
         """
         entity = self._check_send(path, messages)
-        blobs: list[str | None] = []
+        large = [message.body for message in messages if len(message.body) > LARGEST_INLINE_BODY]
+        names = await self._core.bodies.write(large) if large else []
         try:
-            for message in messages:
-                blobs += [await self._blob_of(message)]
-            if any(blobs):
+            if large:
                 # Much may have changed while they were written.
                 entity = self._check_send(path, messages)
             # From here to the append nothing may wait: numbers are in the order of the inbox.
-            rows = self._rows_of(entity, messages, blobs)
+            rows = self._rows_of(entity, messages, names)
+            appended = self._core.append(entity.id, rows)
         except BaseException:
-            self._core.discard_bodies([name for name in blobs if name is not None])
+            self._core.bodies.discard(names)
             raise
-        await self._core.append(entity.id, rows)
+        await appended
         return [row["sequence"] for row in rows]
 
     def _check_send(self, path: str, messages: Sequence[Incoming]) -> Queue | Topic:
         entity = self._sendable(path)
         if not messages:
             raise BadRequest("The batch of messages is empty.")
-        check(entity, self._core.catalogue.namespace, messages)
-        size = sum(message.size for message in messages)
+        size = check(entity, self._core.catalogue.namespace, messages)
         self._core.check_room(size)
         check_quota(entity, self._core.held(entity), size)
         self._core.note_access(entity)
         return entity
 
-    def _rows_of(self, entity: Queue | Topic, messages: Sequence[Incoming], blobs: Sequence[str | None]) -> list[Row]:
+    def _rows_of(self, entity: Queue | Topic, messages: Sequence[Incoming], names: Sequence[str]) -> list[Row]:
+        """The rows of messages; `names` are the files of those bodies that have one, in their order."""
         complete = [with_id(message) for message in messages]
-        now = self._core.clock.stamp()
+        now, numbers = self._core.clock.stamp(), self._core.numbers
+        files = iter(names)
         rows = []
-        for (message, has_own_id), blob in zip(complete, blobs, strict=True):
+        for message, has_own_id in complete:
             self._turn += 1
-            rows.append(row_of(entity, message, self._core.numbers, now, self._turn, is_checked=has_own_id, blob=blob))
+            blob = next(files) if len(message.body) > LARGEST_INLINE_BODY else None
+            rows.append(row_of(entity, message, numbers, now, self._turn, is_checked=has_own_id, blob=blob))
         return rows
 
-    async def _blob_of(self, message: Incoming) -> str | None:
-        if len(message.body) <= LARGEST_INLINE_BODY:
-            return None
-        return await asyncio.to_thread(self._core.blobs.write, message.body)
+    def sendable(self, path: str) -> Queue | Topic:
+        """The queue or topic at a path that takes messages; else what `send` would raise."""
+        entity = self._sendable(path)
+        if not may_send(entity.status):
+            raise EntityDisabled(entity.path)
+        return entity
 
     async def cancel_scheduled(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Cancel scheduled messages, an answer for each."""
@@ -161,6 +168,14 @@ class Broker:
             )
 
         return await self._handed_out(entity, await self._wait_at(place, look, wait) or [])
+
+    def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set, for the block, whenever there may be something new to receive at an address."""
+        return self._core.arrivals.expected_at(Place(self._holding(address).id, address.sub_queue))
+
+    def receivable(self, address: Address, *, is_sessionful: bool) -> Queue | Subscription:
+        """The queue or subscription that a receiver may be opened on; else what `receive` would raise."""
+        return self._receivable(address, is_sessionful=is_sessionful)
 
     async def receive_deferred(
         self, address: Address, sequences: Sequence[int], *, mode: Mode, session: SessionLock | None = None
@@ -288,6 +303,17 @@ class Broker:
         entity = self._found(path).id if path is not None else None
         return await self._core.run(lambda store: store.quarantined(entity, limit, after))
 
+    async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
+        """Let go of quarantined messages for ever, an answer for each."""
+        return await self._core.run(lambda store: store.discard_quarantined(numbers))
+
+    async def release_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
+        """Try quarantined messages again under the rules of today, past detection; an answer for each."""
+        policies, now = self._core.policies, self._core.clock.now()
+        outcomes = await self._core.run(lambda store: store.release_quarantined(numbers, policies, now))
+        self._core.wake_chores()
+        return outcomes
+
     async def delete_messages(self, address: Address, enqueued_before: int, count: int) -> int:
         """Delete the oldest messages that nobody holds; how many."""
         entity = self._holding(address)
@@ -403,7 +429,7 @@ class Broker:
                 whole.append(Received(message, message.body or b""))
                 continue
             try:
-                body = bytes(await asyncio.to_thread(self._core.blobs.read, message.blob))
+                body = await self._core.bodies.read(message.blob)
             except (OSError, InboxDamaged) as error:
                 log.error("Message %d of entity %d has no body: %s", message.sequence, message.entity, error)
             else:

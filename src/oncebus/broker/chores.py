@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from oncebus import amqp
+from oncebus.broker import bodies
 from oncebus.broker.idle import without
-from oncebus.broker.sending import Incoming, Origin, check, check_quota, row_of
-from oncebus.entities import Catalogue, Entity, EntityError, NotFound, Queue, Topic
-from oncebus.errors import OncebusError
+from oncebus.broker.pump import Pump
+from oncebus.broker.trouble import Trouble
+from oncebus.entities import Catalogue, Entity
 from oncebus.inbox import Row
 from oncebus.messages import NOBODY
-from oncebus.store import Errand, Place, Store, Transfer
+from oncebus.store import Store, Sweep
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
@@ -26,25 +26,61 @@ SELDOM_SECONDS = 1.0
 """How often what need not be done at once."""
 PULSE_SECONDS = 10.0
 BACK_OFF_SECONDS = 0.5
-UNUSED_SECONDS = 30.0
-"""A body stays for so long after its message: who has just received that may still be reading it."""
-_MOST_UNUSED = 10_000
+
+
+class Chore:
+    """One thing to be done again and again. It fails alone: that is shown, and it is tried again for ever."""
+
+    def __init__(self, name: str, do: Callable[[], Awaitable[bool | None]], every: float = 0.0) -> None:
+        """`do` does a step of bounded length and says whether there is more to do at once."""
+        self.trouble = Trouble(f"A chore failed and will be tried again, {name}")
+        self.next = float("-inf")
+        self._do = do
+        self._every = every
+
+    async def attempt(self) -> bool:
+        """Do a step if it is time; whether there is more to do at once."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self.next:
+            return False
+        try:
+            more = bool(await self._do())
+        except Exception as error:
+            # Whatever it is, to give up would let locks and messages live for ever.
+            self.trouble.met(error)
+            self.next = loop.time() + BACK_OFF_SECONDS
+            return False
+        self.trouble.over()
+        self.next = float("-inf") if more else loop.time() + self._every
+        return more
 
 
 class Chores:
-    """One task that does them in turn, in steps of bounded length."""
+    """One task that does them in turn."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._woken = asyncio.Event()
         self._last_pulse = float("-inf")
         self._last_commit: int | None = None
-        self._last_tidied = float("-inf")
-        # Bodies that no message needs, and since when that is known.
-        self._unused: dict[str, float] = {}
-        # What is in the inbox and the store has yet to be told of.
-        self._pumped: deque[tuple[list[Transfer], int]] = deque()
-        self.trouble: str | None = None
+        self.pump = Pump(core)
+        self.all = [
+            Chore("locks", self._end_locks),
+            Chore("pulse", self._pulse),
+            # These stamp messages, and are not done while the clock is wrong.
+            Chore("schedule", self._fall_due),
+            Chore("forwarding", self.pump.step),
+            Chore("expiry", self._expire, SELDOM_SECONDS),
+            Chore("record of drops", self._prune_drops, SELDOM_SECONDS),
+            Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
+            Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
+            Chore("sizes", self._refresh_sizes, SELDOM_SECONDS),
+        ]
+
+    @property
+    def trouble(self) -> str | None:
+        """What fails just now; the first of it."""
+        return next((chore.trouble.text for chore in self.all if chore.trouble.text is not None), None)
 
     def wake(self) -> None:
         """Do a round now."""
@@ -59,29 +95,20 @@ class Chores:
             except TimeoutError:
                 pass
             self._woken.clear()
-            try:
-                await self._round()
-                self.trouble = None
-            except Exception as error:
-                # Whatever it is, to give up would let locks and messages live for ever.
-                text = str(error) or type(error).__name__
-                if self.trouble != text:
-                    unexpected = None if isinstance(error, OncebusError) else error
-                    log.error("A chore failed and will be tried again: %s", text, exc_info=unexpected)
-                self.trouble = text
-                await asyncio.sleep(BACK_OFF_SECONDS)
+            await self.round()
 
-    async def _round(self) -> None:
-        loop = asyncio.get_running_loop()
-        await self._sweep()
-        if loop.time() - self._last_tidied >= SELDOM_SECONDS:
-            self._last_tidied = loop.time()
-            await self._tidy()
-        await self._pulse()
-        # What follows stamps messages, and is not done while the clock is wrong.
-        await self._fall_due()
-        if await self._pump():
-            self.wake()
+    async def round(self) -> None:
+        """Do a step of each chore whose time has come."""
+        for chore in self.all:
+            if await chore.attempt():
+                self.wake()
+
+    # The chores
+
+    async def _end_locks(self) -> bool:
+        core = self._core
+        policies, now = core.policies, core.clock.now()
+        return self._told(await core.run(lambda store: store.expire_locks(policies, now)))
 
     async def _pulse(self) -> None:
         """Send a row for no one through a new or idle pipeline: it shows that all is well, and keeps it warm."""
@@ -90,72 +117,55 @@ class Chores:
         newest = core.acceptor.last_commit
         if self._last_commit is not None and newest != self._last_commit:
             self._last_commit, self._last_pulse = newest, loop.time()
-        if loop.time() - self._last_pulse < PULSE_SECONDS:
-            return
-        row = Row(
-            entity=NOBODY,
-            sequence=0,
-            time=core.clock.last,
-            window=0,
-            message_id="",
-            hops=0,
-            size=0,
-            head=b"",
-            body=b"",
-        )
-        self._last_commit = await core.append(NOBODY, [row])
-        self._last_pulse = loop.time()
+        if loop.time() - self._last_pulse >= PULSE_SECONDS:
+            row = Row(
+                entity=NOBODY,
+                sequence=0,
+                time=core.clock.last,
+                window=0,
+                message_id="",
+                hops=0,
+                size=0,
+                head=b"",
+                body=b"",
+            )
+            self._last_commit = await core.append(NOBODY, [row])
+            self._last_pulse = loop.time()
 
-    async def _sweep(self) -> None:
-        core = self._core
-        policies, now = core.policies, core.clock.now()
-        sweep = await core.run(lambda store: store.expire_locks(policies, now))
-        core.arrivals.tell(sweep.arrived)
-        if sweep.more:
-            self.wake()
-
-    async def _fall_due(self) -> None:
+    async def _fall_due(self) -> bool:
         core = self._core
         # The time they are enqueued at, so it does not step back either.
         policies, now = core.policies, core.clock.stamp()
-        sweep = await core.run(lambda store: store.due(policies, core.numbers.next, now))
-        core.arrivals.tell(sweep.arrived)
-        if sweep.more:
-            self.wake()
+        return self._told(await core.run(lambda store: store.due(policies, core.numbers.next, now)))
 
-    async def _tidy(self) -> None:
+    async def _expire(self) -> bool:
         core = self._core
         policies, now = core.policies, core.clock.now()
+        return self._told(await core.run(lambda store: store.expire(policies, now)))
 
-        def tidy(store: Store) -> tuple[set[Place], bool, list[str]]:
-            sweep = store.expire(policies, now)
-            store.prune_drops(now)
-            return sweep.arrived, sweep.more, store.unused_blobs(_MOST_UNUSED)
+    async def _prune_drops(self) -> None:
+        now = self._core.clock.now()
+        await self._core.run(lambda store: store.prune_drops(now))
 
-        arrived, more, unused = await core.run(tidy)
-        core.arrivals.tell(arrived)
-        if more:
-            self._last_tidied = float("-inf")
-            self.wake()
-        await self._delete_bodies(unused)
-        await self._delete_idle()
-        await core.refresh_sizes()
-
-    async def _delete_bodies(self, unused: list[str]) -> None:
-        core, now = self._core, asyncio.get_running_loop().time()
-        self._unused = {name: self._unused.get(name, now) for name in unused}
-        old = [name for name, since in self._unused.items() if now - since >= UNUSED_SECONDS]
-        if old:
-            await asyncio.to_thread(core.blobs.delete, old)
-            await core.run(lambda store: store.forget_blobs(old))
+    async def _delete_bodies(self) -> None:
+        core = self._core
+        await core.bodies.delete_refused(core.acceptor.last_commit)
+        unused = await core.run(lambda store: store.unused_blobs(bodies.MOST_AT_ONCE))
+        deleted = await core.bodies.delete_unused(unused)
+        if deleted:
+            await core.run(lambda store: store.forget_blobs(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core
         idle = core.accesses.idle(core.catalogue)
         if not idle:
             return
+
+        def with_scheduled(store: Store) -> set[int]:
+            return {each.id for each in idle if store.counts(each.id).scheduled}
+
         # What waits for its time is use to come.
-        waiting = await core.run(lambda store: {each.id for each in idle if store.counts(each.id).scheduled})
+        waiting = await core.run(with_scheduled)
         chosen = [each for each in idle if each.id not in waiting]
 
         def delete(catalogue: Catalogue, now: int) -> Catalogue:  # noqa: ARG001
@@ -170,87 +180,9 @@ class Chores:
         if chosen:
             await core.change(delete)
 
-    async def _pump(self) -> bool:
-        """Append what is forwarded or fell due to the inbox; whether there may be more."""
-        core = self._core
-        if core.progress.position < core.left_behind:
-            # What was appended before a crash, and not noted, has to be seen first: it must not go twice.
-            return False
-        await self._note_pumped()
-        policies, appended = core.policies, core.acceptor.last_commit
-        batch = await core.run(lambda store: store.pump_batch(policies, appended))
-        by_target: dict[int, list[Transfer]] = {}
-        for transfer in batch:
-            by_target.setdefault(transfer.target, []).append(transfer)
-        for target, transfers in by_target.items():
-            await self._pump_to(target, transfers)
-        return bool(batch)
+    async def _refresh_sizes(self) -> None:
+        await self._core.refresh_sizes()
 
-    async def _pump_to(self, target: int, transfers: list[Transfer]) -> None:
-        core = self._core
-        taken: list[Transfer] = []
-        refused: list[tuple[Transfer, str, str]] = []
-        rows: list[Row] = []
-        added = 0
-        for transfer in transfers:
-            try:
-                row = self._row_of(transfer, added)
-            except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
-                # It will not do better the next time, and must not hold up the others.
-                refused.append((transfer, type(error).__name__, str(error)))
-            else:
-                taken.append(transfer)
-                rows.append(row)
-                added += row["size"]
-        for used in {target, *(transfer.message.entity for transfer in taken)} if taken else ():
-            core.accesses.note(used)
-        if rows:
-            # Nothing is awaited between the stamps and this: the inbox keeps the order of time.
-            self._pumped.append((taken, await core.append(target, rows)))
-            await self._note_pumped()
-        for transfer, reason, text in refused:
-            await core.run(lambda store, t=transfer, r=reason, d=text: store.pump_refused([t], r, d))  # type: ignore[misc]
-
-    async def _note_pumped(self) -> None:
-        """Tell the store what is in the inbox; until it knows, none of that may be appended again."""
-        while self._pumped:
-            transfers, commit = self._pumped[0]
-            await self._core.run(lambda store, t=transfers, c=commit: store.pumped(t, c))  # type: ignore[misc]
-            self._pumped.popleft()
-
-    def _row_of(self, transfer: Transfer, added: int) -> Row:
-        """The row to append; `added` bytes go to the same target before it."""
-        core, message = self._core, transfer.message
-        target = core.catalogue.entity(transfer.target)
-        if not isinstance(target, Queue | Topic):
-            raise NotFound(str(transfer.target))
-        is_judged, is_dead = transfer.errand is Errand.DUE, transfer.errand is Errand.FORWARD_DEAD_LETTER
-        head, identity = message.head, amqp.message_id(message.head)
-        if is_dead:
-            why = {"DeadLetterReason": message.reason, "DeadLetterErrorDescription": message.description}
-            head = amqp.with_application_properties(head, {name: text for name, text in why.items() if text})
-        incoming = Incoming(
-            head,
-            message.body or b"",
-            message.message_id if identity is None else amqp.id_text(identity),
-            message.session,
-            message.partition_key,
-        )
-        size = message.size + len(head) - len(message.head)
-        if not is_judged:
-            check(target, core.catalogue.namespace, [incoming])
-            check_quota(target, core.held(target) + added, size)
-        # Dead letters have no end: one that has expired begins anew where it is forwarded to.
-        expires = None if is_dead else message.expires
-        row = row_of(
-            target,
-            incoming,
-            core.numbers,
-            core.clock.stamp(),
-            message.sequence,
-            is_checked=not is_judged,
-            blob=message.blob,
-            origin=Origin(message.entity, message.sequence, transfer.hops, expires),
-        )
-        row["size"] = size
-        return row
+    def _told(self, sweep: Sweep) -> bool:
+        self._core.arrivals.tell(sweep.arrived)
+        return sweep.more

@@ -1,4 +1,4 @@
-"""What the broker is made of, and what runs in it by itself: taking what the pipeline has judged, and the chores."""
+"""What the broker is made of: its parts, how they are opened and closed, and what they have in common."""
 
 from __future__ import annotations
 
@@ -6,24 +6,28 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
-from oncebus.broker.acceptor import Acceptor
+from oncebus.broker.acceptor import Acceptor, Appending
+from oncebus.broker.backlog import Backlog
+from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock
 from oncebus.broker.errors import DataMismatch, ServerBusy
 from oncebus.broker.idle import Accesses
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
+from oncebus.broker.taking import Taking
 from oncebus.broker.transactions import Transactions
+from oncebus.broker.unread import left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
-from oncebus.ledger.generations import REPEATABLE_BATCHES
-from oncebus.outbox import Entry, Outbox
+from oncebus.outbox import Outbox
 from oncebus.pipeline.rules import check_rule
 from oncebus.store import IngestReport, Place, Store, SubQueue
 from oncebus.store.drops import KEPT
@@ -31,8 +35,6 @@ from oncebus.store.drops import KEPT
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.004
-BACK_OFF_SECONDS = 0.5
 DEFAULT_PIPELINE_BYTES = 4 << 30
 ABANDONED_AGE = 3600 * 1_000_000
 """No task takes so long to write its part of an entry: an unfinished one of that age was left by one that died."""
@@ -56,44 +58,38 @@ class Core:
                 f"The store '{folders.store}' has taken commit {position}, but the inbox '{folders.inbox}' ends with "
                 f"commit {inbox.last_commit}: they are not of the same broker, or one was restored alone."
             )
-        highest = store.highest()
         marks = inbox.unread_marks(position)
-        newest = max([mark.time for mark in highest] + [marks.time or 0], default=0)
         self.clock = clock or Clock()
-        self.clock.begin_at(newest)
+        self.clock.begin_at(max(store.newest_time(), marks.time or 0))
         self.numbers = Numbers(
-            [(mark.entity, mark.partition, mark.sequence) for mark in highest]
+            [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
             + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
         )
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
-        self.acceptor = Acceptor(inbox)
-        self.blobs = Blobs(folders.blobs)
+        self.acceptor = Acceptor(inbox, self._settled)
+        self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
         # What was sent and forwarded before this broker was opened ends here, and may not have been seen yet.
         self.left_behind = inbox.last_commit
-        self.outbox = Outbox(folders.outbox)
-        self._folders = folders
+        self.backlog = Backlog()
+        self.accesses = Accesses(self.clock.passed)
         self._files = CatalogueFiles(folders.catalogue)
         self._transactions = Transactions(store)
         self._most_bytes = most_bytes
         self._sizes = {entity: store.size_of(entity) for entity in self.policies}
-        # What is in the pipeline: by entity, and by commit in the order of commits.
-        self._bytes: Counter[int] = Counter()
-        self._under_way: deque[tuple[int, int, int]] = deque()
         self._last_sent: dict[int, int] = {}
-        self._taken: deque[int] = deque(maxlen=REPEATABLE_BATCHES + 1)
+        # From which commit on a version of the catalogue is the oldest that rows name.
         self._published: deque[tuple[int, int]] = deque()
+        # On the clock of `time.monotonic`.
         self.last_taken_at = time.monotonic()
-        self._trouble: str | None = None
-        self.accesses = Accesses(self.clock.passed)
+        self._taking = Taking(self, folders)
         self._chores = Chores(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Catalogue]] = set()
         self._others: set[asyncio.Task[None]] = set()
-        self._note_unread(position)
 
     @classmethod
     async def open(
@@ -115,27 +111,22 @@ class Core:
             if catalogue is None:
                 catalogue = Catalogue(version=1, namespace=namespace or Namespace())
                 files.publish(catalogue)
-            inbox = InboxWriter.open(folders.inbox, shards)
-            try:
-                store = Store.open(folders.store, drops_kept=drops_kept)
-                try:
-                    _forget_deleted(store, catalogue, inbox.last_commit)
-                    core = cls(folders, catalogue, inbox, store, most_bytes, clock)
-                    core.outbox.sweep(ABANDONED_AGE, core.clock.now())
-                    return core
-                except BaseException:
-                    store.close()
-                    raise
-            except BaseException:
-                inbox.close()
-                raise
+            with ExitStack() as undone:
+                inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
+                store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+                _forget_deleted(store, catalogue, inbox.last_commit)
+                core = cls(folders, catalogue, inbox, store, most_bytes, clock)
+                sweep_bodies(Blobs(folders.blobs), store, core._note_left(folders, store.position()))
+                Outbox(folders.outbox).sweep(ABANDONED_AGE, core.clock.now())
+                undone.pop_all()
+                return core
 
         # The store belongs to one thread at a time, and may change threads between calls.
         return await asyncio.to_thread(opened)
 
     def start(self) -> None:
         """Begin to take what the pipeline has judged, and to do the chores."""
-        self._tasks = [asyncio.create_task(self._take_entries()), asyncio.create_task(self._chores.run())]
+        self._tasks = [asyncio.create_task(self._taking.run()), asyncio.create_task(self._chores.run())]
 
     async def close(self) -> None:
         """End what runs, wait for what is being made durable, and let go of the files."""
@@ -165,10 +156,14 @@ class Core:
         self._others.add(task)
         task.add_done_callback(self._others.discard)
 
-    def discard_bodies(self, names: Sequence[str]) -> None:
-        """Delete bodies of messages that are not accepted."""
-        if names:
-            self.start_task(asyncio.to_thread(self.blobs.delete, names))
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the broker from its work just now."""
+        return self._taking.trouble.text or self._chores.trouble
+
+    def wake_chores(self) -> None:
+        """There may be something to forward, or to fall due."""
+        self._chores.wake()
 
     # Entities
 
@@ -203,6 +198,7 @@ class Core:
             return after
 
     async def _delete(self, gone: set[int]) -> None:
+        # Before anything is awaited: what the pump appends later is of entities that are still there.
         appended = self.acceptor.highest_commit
         self.accesses.forget(gone)
         self.numbers.forget(gone)
@@ -222,26 +218,30 @@ class Core:
         if isinstance(entity, Subscription):
             self.accesses.note(entity.topic_id)
 
-    # The pipeline
+    # The way into the pipeline
 
     def append(self, entity: int, rows: Sequence[Row]) -> asyncio.Future[int]:
-        """Put rows of an entity into the pipeline; the commit, once they are durable."""
+        """Put rows of an entity into the pipeline; the commit, once they are durable. See `Acceptor`."""
         size = sum(row["size"] for row in rows)
-        appended = self.acceptor.append(rows, self.catalogue.version)
-        self._bytes[entity] += size
+        appended = self.acceptor.append(entity, rows, size, self.catalogue.version)
+        self.backlog.add(entity, size)
+        return appended
 
-        def note(future: asyncio.Future[int]) -> None:
-            if future.exception() is not None:
-                self._bytes[entity] -= size
-                return
-            self._under_way.append((future.result(), entity, size))
-            if entity in self.policies:
-                self._last_sent[entity] = future.result()
-            self._settle_under_way()
-
-        appended.add_done_callback(note)
-        # Who gives up waiting does not take it back: it is accepted, and counts.
-        return asyncio.shield(appended)
+    def _settled(self, group: Sequence[Appending], commit: int | None) -> None:
+        """What was appended is durable, or was refused."""
+        if commit is None:
+            for each in group:
+                self.backlog.remove({each.entity: each.size})
+                self.bodies.refused(_own_bodies(each.rows), self.acceptor.last_commit)
+            return
+        sizes: Counter[int] = Counter()
+        for each in group:
+            sizes[each.entity] += each.size
+            if each.entity in self.policies:
+                self._last_sent[each.entity] = commit
+        self.backlog.commit(commit, sizes.items(), self.clock.passed())
+        # It may have come out already: the pipeline does not wait for our answers.
+        self.backlog.take(self.progress.position)
 
     def last_sent(self, entity: int) -> int:
         """The commit of the last message that was accepted for an entity."""
@@ -249,7 +249,7 @@ class Core:
 
     def in_pipeline(self, entity: int) -> int:
         """How many bytes of an entity were accepted and are not in the store yet."""
-        return self._bytes[entity]
+        return self.backlog.of(entity)
 
     def held(self, entity: Entity) -> int:
         """What counts for an entity's quota: what is in the pipeline, and what was in the store a moment ago."""
@@ -260,12 +260,19 @@ class Core:
 
     def check_room(self, size: int) -> None:
         """Refuse what would make the pipeline hold too much."""
-        held = self._bytes.total()
+        held = self.backlog.total
         if held + size > self._most_bytes:
             raise ServerBusy(
                 f"The server is busy: {held} bytes are waiting for the pipeline, {self._most_bytes} is the limit. "
                 "Please retry the operation later."
             )
+
+    async def refresh_sizes(self) -> None:
+        """Look how large the entities are now."""
+        entities = list(self.policies)
+        self._sizes = await self.run(lambda store: {entity: store.size_of(entity) for entity in entities})
+
+    # The way out of it
 
     @property
     def lag(self) -> int:
@@ -273,61 +280,23 @@ class Core:
         return self.acceptor.last_commit - self.progress.position
 
     @property
-    def trouble(self) -> str | None:
-        """What keeps the broker from its work just now."""
-        return self._trouble or self._chores.trouble
+    def oldest_wait(self) -> int:
+        """For how many microseconds the oldest of them has waited; 0 where none does. Counts over restarts."""
+        oldest = self.backlog.oldest
+        return 0 if oldest is None else max(self.clock.passed() - oldest, 0)
 
-    def wake_chores(self) -> None:
-        """There may be something to forward, or to fall due."""
-        self._chores.wake()
-
-    async def refresh_sizes(self) -> None:
-        """Look how large the entities are now."""
-        entities = list(self.policies)
-        self._sizes = await self.run(lambda store: {entity: store.size_of(entity) for entity in entities})
-
-    async def _take_entries(self) -> None:
-        while True:
-            try:
-                entry = self.outbox.next_entry(self.progress.position) if self.lag else None
-                if entry is None:
-                    await asyncio.sleep(POLL_SECONDS)
-                else:
-                    await self._take(entry)
-                    self._trouble = None
-            except Exception as error:
-                # Whatever it is, to give up would stop all deliveries; it is shown, and tried again.
-                text = str(error) or type(error).__name__
-                if self._trouble != text:
-                    unexpected = None if isinstance(error, OncebusError) else error
-                    log.error("What the pipeline has judged cannot be taken: %s", text, exc_info=unexpected)
-                self._trouble = text
-                await asyncio.sleep(BACK_OFF_SECONDS)
-
-    async def _take(self, entry: Entry) -> None:
-        rows = await asyncio.to_thread(entry.rows)
-        policies, now = self.policies, self.clock.now()
-
-        def take(store: Store) -> tuple[IngestReport, dict[int, int]]:
-            report = store.ingest(rows, entry.after + 1, entry.last, policies, now)
-            return report, {entity: store.size_of(entity) for entity in report.counted}
-
-        report, sizes = await self.run(take)
+    def taken(self, commit: int, report: IngestReport, sizes: Mapping[int, int]) -> None:
+        """The store has taken everything up to a commit, and these entities have so many bytes now."""
         self._sizes |= sizes
         self.last_taken_at = time.monotonic()
-        self.progress.reach(entry.last)
-        self._settle_under_way()
+        self.progress.reach(commit)
+        self.backlog.take(commit)
         self.arrivals.tell(report.arrived)
         if report.transfers or report.scheduled:
             self.wake_chores()
-        # This one stays until the next: a pipeline that begins anew sees by it how far the last had come.
-        await asyncio.to_thread(self.outbox.delete_up_to, entry.after)
-        self._taken.append(entry.last)
-        if len(self._taken) == self._taken.maxlen:
-            # Spark may run the newest batches again, and then reads their commits again.
-            await self._forget_up_to(self._taken[0])
 
-    async def _forget_up_to(self, commit: int) -> None:
+    async def forget_up_to(self, commit: int) -> None:
+        """Nobody reads these commits any more, nor the versions of the catalogue that only they name."""
         await self.acceptor.forget_up_to(commit)
         needed = None
         while self._published and self._published[0][0] <= commit:
@@ -335,27 +304,29 @@ class Core:
         if needed is not None:
             await asyncio.to_thread(self._files.delete_below, needed)
 
-    def _settle_under_way(self) -> None:
-        while self._under_way and self._under_way[0][0] <= self.progress.position:
-            _, entity, size = self._under_way.popleft()
-            self._bytes[entity] -= size
-            if self._bytes[entity] <= 0:
-                del self._bytes[entity]
+    def _note_left(self, folders: Folders, position: int) -> set[str]:
+        """Count what an earlier broker has left in the pipeline; the bodies that its rows name."""
+        now, passed = self.clock.now(), self.clock.passed()
+        blobs: set[str] = set()
+        for left in left_in(InboxReader(folders.inbox).read(position + 1, self.left_behind)):
+            if left.time is None:
+                # Only for no one: nobody waits for that.
+                continue
+            for entity, size in left.sizes:
+                self.backlog.add(entity, size)
+            self.backlog.commit(left.commit, left.sizes, passed - max(now - left.time, 0))
+            blobs.update(left.blobs)
+        return blobs
 
-    def _note_unread(self, position: int) -> None:
-        """Count what an earlier broker has left in the pipeline."""
-        last = self.acceptor.last_commit
-        if position >= last:
-            return
-        for batch in InboxReader(self._folders.inbox).read(position + 1, last):
-            commit = batch.column("commit")[0].as_py()
-            for entity, size in zip(batch.column("entity").to_pylist(), batch.column("size").to_pylist(), strict=True):
-                self._bytes[entity] += size
-                self._under_way.append((commit, entity, size))
+
+def _own_bodies(rows: Sequence[Row]) -> list[str]:
+    """The bodies that were written for these rows. What is forwarded has its body from the store."""
+    named = [row.get("blob") for row in rows if row.get("origin_entity") is None]
+    return [name for name in named if name is not None]
 
 
 def _forget_deleted(store: Store, catalogue: Catalogue, appended: int) -> None:
-    """Clear away what is left of entities whose deletion was cut short, or that rows in flight came for later."""
+    """Clear away what is left of entities whose deletion was cut short."""
     gone = {mark.entity for mark in store.highest() if catalogue.entity(mark.entity) is None}
     if gone:
         with store.transaction():

@@ -22,6 +22,10 @@ class Accesses:
         """It is used now."""
         self._last[entity] = self._passed()
 
+    def last(self, entity: int) -> int | None:
+        """When it was last used, by the clock that nobody sets; None where it was not since the broker began."""
+        return self._last.get(entity)
+
     def forget(self, entities: Iterable[int]) -> None:
         """These are deleted."""
         for entity in entities:

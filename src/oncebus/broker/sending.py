@@ -36,6 +36,7 @@ class Incoming:
     """A message as a protocol has read it. `head` and `body` are the bare message, in the bytes that came.
 
     `message_id` is text, or the bytes of a binary id; None where the sender gave none. `ttl` is in microseconds.
+    `body_in_file` is the length of a body that has a file already; `body` is empty then.
     """
 
     head: bytes
@@ -45,11 +46,12 @@ class Incoming:
     partition_key: str | None = None
     scheduled: int | None = None
     ttl: int | None = None
+    body_in_file: int = 0
 
     @property
     def size(self) -> int:
         """What it counts for in the entity's quota."""
-        return len(self.head) + len(self.body)
+        return len(self.head) + len(self.body) + self.body_in_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,10 @@ def with_id(message: Incoming) -> tuple[Incoming, bool]:
     return replace(message, head=amqp.with_properties(message.head, {"message_id": fresh}), message_id=fresh), False
 
 
-def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> None:
-    """Refuse messages that the entity does not take; all of them if one is not."""
+def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> int:
+    """Refuse messages that the entity does not take; all of them if one is not. Their size together."""
     most = (entity.max_message_size_in_kilobytes or 256) * _KILOBYTE
+    total = 0
     for message in messages:
         check_message(
             entity,
@@ -84,17 +87,19 @@ def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incomi
             session=message.session,
             partition_key=message.partition_key,
         )
-        if message.size > most:
+        size = message.size
+        if size > most:
             raise MessageTooLarge(
-                f"The received message (size:{message.size}) exceeds the limit ({most}) currently allowed on the "
+                f"The received message (size:{size}) exceeds the limit ({most}) currently allowed on the "
                 f"entity '{entity.path}'."
             )
-    total = sum(message.size for message in messages)
+        total += size
     largest_batch = min(most, LARGEST_BATCH)
     if len(messages) > 1 and total > largest_batch:
         raise MessageTooLarge(
             f"The received batch of messages (size:{total}) exceeds the limit ({largest_batch}) currently allowed."
         )
+    return total
 
 
 def check_quota(entity: Queue | Topic, held: int, added: int) -> None:

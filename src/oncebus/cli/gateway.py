@@ -17,16 +17,18 @@ _EXAMPLE = "oncebus gateway --data /shared/oncebus --host 0.0.0.0"
 
 
 @click.command(short_help="Run the gateway alone, for a cluster.", epilog=f"Example: {_EXAMPLE}")
-@settings_options("master")
+@settings_options("master", "cache")
 @entities_option
 @click.option("--parent", type=int, hidden=True)
-@click.option("--listen-fd", type=int, hidden=True)
+@click.option("--http-fd", type=int, hidden=True)
+@click.option("--amqp-fd", type=int, hidden=True)
 @click.option("--tell-fd", type=int, hidden=True)
 def gateway(
     settings_file: str | None,
     entities: Path | None,
     parent: int | None,
-    listen_fd: int | None,
+    http_fd: int | None,
+    amqp_fd: int | None,
     tell_fd: int | None,
     **given: Any,
 ) -> None:
@@ -35,12 +37,15 @@ def gateway(
     It accepts messages whether or not the pipeline runs; they are delivered when it does.
     """
     settings = settings_of(given, settings_file)
+    from oncebus.serve.addresses import Sockets
     from oncebus.serve.checks import make_data_folder
     from oncebus.serve.gateway import run_gateway
 
     make_data_folder(settings.data)
-    listening = socket.socket(fileno=listen_fd) if listen_fd is not None else None
-    asyncio.run(run_gateway(settings, entities=entities, listening=listening, parent=parent, tell=_teller(tell_fd)))
+    sockets = None
+    if http_fd is not None and amqp_fd is not None:
+        sockets = Sockets(socket.socket(fileno=http_fd), socket.socket(fileno=amqp_fd))
+    asyncio.run(run_gateway(settings, entities=entities, sockets=sockets, parent=parent, tell=_teller(tell_fd)))
 
 
 def _teller(descriptor: int | None) -> Callable[[str, str], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ _ONLY_OF_THE_GATEWAY = (
     "host",
     "http_port",
     "amqp_port",
+    "amqps_port",
     "tier",
     "namespace",
     "key_file",
@@ -62,11 +64,11 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
     make_data_folder(settings.data)
     spoken = settings.data.absolute() / SPARK_LOG
 
-    def quiet_session(master: str) -> SparkSession:
+    def quiet_session(master: str, java_options: Sequence[str]) -> SparkSession:
         _begin_anew_if_large(spoken)
         try:
             with output_to(spoken):
-                return pipeline_session(master)
+                return pipeline_session(master, java_options)
         except (PySparkRuntimeError, OSError) as error:
             raise SparkStartError(why_not(spoken, error)) from error
 
@@ -76,6 +78,7 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
             master=settings.master,
             shards=settings.shards,
             parent=parent,
+            cache=settings.cache,
             session=quiet_session,
         )
     except Exception as error:

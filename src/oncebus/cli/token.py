@@ -56,5 +56,5 @@ def url_for(settings: Settings, given: str | None) -> str:
 
 def signed(settings: Settings, url: str, entity: str, rule: str, lasts: int) -> str:
     """A token for an entity of the broker at an address."""
-    key = KeyFile(settings.key_path).rule(rule).primary
+    key = KeyFile(settings.key_path).rule(rule).primary_key
     return make_token(f"{url}/{entity}", rule, key, wall_time() + lasts)

@@ -1,6 +1,6 @@
 """Queues, topics, subscriptions and rules: what they may be, and the durable catalogue of them."""
 
-from oncebus.entities.authorization import AuthorizationRule, Right
+from oncebus.access import AuthorizationRule, Right
 from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.catalogue_files import CatalogueFileError, CatalogueFiles
 from oncebus.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json

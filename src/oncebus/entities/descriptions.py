@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from oncebus.access import AuthorizationRule
 from oncebus.durations import MINUTE
-from oncebus.entities.authorization import AuthorizationRule
 from oncebus.entities.names import DEFAULT_RULE, subscription_path
 from oncebus.entities.timespans import NO_LIMIT
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
@@ -13,26 +12,40 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from oncebus.access import Operation
+from oncebus.access import KeyFile, Operation
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import NotFound, Subscription
 from oncebus.http import receiving, sending
-from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown
+from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown, wrong_method
 from oncebus.http.guard import Guard, NamespaceRules
 from oncebus.http.health import HEALTHY, Health
 from oncebus.http.limits import Limits
 from oncebus.http.metrics import CONTENT_TYPE, metrics
-from oncebus.http.paths import HEALTH, Shape, Target, lock_path, number_in, query_of, target_of, token_of
-from oncebus.http.records import drops_page, quarantine_page
+from oncebus.http.paths import (
+    HEALTH,
+    LAST_NUMBER,
+    Shape,
+    Target,
+    find_target,
+    has_api_version,
+    lock_path,
+    no_operation,
+    number_in,
+    numbers_in,
+    query_of,
+    token_of,
+)
+from oncebus.http.records import decided, drops_page, quarantine_page
 from oncebus.http.requests import Asked, unless_gone
 from oncebus.http.times import parse_time
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
 
-_HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
-_LAST_NUMBER = (1 << 63) - 1
+if TYPE_CHECKING:
+    from oncebus.arm.front import Arm
+    from oncebus.atom.front import Atom
 
 
 def make_app(
@@ -42,9 +55,29 @@ def make_app(
     namespace_rules: NamespaceRules,
     host: str | None = None,
     limits: Limits | None = None,
+    keys: KeyFile | None = None,
+    amqp_port: int | None = None,
 ) -> Starlette:
-    """The application over a broker and its core. With `host`, tokens must be for that one."""
-    return Starlette(routes=[_Everything(Front(broker, core, namespace_rules, host, limits or Limits()))])
+    """The application over a broker and its core. With `host`, tokens must be for that one.
+
+    With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
+    are handed out, where it is not the usual one.
+    """
+    # Here, because they are built on this package.
+    from oncebus.arm.authorization import Authorization
+    from oncebus.arm.front import Arm
+    from oncebus.atom.front import Atom
+    from oncebus.atom.runtime import Observer
+    from oncebus.templates.front import routes as template_routes
+
+    limits = limits or Limits()
+    guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
+    observer = Observer(broker, core)
+    authorization = Authorization(broker, namespace_rules, keys, amqp_port)
+    atom = Atom(broker, core, guard, limits, observer)
+    arm = Arm(broker, core, guard, limits, observer, authorization)
+    deployments = template_routes(broker, core, guard, limits, namespace_rules, keys)
+    return Starlette(routes=[*deployments, _Everything(Front(broker, core, guard, limits, atom, arm))])
 
 
 class _Does(NamedTuple):
@@ -55,13 +88,13 @@ class _Does(NamedTuple):
 class Front:
     """Answers every request, whatever its path."""
 
-    def __init__(
-        self, broker: Broker, core: Core, namespace_rules: NamespaceRules, host: str | None, limits: Limits
-    ) -> None:
+    def __init__(self, broker: Broker, core: Core, guard: Guard, limits: Limits, atom: Atom, arm: Arm) -> None:
         self._broker = broker
         self._core = core
         self._limits = limits
-        self._guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
+        self._guard = guard
+        self._atom = atom
+        self._arm = arm
         self._health = Health(core, limits)
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
@@ -74,43 +107,57 @@ class Front:
                 "PUT": _Does(Operation.SETTLE, self._unlock),
                 "POST": _Does(Operation.RENEW_LOCK, self._renew),
             },
+            Shape.PEEK: {"GET": _Does(Operation.PEEK, self._peek)},
             Shape.DUPLICATES: {"GET": _Does(Operation.READ_DROPS, self._drops)},
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
-            Shape.QUARANTINE: {"GET": _Does(Operation.QUARANTINE, self._quarantine)},
+            Shape.QUARANTINE: {
+                "GET": _Does(Operation.QUARANTINE, self._quarantine),
+                "DELETE": _Does(Operation.DISCARD_QUARANTINED, self._discard_quarantined),
+                "POST": _Does(Operation.RELEASE_QUARANTINED, self._release_quarantined),
+            },
         }
 
     async def respond(self, request: Asked) -> Response:
         """The answer to a request; what is raised becomes one too."""
+        is_arm = self._arm.owns(request.scope["raw_path"])
         try:
-            return await self._respond(request)
+            return await self._respond(request, is_arm)
         except ClientDisconnect:
             # Nobody will read it.
             return error_response(400, "The client has gone away.")
         except Exception as error:
-            response = answer(error)
+            response = self._arm.answer(error) if is_arm else answer(error)
             await request.leave(response)
             return response
 
-    async def _respond(self, request: Asked) -> Response:
+    async def _respond(self, request: Asked, is_arm: bool) -> Response:
         raw_path: bytes = request.scope["raw_path"]
-        if raw_path == HEALTH:
+        is_managing = has_api_version(request.scope["query_string"])
+        if raw_path == HEALTH and not is_managing:
             return self._tell_health(request.method)
         # Before anything else is said or looked up.
         grant = self._guard.verify(", ".join(request.headers.getlist("authorization")))
         if request.header_bytes > self._limits.header_bytes:
             raise Refused(400, HEADERS_TOO_LONG)
-        target = target_of(raw_path)
-        methods = self._table[target.shape]
+        if is_arm:
+            return await self._arm.respond(request, grant)
+        target = find_target(raw_path)
+        methods = {} if target is None else self._table[target.shape]
         does = methods.get(request.method)
+        # An entity may be named like an operation: what a management client asks of it is told by its version.
+        if is_managing and (target is None or does is None or target.shape is Shape.METRICS):
+            return await self._atom.respond(request, grant)
+        if target is None:
+            raise no_operation(raw_path)
         if does is None:
-            raise _wrong_method(request.method, list(methods))
+            raise wrong_method(request.method, methods)
         below = "messages" if target.shape in (Shape.MESSAGES, Shape.HEAD, Shape.LOCK) else ""
         self._guard.require(grant, does.operation, target.entity, below)
         return await does.handler(request, target)
 
     def _tell_health(self, method: str) -> Response:
         if method not in ("GET", "HEAD"):
-            raise _wrong_method(method, ["GET", "HEAD"])
+            raise wrong_method(method, ["GET", "HEAD"])
         ailment = self._health.ailment()
         if ailment is None:
             return JSONResponse({"status": "healthy", "message": HEALTHY})
@@ -210,6 +257,17 @@ class Front:
 
     # Looking
 
+    async def _peek(self, request: Asked, target: Target) -> Response:
+        query = query_of(request.scope["query_string"])
+        start = number_in(query, "from", 0, 0, LAST_NUMBER)
+        count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
+        address = parse_address(target.entity)
+        found = await self._broker.peek(address, start, count, session=query.get("session") or None)
+        sources = [self._path_of(each.message.source, each.message.entity) for each in found]
+        messages = [receiving.described(each, source) for each, source in zip(found, sources, strict=True)]
+        last = found[-1].message.sequence if len(found) == count else None
+        return JSONResponse({"entity": address.path, "messages": messages, "next": None if last is None else last + 1})
+
     async def _drops(self, request: Asked, target: Target) -> Response:
         query = query_of(request.scope["query_string"])
         since = None
@@ -233,12 +291,27 @@ class Front:
         rows = await self._broker.quarantined(query.get("entity") or None, limit, after)
         return JSONResponse(quarantine_page(self._broker.catalogue, rows, limit))
 
+    async def _discard_quarantined(self, request: Asked, _: Target) -> Response:
+        return await self._decide(request, self._broker.discard_quarantined, "discarded")
+
+    async def _release_quarantined(self, request: Asked, _: Target) -> Response:
+        return await self._decide(request, self._broker.release_quarantined, "released")
+
+    async def _decide(
+        self, request: Asked, decision: Callable[[list[int]], Awaitable[list[Outcome]]], done: str
+    ) -> Response:
+        numbers = numbers_in(query_of(request.scope["query_string"]), "number", self._limits.page)
+        outcomes = await decision(numbers)
+        if Outcome.DONE not in outcomes:
+            raise Refused(404, f"Nothing is in quarantine under {shown(', '.join(map(str, numbers)))}.")
+        return JSONResponse(decided(done, numbers, outcomes))
+
     async def _metrics(self, _: Asked, __: Target) -> Response:
         return Response(await metrics(self._core, self._health), media_type=CONTENT_TYPE)
 
     def _page_of(self, query: dict[str, str]) -> tuple[int, int]:
         limit = number_in(query, "limit", min(100, self._limits.page), 1, self._limits.page)
-        return limit, number_in(query, "after", 0, 0, _LAST_NUMBER)
+        return limit, number_in(query, "after", 0, 0, LAST_NUMBER)
 
 
 class _Everything(BaseRoute):
@@ -263,11 +336,6 @@ def _plain(address: Address) -> str:
     return address.path
 
 
-def _wrong_method(method: str, allowed: list[str]) -> Refused:
-    return Refused(405, f"The method {shown(method)} is not allowed here.", {"allow": ", ".join(allowed)})
-
-
 def _base(request: Asked) -> str:
     """Scheme and host as the client knows them; nothing where it names no host."""
-    host = request.headers.get("host", "")
-    return f"{request.scope['scheme']}://{host}" if _HOST.fullmatch(host) else ""
+    return f"{request.scope['scheme']}://{request.named_host}" if request.named_host else ""

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from starlette.responses import Response
 
-from oncebus.access import AccessRefused, KeyFileError
+from oncebus import filters
+from oncebus.access import AccessRefused, BadRule, KeyFileError, RuleRefused
 from oncebus.amqp import DecodeError, EncodeError
 from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MessageTooLarge
-from oncebus.entities import AlreadyExists, BadRequest, EntityDisabled, EntityError, NotFound, QuotaExceeded
+from oncebus.entities import (
+    AlreadyExists,
+    BadRequest,
+    CatalogueFileError,
+    EntityDisabled,
+    EntityError,
+    NotFound,
+    QuotaExceeded,
+)
 from oncebus.errors import OncebusError
 from oncebus.inbox import InboxFull, RowsRefused
 from oncebus.store import StoreFull
@@ -56,25 +65,43 @@ _TABLE = (
     _Entry(ClockLeapt, 503),
     _Entry(InboxFull, 503, _NO_ROOM),
     _Entry(StoreFull, 503, _NO_ROOM),
+    _Entry(RuleRefused, 409),
     _Entry(KeyFileError, 503, _NOT_READY),
+    _Entry(CatalogueFileError, 503, _NOT_READY),
     _Entry(MessageTooLarge, 413),
     _Entry(NotFound, 404),
     _Entry(AlreadyExists, 409),
     _Entry(EntityDisabled, 403),
     _Entry(QuotaExceeded, 403),
     _Entry(BadRequest, 400),
+    _Entry(BadRule, 400),
+    _Entry(filters.BadRule, 400),
     _Entry(EncodeError, 400),
     _Entry(DecodeError, 400),
     _Entry(RowsRefused, 400, "The message holds something that cannot be stored."),
 )
 
-# What XML 1.0 cannot hold at all, escaped or not.
-_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+class Verdict(NamedTuple):
+    """What a client is told of an error, in whatever form it is written."""
+
+    status: int
+    text: str
+    headers: dict[str, str]
+
+
+NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold at all, escaped or not."""
 
 
 def bad(text: str) -> BadRequest:
     """A request that cannot be understood; the text names the thing and the value."""
     return BadRequest(text)
+
+
+def wrong_method(method: str, allowed: Iterable[str]) -> Refused:
+    """That a path is not for this method."""
+    return Refused(405, f"The method {shown(method)} is not allowed here.", {"allow": ", ".join(allowed)})
 
 
 def shown(value: object) -> str:
@@ -84,9 +111,14 @@ def shown(value: object) -> str:
 
 
 def answer(error: Exception) -> Response:
-    """The response to a request that failed. What nobody foresaw is logged, and the client learns no more of it."""
+    """The response to a request that failed."""
+    return error_response(*verdict(error))
+
+
+def verdict(error: Exception) -> Verdict:
+    """What to tell of an error. What nobody foresaw is logged, and the client learns no more of it."""
     if isinstance(error, Refused):
-        return error_response(error.status, str(error), error.headers)
+        return Verdict(error.status, str(error), error.headers)
     for entry in _TABLE:
         if isinstance(error, entry.kind):
             if entry.text is not None:
@@ -95,13 +127,13 @@ def answer(error: Exception) -> Response:
             # The sub code tells of the entity; that the server is busy is none of its doing.
             own = error.detail if isinstance(error, EntityError) and not is_temporary else str(error)
             headers = {"retry-after": str(RETRY_SECONDS)} if is_temporary else {}
-            return error_response(entry.status, entry.text or own, headers)
+            return Verdict(entry.status, entry.text or own, headers)
     log.error("A request failed", exc_info=error)
-    return error_response(500, _INTERNAL)
+    return Verdict(500, _INTERNAL, {})
 
 
 def error_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """A refusal as the service writes it."""
-    safe = escape(_NOT_XML.sub("\ufffd", detail))
+    safe = escape(NOT_XML.sub("\ufffd", detail))
     body = f"<Error><Code>{status}</Code><Detail>{safe}</Detail></Error>"
     return Response(body.encode(), status, headers, "application/xml; charset=utf-8")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from oncebus import access
-from oncebus.access import AccessRefused, Grant, Operation, Reason
-from oncebus.entities import AuthorizationRule, Catalogue, Queue, Topic
+from oncebus.access import AccessRefused, AuthorizationRule, Grant, Operation, Reason
+from oncebus.entities import Catalogue, Queue, Subscription, Topic, path_of_address
+from oncebus.entities.names import key_of_path
 
-log = logging.getLogger(__name__)
+FORWARDING = ("forward_to", "forward_dead_lettered_messages_to")
+"""The fields of a description that name another entity."""
+_BEARER = "bearer "
 
-NamespaceRules = Callable[[], Iterable[access.AuthorizationRule]]
+NamespaceRules = Callable[[], Iterable[AuthorizationRule]]
 
 
 class Guard:
@@ -30,10 +32,13 @@ class Guard:
         self._host = host
 
     def verify(self, token: str | None) -> Grant:
-        """Believe a token, or raise `AccessRefused`. Nothing is told of the namespace before."""
+        """Believe a token, or raise `AccessRefused`. Nothing is told of the namespace before.
+
+        It may come behind the word Bearer: clients that know of no other tokens put it there.
+        """
         catalogue = self._catalogue()
         return access.verify(
-            token,
+            _bare(token),
             now=self._now(),
             namespace_rules=self._namespace_rules(),
             rules_of=lambda path: rules_of(catalogue, path),
@@ -53,22 +58,39 @@ class Guard:
                 raise
             grant.require(operation, f"{path}/{below}", now=now)
 
+    def require_forwarding(
+        self,
+        grant: Grant,
+        old: Queue | Subscription | None,
+        new: Queue | Subscription,
+        tokens: Mapping[str, str | None],
+    ) -> None:
+        """Raise `AccessRefused` unless an entity may come to forward where `new` does.
 
-def rules_of(catalogue: Catalogue, path: str) -> list[access.AuthorizationRule]:
+        `tokens` are the supplementary ones, by the field they are for: one that came must permit it. Without one the
+        request's own must, unless the entity forwards there already.
+        """
+        for field in FORWARDING:
+            address: str | None = getattr(new, field)
+            target = path_of_address(address) if address else ""
+            token = tokens.get(field)
+            if not target:
+                continue
+            if token is not None:
+                self.require(self.verify(token), Operation.FORWARD_TO, target)
+            elif old is None or key_of_path(getattr(old, field) or "") != key_of_path(target):
+                self.require(grant, Operation.FORWARD_TO, target)
+
+
+def _bare(token: str | None) -> str | None:
+    if token is not None and token[: len(_BEARER)].lower() == _BEARER:
+        return token[len(_BEARER) :].lstrip()
+    return token
+
+
+def rules_of(catalogue: Catalogue, path: str) -> list[AuthorizationRule]:
     """The rules of the entity at a path. A subscription has none of its own."""
     entity = catalogue.find(path)
     if not isinstance(entity, Queue | Topic):
         return []
-    rules = []
-    for rule in entity.authorization_rules:
-        try:
-            rules.append(_adapted(rule))
-        except access.BadRule as error:
-            # It was taken when the entity was made; no token can be signed with it.
-            log.warning("A rule of '%s' cannot be used: %s", entity.path, error)
-    return rules
-
-
-def _adapted(rule: AuthorizationRule) -> access.AuthorizationRule:
-    rights = frozenset(access.Right(right.value) for right in rule.rights)
-    return access.AuthorizationRule(rule.name, rights, rule.primary_key, rule.secondary_key)
+    return list(entity.authorization_rules)

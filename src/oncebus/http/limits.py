@@ -23,3 +23,5 @@ class Limits:
     body_seconds: float = 120.0
     # The longest page of the records.
     page: int = 1000
+    # Messages looked at with one request, their bodies with them.
+    peeked: int = 100

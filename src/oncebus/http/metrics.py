@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from oncebus.broker.core import Core
+from oncebus.durations import SECOND
 from oncebus.entities import Entity
 from oncebus.http.health import Health
+from oncebus.messages import NOBODY
 from oncebus.store import Counts, Store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _AT_A_TIME = 200
 
 _TOTALS = {
-    "accepted": "Messages accepted that were no duplicates.",
-    "duplicates": "Messages dropped as duplicates.",
-    "delivered": "Messages that the pipeline delivered here.",
-    "dead_lettered": "Messages that arrived as dead letters, for a filter that failed.",
+    "accepted": "Messages sent or forwarded here that were no duplicates.",
+    "duplicates": "Messages sent or forwarded here that were dropped as duplicates.",
+    "delivered": "Messages that came out of the pipeline into this queue or subscription.",
+    "dead_lettered": "Messages that became dead letters, for whatever reason.",
     "unrouted": "Messages that no subscription wanted.",
-    "discarded": "Messages that arrived for an entity that was gone.",
+    "discarded": "Copies for subscriptions that were gone; without an entity, messages for one that was gone.",
     "quarantined": "Messages that could not be processed.",
 }
 _STATES = ("active", "scheduled", "deferred", "dead_letter", "transfer", "transfer_dead_letter")
@@ -29,7 +31,7 @@ Labels = tuple[tuple[str, str], ...]
 async def metrics(core: Core, health: Health) -> str:
     """All that is counted, as it is now; nobody waits for what is in the pipeline."""
     entities = sorted(core.catalogue.entities.values(), key=lambda entity: entity.path)
-    counts = await _counts(core, entities)
+    *counts, gone = await _counts(core, [*(entity.id for entity in entities), NOBODY])
     lines: list[str] = []
 
     def add(name: str, kind: str, text: str, values: Iterable[tuple[Labels, float]]) -> None:
@@ -41,12 +43,10 @@ async def metrics(core: Core, health: Health) -> str:
         add(name, "gauge", text, [((), value)])
 
     for name, text in _TOTALS.items():
-        add(
-            f"messages_{name}_total",
-            "counter",
-            text,
-            [(_about(each), getattr(count, name)) for each, count in zip(entities, counts, strict=True)],
-        )
+        totals = [(_about(each), getattr(count, name)) for each, count in zip(entities, counts, strict=True)]
+        if name == "discarded":
+            totals.append(((), gone.discarded))
+        add(f"messages_{name}_total", "counter", text, totals)
     add(
         "messages",
         "gauge",
@@ -71,9 +71,9 @@ async def metrics(core: Core, health: Health) -> str:
     )
     alone("healthy", "Whether the service is healthy.", health.ailment() is None)
     alone("pipeline_lag_commits", "Commits that wait for the pipeline.", core.lag)
-    alone("pipeline_lag_seconds", "Time that the oldest of them has waited, at least.", health.oldest_waiting())
+    alone("pipeline_lag_seconds", "Time that the oldest of them has waited.", core.oldest_wait / SECOND)
     alone("pipeline_silence_seconds", "Time since something came out of the pipeline.", health.silence)
-    alone("pipeline_trouble", "Whether what came out cannot be taken.", core.trouble is not None)
+    alone("pipeline_trouble", "Whether a part of the broker's work fails.", core.trouble is not None)
     alone("inbox_bytes", "Size of the inbox on the disk.", core.acceptor.size)
     alone("inbox_last_commit", "The newest commit of the inbox.", core.acceptor.last_commit)
     alone("ingest_position", "The last commit that came out of the pipeline.", core.progress.position)
@@ -81,13 +81,12 @@ async def metrics(core: Core, health: Health) -> str:
     return "\n".join(lines) + "\n"
 
 
-async def _counts(core: Core, entities: Sequence[Entity]) -> list[Counts]:
+async def _counts(core: Core, entities: Sequence[int]) -> list[Counts]:
     counts: list[Counts] = []
     for start in range(0, len(entities), _AT_A_TIME):
-        ids = [entity.id for entity in entities[start : start + _AT_A_TIME]]
 
-        def look(store: Store, ids: list[int] = ids) -> list[Counts]:
-            return [store.counts(entity) for entity in ids]
+        def look(store: Store, some: Sequence[int] = entities[start : start + _AT_A_TIME]) -> list[Counts]:
+            return [store.counts(entity) for entity in some]
 
         counts += await core.run(look)
     return counts

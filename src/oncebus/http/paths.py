@@ -3,6 +3,7 @@
     /{entity}/messages                          to send
     /{entity}/messages/head                     to receive
     /{entity}/messages/{id}/{lock token}        to settle; the id is a message's or a sequence number
+    /{entity}/$messages                         to look at messages, without receiving them
     /{entity}/$duplicates                       the record of drops
     /health, /metrics, /$quarantine             the broker itself
 
@@ -20,6 +21,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 from oncebus.http.errors import Refused, bad, shown
 
 HEALTH = b"/health"
+LAST_NUMBER = (1 << 63) - 1
 
 
 class Shape(enum.Enum):
@@ -28,6 +30,7 @@ class Shape(enum.Enum):
     MESSAGES = "messages"
     HEAD = "head"
     LOCK = "lock"
+    PEEK = "$messages"
     DUPLICATES = "$duplicates"
     METRICS = "metrics"
     QUARANTINE = "$quarantine"
@@ -42,9 +45,29 @@ class Target(NamedTuple):
     token: str = ""
 
 
+def segments_of(raw_path: bytes) -> list[str]:
+    """The segments of a path, each decoded once. A slash at either end makes no difference."""
+    return [_decoded(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
+
+
 def target_of(raw_path: bytes) -> Target:
     """What a path names, or a refusal."""
-    segments = [_decoded(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
+    target = find_target(raw_path)
+    if target is None:
+        raise no_operation(raw_path)
+    return target
+
+
+def no_operation(raw_path: bytes) -> Refused:
+    """That a path is no operation's."""
+    path = shown("/".join(segments_of(raw_path)))
+    hint = "Entities are managed with an api-version, as in '?api-version=2021-05'."
+    return Refused(404, f"There is no operation at the path {path}. {hint}")
+
+
+def find_target(raw_path: bytes) -> Target | None:
+    """What a path names; None where it is no operation's."""
+    segments = segments_of(raw_path)
     words = [segment.lower() for segment in segments]
     if words == ["metrics"]:
         return Target(Shape.METRICS)
@@ -58,7 +81,9 @@ def target_of(raw_path: bytes) -> Target:
         return Target(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
     if len(words) > 1 and words[-1] == "$duplicates":
         return Target(Shape.DUPLICATES, "/".join(segments[:-1]))
-    raise Refused(404, f"There is no operation at the path {shown('/'.join(segments))}.")
+    if len(words) > 1 and words[-1] == "$messages":
+        return Target(Shape.PEEK, "/".join(segments[:-1]))
+    return None
 
 
 def token_of(text: str) -> bytes:
@@ -85,6 +110,21 @@ def query_of(raw_query: bytes) -> dict[str, str]:
         if query.setdefault(name.lower(), value) != value:
             raise bad(f"The parameter {shown(name)} is given more than once.")
     return query
+
+
+def has_api_version(raw_query: bytes) -> bool:
+    """Whether a request names the version of an API, as all that manages entities does."""
+    return any(pair.partition(b"=")[0].lower() == b"api-version" for pair in raw_query.split(b"&"))
+
+
+def numbers_in(query: dict[str, str], name: str, most: int) -> list[int]:
+    """Whole numbers with commas between them, each once; at least one."""
+    if not query.get(name):
+        raise bad(f"The parameter '{name}' is missing.")
+    words = query[name].split(",")
+    if len(words) > most:
+        raise bad(f"The parameter '{name}' has {len(words)} numbers; {most} is the limit.")
+    return list(dict.fromkeys(number_in({name: word or ","}, name, 0, 1, LAST_NUMBER) for word in words))
 
 
 def number_in(query: dict[str, str], name: str, otherwise: int, least: int, most: int) -> int:

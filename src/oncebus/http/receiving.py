@@ -60,6 +60,26 @@ def response(
     return made
 
 
+def described(received: Received, dead_letter_source: str | None = None) -> dict[str, object]:
+    """A message as an item of a batch, with what is told of it. A body that is not UTF-8 is base64."""
+    message = received.message
+    properties, own = _read_head(message.head)
+    content = _content(received.body)
+    told = _told(message, properties, dead_letter_source)
+    if message.reason is not None:
+        told["DeadLetterReason"] = message.reason
+    if message.description is not None:
+        told["DeadLetterErrorDescription"] = message.description
+    if properties.content_type is not None:
+        told["ContentType"] = properties.content_type
+    item: dict[str, object] = {"BrokerProperties": told}
+    try:
+        item["Body"] = content.body.decode()
+    except UnicodeDecodeError:
+        item |= {"Body": base64.b64encode(content.body).decode(), "IsBodyBase64": True}
+    return {**item, "UserProperties": {name: _plain(value) for name, value in own.items()}}
+
+
 def renewed(token: bytes, until: int) -> Response:
     """The answer that a message is held until then."""
     told = {"LockToken": str(uuid.UUID(bytes=token)), "LockedUntilUtc": rfc1123(until)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from oncebus.entities import Catalogue
 from oncebus.http.times import iso8601
-from oncebus.store import Drop, Quarantined
+from oncebus.store import Drop, Outcome, Quarantined
 
 
 def drops_page(path: str, drops: Sequence[Drop], limit: int) -> dict[str, Any]:
@@ -18,6 +18,15 @@ def drops_page(path: str, drops: Sequence[Drop], limit: int) -> dict[str, Any]:
 def quarantine_page(catalogue: Catalogue, rows: Sequence[Quarantined], limit: int) -> dict[str, Any]:
     """A page of what could not be processed, without its content."""
     return {"quarantined": [_quarantined(catalogue, row) for row in rows], "next": _next(rows, limit)}
+
+
+def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Which quarantined messages it was done to, and which were not there."""
+    found = dict(zip(numbers, outcomes, strict=True))
+    return {
+        done: [number for number, outcome in found.items() if outcome is Outcome.DONE],
+        "notFound": [number for number, outcome in found.items() if outcome is not Outcome.DONE],
+    }
 
 
 def _drop(drop: Drop) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ T = TypeVar("T")
 HEADER_NAMES = "oncebus.header_names"
 """The extension by which our server tells how the names of headers were written; ASGI has them in lower case."""
 
+_HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
+
 _WORTH_READING = 8 << 20
 """So much of a refused body is still read, that the sender gets to read the answer."""
 _PATIENCE_SECONDS = 5.0
@@ -28,6 +31,12 @@ class Asked(Request):
 
     is_read = False
     _is_given_up = False
+
+    @property
+    def named_host(self) -> str:
+        """The host, and its port, by which the client knows us; empty where it names none."""
+        host = self.headers.get("host", "")
+        return host if _HOST.fullmatch(host) else ""
 
     @property
     def written_headers(self) -> list[Header]:

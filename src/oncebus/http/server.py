@@ -22,6 +22,7 @@ MOST_CONNECTIONS = 2000
 KEEP_ALIVE_SECONDS = 75
 CLOSING_SECONDS = 5
 _POLL_SECONDS = 0.01
+_FAREWELL_SECONDS = 0.5
 
 
 class CannotListen(OncebusError):
@@ -62,6 +63,23 @@ class HttpServer(uvicorn.Server):
         if self._task is not None:
             await self._task
         self._listener.close()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server`."""
+        parting = asyncio.create_task(self._part())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            parting.cancel()
+
+    async def _part(self) -> None:
+        """Do not wait for clients to agree to the end of TLS: those that are idle do not even look."""
+        while True:
+            await asyncio.sleep(_FAREWELL_SECONDS)
+            for connection in list(self.server_state.connections):
+                transport = connection.transport
+                if transport is not None and transport.is_closing():
+                    transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -15,15 +15,16 @@ import re
 import struct
 import uuid
 import zlib
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-from oncebus.files import TEMPORARY, delete_abandoned, map_file, modified, publish
+from oncebus.files import delete_abandoned, map_file, publish
 from oncebus.inbox.errors import InboxDamaged, InboxError, write_failure
 
 MAGIC = b"ONCEBLB\x01"
 _HEADER_BYTES = 24
 _CHECKED = struct.Struct("<IQ")
+_EVER = 2**62
 _NAME = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
@@ -70,21 +71,15 @@ class Blobs:
             except OSError as error:
                 raise InboxError(f"Inbox blob '{path}' cannot be deleted: {error.strerror}") from error
 
-    def sweep(self, in_use: Container[str], age: int, now: int) -> list[str]:
-        """Delete files older than `age` that are not in use: no commit ever named them. Their names.
-
-        `age` must be longer than a body ever waits for its commit. Times are microseconds since 1970.
-        """
+    def names(self) -> list[str]:
+        """All bodies that are there, in no order."""
         if not os.path.isdir(self.folder):
             return []
-        with os.scandir(self.folder) as entries:
-            unused = [
-                entry.name
-                for entry in entries
-                if not entry.name.startswith(TEMPORARY) and entry.name not in in_use and modified(entry) < now - age
-            ]
-        self.delete(unused)
-        return unused + delete_abandoned(self.folder, now - age)
+        return [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
+
+    def delete_unfinished(self) -> list[str]:
+        """Delete what a writer that died has left; its names. Nobody may be writing."""
+        return delete_abandoned(self.folder, _EVER) if os.path.isdir(self.folder) else []
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):

@@ -259,7 +259,7 @@ class Ledger:
     def newest_query(self) -> str | None:
         """Who wrote here last."""
         newest = self._list().newest
-        return newest and newest.query
+        return newest.query if newest is not None else None
 
     def summary(self) -> LedgerSummary:
         """What the ledger holds now."""

@@ -7,8 +7,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import StreamingQueryException
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import InboxReader
+from oncebus.pipeline.jvm import OPTIONS, ClassArchive, default_cache
 from oncebus.pipeline.query import pipeline_session, start_query
 
 log = logging.getLogger(__name__)
@@ -38,9 +40,13 @@ def run_pipeline(
     master: str,
     shards: int,
     parent: int | None = None,
-    session: Callable[[str], SparkSession] = pipeline_session,
+    cache: Path | None = None,
+    session: Callable[[str, Sequence[str]], SparkSession] = pipeline_session,
 ) -> None:
     """Run the query until SIGTERM or SIGINT, or until the process `parent` is gone. Raises `PipelineFailed`.
+
+    `session` makes Spark for a master and the options of its driver's Java. What makes the next start quicker is kept
+    in the folder `cache`.
 
     Raises `PipelineRefused` where another pipeline runs, or where the inbox is laid out in another number of shards.
     """
@@ -48,7 +54,8 @@ def run_pipeline(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
     with _alone(folders):
-        spark = session(master)
+        archive = ClassArchive(cache or default_cache())
+        spark = session(master, [*OPTIONS, *archive.options])
         # Spark's own handler for SIGINT cancels jobs.
         signal.signal(signal.SIGINT, lambda *_: asked.set())
         try:
@@ -57,6 +64,7 @@ def run_pipeline(
             raise PipelineFailed(_one_line(error)) from error
         finally:
             spark.stop()
+            archive.close()
 
 
 def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[], bool]) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -63,8 +64,10 @@ def resume(outbox: Path, ledger: Ledger) -> int:
     return last.last
 
 
-def pipeline_session(master: str) -> SparkSession:
-    """A session tuned for small batches. In local mode nothing of it is reachable from outside."""
+def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSession:
+    """A session tuned for small batches, its driver's Java started with the options. In local mode nothing of it is
+    reachable from outside.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
         "spark.ui.enabled": "false",
@@ -76,6 +79,7 @@ def pipeline_session(master: str) -> SparkSession:
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
     }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

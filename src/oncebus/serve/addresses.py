@@ -6,18 +6,56 @@ import contextlib
 import os
 import socket
 from pathlib import Path
+from typing import NamedTuple, Self
 
+from oncebus.http import listen
 from oncebus.settings import Settings
 
-BACKLOG = 1024
+USUAL_AMQP_PORT = 5672
+"""Where clients without TLS go that are told no port."""
 _NOTE = "address"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_THIS_MACHINE = {"127.0.0.1": "localhost", "::1": "localhost"}
+
+
+class Sockets(NamedTuple):
+    """What a gateway listens at. They may outlive it."""
+
+    http: socket.socket
+    amqp: socket.socket
+
+    @classmethod
+    def open(cls, settings: Settings) -> Self:
+        """Listen where the settings say. Raises `CannotListen`."""
+        http = listen(settings.host, settings.http_port)
+        try:
+            port = settings.amqp_port if settings.tls_cert is None else settings.amqps_port
+            return cls(http, listen(settings.host, port))
+        except BaseException:
+            http.close()
+            raise
+
+    def close(self) -> None:
+        """Listen no more."""
+        for each in self:
+            each.close()
+
+    @property
+    def amqp_port(self) -> int:
+        """The port for AMQP."""
+        return int(self.amqp.getsockname()[1])
 
 
 def host_of(settings: Settings) -> str:
     """The host by which this machine reaches the broker."""
     host = settings.host.strip("[]")
     return _EVERYWHERE.get(host, host)
+
+
+def client_host(settings: Settings) -> str:
+    """The host in connection strings: clients know this machine by its name alone."""
+    host = host_of(settings)
+    return _THIS_MACHINE.get(host, host)
 
 
 def url_of(settings: Settings, bound: socket.socket) -> str:

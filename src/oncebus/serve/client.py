@@ -1,15 +1,15 @@
-"""Asks a running broker over HTTP, for the commands that show what it knows."""
+"""Asks a running broker over HTTP, for the commands that show what it knows and tell it what to do."""
 
 from __future__ import annotations
 
 import html
 import http.client
 import json
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from typing import Any
-from urllib.parse import quote, urlencode
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
 
 from oncebus.errors import OncebusError
 
@@ -18,57 +18,159 @@ PAGE = 1000
 
 
 class NotAnswered(OncebusError):
-    """The broker cannot be reached, or refuses."""
+    """The broker cannot be reached, or refuses. `status` is its answer's, and `content` what that holds, if it came."""
+
+    def __init__(self, text: str, status: int | None = None, content: bytes = b"") -> None:
+        super().__init__(text)
+        self.status = status
+        self.content = content
+
+
+class Answer(NamedTuple):
+    """What the broker said. The names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Client:
+    """Speaks to the broker at an address, on one connection that is kept. Closed by `close`, or as a context.
+
+    With `certificate` that one is trusted, and no other.
+    """
+
+    def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+        self._connection = _connection(self.url, certificate)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> Answer:
+        """The answer to a request. Raises `NotAnswered` for one that is refused.
+
+        A broker is asked directly: a token is not to be shown to a proxy. Only a look is tried again, where the
+        connection that was kept has gone meanwhile: whatever else may have been done already.
+        """
+        try:
+            response = self._response(method, path, body, dict(headers or {}), timeout)
+            said = Answer(
+                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+            )
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise NotAnswered(f"The broker at {self.url} cannot be reached: {_words(error)}.") from None
+        if said.status >= 300:
+            text = _detail(said.body.decode(errors="replace")) or response.reason
+            raise NotAnswered(f"The broker at {self.url} answers {said.status}: {text}", said.status, said.body)
+        return said
+
+    def ask_json(self, method: str, path: str, content: object = None, **options: Any) -> dict[str, Any]:
+        """The JSON object that answers a request; `content` is sent as JSON. Empty where the answer is."""
+        body = b"" if content is None else json.dumps(content).encode()
+        headers = {} if content is None else {"Content-Type": "application/json"}
+        answer = self.ask(method, path, body, headers, **options)
+        if not answer.body:
+            return {}
+        try:
+            found = json.loads(answer.body)
+        except ValueError as error:
+            raise NotAnswered(f"What answers at {self.url} is no broker: {error}.") from None
+        if not isinstance(found, dict):
+            raise NotAnswered(f"What answers at {self.url} is no broker.")
+        return found
+
+    def _response(
+        self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float
+    ) -> http.client.HTTPResponse:
+        headers |= {"Authorization": self._token}
+        is_kept = self._connection.sock is not None
+        self._connection.timeout = timeout
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout)
+        try:
+            self._connection.request(method, path, body, headers)
+            return self._connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            if not is_kept or method != "GET":
+                raise
+        self._connection.close()
+        self._connection.request(method, path, body, headers)
+        return self._connection.getresponse()
 
 
 def duplicates(
-    url: str, token: str, entity: str, *, message_id: str | None = None, since: str | None = None, page: int = PAGE
+    url: str,
+    token: str,
+    entity: str,
+    *,
+    message_id: str | None = None,
+    since: str | None = None,
+    page: int = PAGE,
+    certificate: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The record of dropped duplicates of an entity, oldest first, page by page."""
     query = {"message-id": message_id, "since": since, "limit": str(page)}
     after = 0
-    while True:
-        given = {name: value for name, value in query.items() if value is not None} | {"after": str(after)}
-        answer = _get(f"{url}/{quote(entity, safe='/')}/$duplicates?{urlencode(given)}", token)
-        yield from answer["duplicates"]
-        if answer["next"] is None:
-            return
-        after = answer["next"]
+    with Client(url, token, certificate) as client:
+        while True:
+            given = {name: value for name, value in query.items() if value is not None} | {"after": str(after)}
+            answer = client.ask_json("GET", f"/{quote(entity, safe='/')}/$duplicates?{urlencode(given)}")
+            if not {"duplicates", "next"} <= answer.keys():
+                raise NotAnswered(f"What answers at {client.url} is no broker.")
+            yield from answer["duplicates"]
+            if answer["next"] is None:
+                return
+            after = answer["next"]
 
 
-def _get(url: str, token: str) -> dict[str, Any]:
-    request = urllib.request.Request(url, headers={"Authorization": token})
+def _connection(url: str, certificate: Path | None) -> http.client.HTTPConnection:
     try:
-        with _opener().open(request, timeout=TIMEOUT_SECONDS) as response:
-            answer = json.load(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            said = error.read().decode(errors="replace")
-        raise NotAnswered(f"The broker at {_base(url)} answers {error.code}: {_detail(said) or error.reason}") from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        raise NotAnswered(f"The broker at {_base(url)} cannot be reached: {_words(reason)}.") from None
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError as error:
-        raise NotAnswered(f"What answers at {_base(url)} is no broker: {error}.") from None
-    if not isinstance(answer, dict) or not {"duplicates", "next"} <= answer.keys():
-        raise NotAnswered(f"What answers at {_base(url)} is no broker.")
-    return answer
+        raise NotAnswered(f"The broker at {url} cannot be reached: {error}.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise NotAnswered(f"The broker at {url} cannot be reached: unknown url type. Write http://host:port.")
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(parts.hostname, port)
+    try:
+        context = ssl.create_default_context(cafile=certificate)
+    except OSError as error:
+        raise NotAnswered(f"Certificate '{certificate}' cannot be read: {_words(error)}.") from None
+    return http.client.HTTPSConnection(parts.hostname, port, context=context)
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    # A broker is asked directly: a token is not to be shown to a proxy.
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def _base(url: str) -> str:
-    return "/".join(url.split("/", 3)[:3])
-
-
-def _words(reason: object) -> str:
-    return (reason.strerror if isinstance(reason, OSError) else None) or str(reason) or type(reason).__name__
+def _words(error: object) -> str:
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def _detail(said: str) -> str:
-    """What an error's body says, in one line: the text between the tags of its detail."""
-    text = said.partition("<Detail>")[2].partition("</Detail>")[0] or said
-    return " ".join(html.unescape(text).split())
+    """What an error's body says, in one line: the text between the tags of its detail, or the message of its JSON."""
+    try:
+        content = json.loads(said)
+        text = content["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        text = html.unescape(said.partition("<Detail>")[2].partition("</Detail>")[0] or said)
+    return " ".join(str(text).split())

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,14 +19,17 @@ from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.durations import SECOND
+from oncebus.emulator.config_file import WHAT as CONFIG_FILE
+from oncebus.emulator.config_file import ConfigFile
 from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.http import HttpServer, Limits, Tls, listen, make_app, server
+from oncebus.http import CannotListen, HttpServer, Limits, Tls, make_app, server
 from oncebus.inbox import Row
 from oncebus.messages import NOBODY
-from oncebus.serve.addresses import forget_url, url_of, write_url
+from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
 from oncebus.serve.entities_file import EntitiesFile
+from oncebus.servicebus import make_server
 from oncebus.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -42,7 +46,7 @@ async def run_gateway(
     settings: Settings,
     *,
     entities: Path | None = None,
-    listening: socket.socket | None = None,
+    sockets: Sockets | None = None,
     parent: int | None = None,
     tell: Callable[[str, str], None] = lambda what, url: None,  # noqa: ARG005
 ) -> None:
@@ -55,10 +59,9 @@ async def run_gateway(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    check_supported(settings)
-    wanted = EntitiesFile.read(entities) if entities is not None else None
+    wanted = files_at_start(settings, entities)
     keys = KeyFile(settings.key_path)
-    with contextlib.closing(listening or listen(settings.host, settings.http_port)) as bound:
+    with contextlib.closing(sockets or Sockets.open(settings)) as bound:
         keys.create()
         keys.rules()
         core = await Core.open(
@@ -80,10 +83,14 @@ async def run_gateway(
     log.info("The gateway has stopped")
 
 
-def check_supported(settings: Settings) -> None:
-    """Refuse what can be set and is not there yet."""
+def files_at_start(settings: Settings, entities: Path | None) -> list[EntitiesFile | ConfigFile]:
+    """The files that name entities to have at the start, read. Raises `OncebusError` for one that cannot be used."""
+    found: list[EntitiesFile | ConfigFile] = []
     if settings.config is not None:
-        raise GatewayError("Setting 'config' is not supported yet. Give --entities instead.")
+        found.append(ConfigFile.read(settings.config))
+    if entities is not None:
+        found.append(EntitiesFile.read(entities))
+    return found
 
 
 def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[AuthorizationRule]]:
@@ -92,8 +99,8 @@ def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[
     return lambda: (*keys.rules(), *known)
 
 
-async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: EntitiesFile | None) -> None:
-    """Make the catalogue what the settings and the entities file ask for."""
+async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[EntitiesFile | ConfigFile]) -> None:
+    """Make the catalogue what the settings and the files ask for."""
     namespace = broker.catalogue.namespace
     if namespace.name != settings.namespace:
         raise GatewayError(
@@ -103,8 +110,12 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Entities
     tier = Tier(settings.tier)
     if namespace.tier is not tier:
         await broker.change(lambda catalogue, _: catalogue.at_tier(tier))
-    if wanted is not None and wanted.added_to(broker.catalogue, 0) is not broker.catalogue:
-        await broker.change(wanted.added_to)
+    for file in wanted:
+        if isinstance(file, ConfigFile):
+            for warning in file.warnings:
+                log.warning("%s '%s': %s", CONFIG_FILE, file.path, warning)
+        if file.added_to(broker.catalogue, 0) is not broker.catalogue:
+            await broker.change(file.added_to)
 
 
 async def _serve(
@@ -112,22 +123,28 @@ async def _serve(
     broker: Broker,
     core: Core,
     keys: KeyFile,
-    bound: socket.socket,
+    bound: Sockets,
     stopping: asyncio.Event,
     parent: int | None,
     tell: Callable[[str, str], None],
 ) -> None:
-    url = url_of(settings, bound)
+    url = url_of(settings, bound.http)
+    rules = namespace_rules(keys, settings)
     app = make_app(
         broker,
         core,
-        namespace_rules=namespace_rules(keys, settings),
+        namespace_rules=rules,
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
+        keys=keys,
+        amqp_port=bound.amqp_port,
     )
-    http = _server_at(app, bound, settings)
+    http = _server_at(app, bound.http, settings)
+    amqp = make_server(broker, core, namespace_rules=rules)
+    certificate = tls_context(settings)
     await http.start()
+    await amqp.start(bound.amqp, certificate)
     write_url(settings.data, url)
-    log.info("The gateway listens", extra={"fields": {"url": url}})
+    log.info("The gateway listens", extra={"fields": {"url": url, "amqp_port": bound.amqp_port}})
     tell("open", url)
     tasks = [asyncio.create_task(_tell_when_ready(core, url, tell))]
     if parent is not None:
@@ -139,7 +156,7 @@ async def _serve(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         forget_url(settings.data)
-        await http.stop()
+        await asyncio.gather(http.stop(), amqp.stop())
 
 
 def _server_at(app: Starlette, bound: socket.socket, settings: Settings) -> HttpServer:
@@ -148,6 +165,19 @@ def _server_at(app: Starlette, bound: socket.socket, settings: Settings) -> Http
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = Tls(settings.tls_cert, settings.tls_key)
     return server(app, bound, tls)
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """What AMQP is encrypted with, where it is. Raises `CannotListen` for a certificate that cannot be used."""
+    if settings.tls_cert is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:
+        place = f"'{settings.tls_cert}' with '{settings.tls_key}'"
+        raise CannotListen(f"Certificate {place} cannot be used: {error.strerror or error}.") from error
+    return context
 
 
 async def _watch(parent: int, stopping: asyncio.Event) -> None:

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
 from oncebus.entities import iso_timespan
-from oncebus.http import listen
-from oncebus.serve.addresses import host_of, url_of
+from oncebus.serve.addresses import USUAL_AMQP_PORT, Sockets, client_host, url_of
 from oncebus.serve.checks import check_java, make_data_folder
-from oncebus.serve.entities_file import EntitiesFile
-from oncebus.serve.gateway import check_supported
+from oncebus.serve.gateway import files_at_start
 from oncebus.serve.supervisor import Program, Supervisor
 from oncebus.settings import PREFIX, Settings, variable
 
@@ -26,26 +24,24 @@ _DURATIONS = ("lag_limit", "heartbeat_limit")
 async def run_service(settings: Settings, *, entities: Path | None = None, say: Callable[[str], None] = print) -> int:
     """Run gateway and pipeline until asked to stop; the exit code. `say` gets the lines for the person who started it.
 
-    The socket is this process' own: a gateway that was killed is replaced without a connection being refused.
+    The sockets are this process' own: a gateway that was killed is replaced without a connection being refused.
     """
-    check_supported(settings)
+    files_at_start(settings, entities)
     check_java()
-    if entities is not None:
-        EntitiesFile.read(entities)
     make_data_folder(settings.data)
-    with contextlib.closing(listen(settings.host, settings.http_port)) as bound:
+    with contextlib.closing(Sockets.open(settings)) as bound:
         keys = KeyFile(settings.key_path)
         keys.create()
-        url = url_of(settings, bound)
-        say(connection_line(settings, bound.getsockname()[1], keys))
+        url = url_of(settings, bound.http)
+        say(connection_line(settings, bound.amqp_port, keys))
         told, telling = os.pipe()
         try:
             opened = asyncio.Event()
             _on_lines(told, {b"open": opened.set, b"ready": _once(lambda: say(f"Oncebus is ready: {url}"))})
             common = environment(settings)
             me = str(os.getpid())
-            gateway = [*_command("gateway"), "--parent", me, "--listen-fd", str(bound.fileno())]
-            gateway += ["--tell-fd", str(telling)]
+            gateway = [*_command("gateway"), "--parent", me, "--tell-fd", str(telling)]
+            gateway += ["--http-fd", str(bound.http.fileno()), "--amqp-fd", str(bound.amqp.fileno())]
             if entities is not None:
                 gateway += ["--entities", str(entities)]
             supervisor = Supervisor(
@@ -54,7 +50,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
                         "gateway",
                         gateway,
                         common,
-                        (bound.fileno(), telling),
+                        (bound.http.fileno(), bound.amqp.fileno(), telling),
                         # One that never was well has said why, and would say it again.
                         gives_up=lambda code: code > 0 and not opened.is_set(),
                     ),
@@ -69,9 +65,14 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
 
 
 def connection_line(settings: Settings, port: int, keys: KeyFile) -> str:
-    """What a client needs. Without TLS it has to be told so, in the emulator's way."""
+    """What a client needs. Without TLS it has to be told so, in the emulator's way.
+
+    With TLS clients always go to the port 5671, whatever they are told: if it is another, something has to lead there.
+    """
     rule = EMULATOR_RULE if settings.emulator else keys.rules()[0]
-    return connection_string(host_of(settings), port, rule, emulator=settings.tls_cert is None)
+    is_plain = settings.tls_cert is None
+    told = port if is_plain and port != USUAL_AMQP_PORT else None
+    return connection_string(client_host(settings), told, rule, emulator=is_plain)
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -18,7 +18,7 @@ MOST_SECONDS = 10.0
 STEADY_SECONDS = 30.0
 """What ran that long had been well: the next wait is short again."""
 
-GRACE_SECONDS = 8.0
+GRACE_SECONDS = 20.0
 """How long programs have to end when asked, before they are killed."""
 
 INTERRUPTED = 130

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from oncebus.messages import Fate
+from oncebus.messages import NOBODY, Fate
 from oncebus.store.drops import add_drops
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import IngestReport, Policy, Quarantined, Stage
+from oncebus.store.values import IngestReport, Kind, Policy, Quarantined, Stage
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
 _BY_DESTINATION = {Fate.DELIVERED: "delivered", Fate.DEAD_LETTERED: "dead_lettered"}
@@ -39,14 +39,18 @@ def ingest(
             "Give the entries in order, each once."
         )
     report = IngestReport()
-    entity = integers(rows, "entity")
-    tables.records.raise_highest(highest(entity, integers(rows, "sequence"), integers(rows, "time")))
+    entity, time = integers(rows, "entity"), integers(rows, "time")
+    known = _flags(entity, policies.__contains__)
+    tables.records.raise_highest(highest(entity[known], integers(rows, "sequence")[known], time[known]))
+    if not known.all():
+        # Nothing else is remembered of what is gone; but time must not go back for the others.
+        tables.records.raise_time(int(time.max()))
     fresh = _untaken(tables, rows)
     blobs = _blobs_of(rows)
     if fresh is not None:
         report.repeated = int(np.count_nonzero(~fresh))
         rows = rows.filter(pa.array(fresh))
-        entity = entity[fresh]
+        entity, known = entity[fresh], known[fresh]
     fate = integers(rows, "fate")
     taken, gone = _destinations(rows, fate, policies)
 
@@ -55,29 +59,33 @@ def ingest(
             tables.counters.count(key, name, number)
             report.counted.setdefault(key, {})[name] = number
 
-    judged = np.isin(fate, (Fate.DELIVERED, Fate.DEAD_LETTERED, Fate.UNROUTED))
+    # What comes back to its own topic was accepted when it was scheduled.
+    is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
+    accepted = known & (fate != Fate.DUPLICATE) & ~is_back
     # A message is accepted once, however many copies it has.
-    _, first = np.unique(integers(rows, "position")[judged], return_index=True)
-    count("accepted", entity[judged][first])
+    _, first = np.unique(integers(rows, "position")[accepted], return_index=True)
+    count("accepted", entity[accepted][first])
     for kind, name in _BY_ENTITY.items():
-        count(name, entity[fate == kind])
+        count(name, entity[known & (fate == kind)])
     destination = integers(rows, "destination")
+    # What waits under its topic has not been delivered.
+    arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
     for kind, name in _BY_DESTINATION.items():
-        count(name, destination[taken & (fate == kind)])
-    lost = gone | (fate == Fate.DISCARDED)
-    count("discarded", np.where(present(rows, "destination"), destination, entity)[lost])
+        count(name, destination[arrived & (fate == kind)])
+    lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
+    # For a topic whose subscription is gone; for all that are gone themselves together.
+    count("discarded", np.where(known, entity, NOBODY)[lost])
 
     copies = Copies(rows if taken.all() else rows.filter(pa.array(taken)), policies, _last_number(tables))
     _insert(tables, copies, report)
     # Drops are numbered by the count of duplicates, so that is counted first.
-    if (fate == Fate.DUPLICATE).any():
-        add_drops(tables, rows.filter(pa.array(fate == Fate.DUPLICATE)), now, drops_kept, drops_age)
-    if (fate == Fate.QUARANTINED).any():
-        _quarantine(tables, rows.filter(pa.array(fate == Fate.QUARANTINED)))
+    dropped, quarantined = known & (fate == Fate.DUPLICATE), known & (fate == Fate.QUARANTINED)
+    if dropped.any():
+        add_drops(tables, rows.filter(pa.array(dropped)), now, drops_kept, drops_age)
+    if quarantined.any():
+        _quarantine(tables, rows.filter(pa.array(quarantined)))
     if blobs:
-        kept = Counter(
-            name for name in values(rows.filter(pa.array(taken | (fate == Fate.QUARANTINED))), "blob") if name
-        )
+        kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "blob") if name)
         tables.blobs.refer((name, kept[name]) for name in blobs)
     tables.records.set_position(last_commit)
     tables.records.forget_origins(last_commit)
@@ -117,12 +125,14 @@ def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
 def _destinations(rows: pa.Table, fate: Ints, policies: Mapping[int, Policy]) -> tuple[Flags, Flags]:
     """Which rows become copies, and which would but have nowhere to go."""
     copies = np.isin(fate, (Fate.DELIVERED, Fate.DEAD_LETTERED))
-    destination = integers(rows, "destination")
-    found, inverse = np.unique(destination, return_inverse=True)
-    known = np.array([entity in policies for entity in found.tolist()], np.bool_)[inverse] & present(
-        rows, "destination"
-    )
+    known = _flags(integers(rows, "destination"), policies.__contains__) & present(rows, "destination")
     return copies & known, copies & ~known
+
+
+def _flags(entities: Ints, is_so: Callable[[int], bool]) -> Flags:
+    """What holds for each, asked once for each entity."""
+    found, inverse = np.unique(entities, return_inverse=True)
+    return np.array([is_so(entity) for entity in found.tolist()], np.bool_)[inverse]
 
 
 def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from oncebus.amqp import DecodeError, with_application_properties
 from oncebus.store.rules import bury, put_back
 from oncebus.store.sessions import is_held
 from oncebus.store.sql.tables import Tables
@@ -77,8 +79,14 @@ def _settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) 
     if settlement.action is Action.COMPLETE:
         tables.messages.remove(copy)
         return
-    if settlement.head is not None:
-        tables.messages.set_head(copy, settlement.head)
+    head = settlement.head
+    if settlement.properties:
+        before = tables.messages.full(copy.id).head if head is None else head
+        # A head that cannot be read stays as it came.
+        with suppress(DecodeError):
+            head = with_application_properties(before, settlement.properties)
+    if head is not None:
+        tables.messages.set_head(copy, head)
     match settlement.action:
         case Action.ABANDON:
             put_back(tables, copy, policy)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Self
 
 import pyarrow as pa
 
-from oncebus.store import drops, receiving, sessions, settling, sweeping, transfers
+from oncebus.store import drops, quarantine, receiving, sessions, settling, sweeping, transfers
 from oncebus.store.ingest import ingest
 from oncebus.store.rules import discard
 from oncebus.store.sql.connection import Connection
@@ -106,6 +106,10 @@ class Store:
         With those of the inbox beyond `position()`, all that was ever given out. Subscriptions have the time 0.
         """
         return self._tables.records.all_highest()
+
+    def newest_time(self) -> int:
+        """The highest time ever ingested or given, of entities that are gone too; 0 where there is none."""
+        return self._tables.records.time()
 
     # Receiving
 
@@ -218,10 +222,6 @@ class Store:
         """Enqueue scheduled messages whose time has come: queues' in place, topics' by way of the pump."""
         return sweeping.due(self._change(), policies, allocate, now, limit)
 
-    def next_due(self) -> int | None:
-        """When the next scheduled message falls due."""
-        return self._tables.messages.next_due()
-
     def cancel_scheduled(self, entity: int, sequences: Sequence[int]) -> list[Outcome]:
         """Delete scheduled messages that have not fallen due."""
         tables = self._change()
@@ -263,22 +263,15 @@ class Store:
         return self._tables.counters.size(entity)
 
     def delete_entities(self, entities: Sequence[int], appended: int) -> None:
-        """Forget entities and all they hold. `appended` is the inbox's newest commit."""
+        """Forget entities and all they hold. No row with an origin in them may stand beyond the commit `appended`."""
         tables = self._change()
         for entity in entities:
-            tables.messages.remove_all(entity)
+            for sequence, blob in tables.messages.remove_all(entity):
+                tables.records.settle_origin(entity, sequence, appended, blob)
             tables.sessions.delete_all(entity)
             tables.records.delete_entity(entity)
             tables.records.settle_origins_of(entity, appended)
         tables.counters.delete(entities)
-
-    def purge(self, entity: int, sub_queue: SubQueue = SubQueue.MAIN, limit: int = 10_000) -> Sweep:
-        """Delete messages in any state, held or not, but none that is on its way elsewhere."""
-        tables = self._change()
-        copies = tables.messages.all_of(entity, sub_queue, limit)
-        for copy in copies:
-            discard(tables, copy)
-        return Sweep(len(copies), len(copies) == limit)
 
     def batch_delete(self, entity: int, enqueued_before: int, count: int, sub_queue: SubQueue = SubQueue.MAIN) -> int:
         """Delete the oldest active messages that nobody holds. Answers how many."""
@@ -314,6 +307,10 @@ class Store:
             outcomes.append(Outcome.DONE)
         return outcomes
 
+    def unknown_blobs(self, names: Iterable[str]) -> list[str]:
+        """Those of these body files that no row which was taken ever named."""
+        return self._tables.blobs.unknown(names)
+
     def unused_blobs(self, limit: int = 1000) -> list[str]:
         """Names of body files that no message needs any more."""
         return self._tables.blobs.unused(limit)
@@ -345,12 +342,18 @@ class Store:
         return forgotten
 
     def quarantined(self, entity: int | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
-        """Rows that could not be processed, in the order they came; kept until they are forgotten."""
+        """Rows that could not be processed, in the order they came; kept until somebody decides."""
         return self._tables.records.quarantined(entity, limit, after)
 
-    def forget_quarantined(self, numbers: Sequence[int]) -> None:
-        """Let go of quarantined rows."""
-        self._change().records.forget_quarantined(numbers)
+    def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
+        """Let go of quarantined rows for ever; an answer for each."""
+        tables = self._change()
+        return [quarantine.discard(tables, number) for number in numbers]
+
+    def release_quarantined(self, numbers: Sequence[int], policies: Mapping[int, Policy], now: int) -> list[Outcome]:
+        """Let quarantined rows fall due now: they are routed by the rules of today, and lie here if they fail again."""
+        tables = self._change()
+        return [quarantine.release(tables, number, policies, now) for number in numbers]
 
     def _change(self) -> Tables:
         self._connection.need_transaction()

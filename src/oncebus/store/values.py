@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -158,7 +158,8 @@ class Outcome(enum.Enum):
 class Settlement:
     """One message to settle, named by its lock token, and by its sequence number too where the caller has it.
 
-    `head` replaces the message's own where the receiver changed its properties.
+    `head` replaces the message's own where the receiver changed its properties; `properties` are set among those that
+    it has. Unless it is completed.
     """
 
     action: Action
@@ -167,6 +168,7 @@ class Settlement:
     head: bytes | None = None
     reason: str | None = None
     description: str | None = None
+    properties: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

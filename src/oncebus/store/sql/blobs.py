@@ -30,6 +30,11 @@ class Blobs:
         rows = self._connection.execute("SELECT name FROM blob WHERE copies = 0 ORDER BY name LIMIT ?", (limit,))
         return [name for (name,) in rows]
 
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that no row ever bore, or that were forgotten."""
+        known = "SELECT 1 FROM blob WHERE name = ?"
+        return [name for name in names if self._connection.execute(known, (name,)).fetchone() is None]
+
     def forget(self, names: Iterable[str]) -> None:
         """The files are gone. A name that has been referred to meanwhile stays."""
         self._connection.executemany("DELETE FROM blob WHERE name = ? AND copies = 0", [(name,) for name in names])

@@ -8,7 +8,7 @@ from typing import Any
 from oncebus.store.sql.blobs import Blobs
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.counters import Counters
-from oncebus.store.values import Copy, Message, Stage, SubQueue
+from oncebus.store.values import Copy, Message, Quarantined, Stage, SubQueue
 
 _COPY = ", ".join(f"m.{name}" for name in Copy._fields)
 _FULL = (
@@ -55,6 +55,15 @@ class Messages:
         self._connection.executemany(
             "INSERT INTO content (id, message_id, session, partition_key, head, body) VALUES (?, ?, ?, ?, ?, ?)",
             contents,
+        )
+
+    def schedule(self, row: Quarantined, lane: str, when: int) -> None:
+        """Make a message of a row: it falls due at a time. The caller counts it."""
+        id_, waits = self.next_id(), (SubQueue.MAIN, Stage.SCHEDULED)
+        placed = (id_, row.entity, *waits, lane, row.sequence, row.sequence, row.time)
+        self.insert(
+            [(*placed, None, when, 0, row.size, None, None, None, None, row.blob)],
+            [(id_, row.message_id, row.session, row.partition_key, row.head, row.body)],
         )
 
     # Finding
@@ -104,15 +113,6 @@ class Messages:
         )
         return [Message._make(row) for row in rows]
 
-    def in_lane(self, entity: int, lane: str) -> bool:
-        """Whether a session has any message in its main queue."""
-        row = self._execute(
-            "SELECT 1 FROM message WHERE entity = ? AND sub_queue = 0 AND stage IN (0, 1, 2, 3, 5) "
-            "AND lane = ? LIMIT 1",
-            (entity, lane),
-        )
-        return row.fetchone() is not None
-
     def held_in_lane(self, entity: int, lane: str) -> list[Copy]:
         """The messages of a session that are locked with it."""
         return self._copies("m.entity = ? AND m.sub_queue = 0 AND m.stage IN (3, 5) AND m.lane = ?", (entity, lane))
@@ -142,11 +142,6 @@ class Messages:
         """Scheduled messages whose time has come, the first to come first."""
         return self._copies("m.stage = 2 AND m.scheduled <= ? ORDER BY m.scheduled, m.sequence LIMIT ?", (now, limit))
 
-    def next_due(self) -> int | None:
-        """When the next scheduled message falls due."""
-        row = self._execute("SELECT min(scheduled) FROM message WHERE stage = 2").fetchone()
-        return None if row[0] is None else int(row[0])
-
     def transfers(self, after: int, limit: int) -> list[Copy]:
         """Messages on their way elsewhere, in the order of their arrival, from beyond an id."""
         return self._copies("m.stage = 4 AND m.id > ? ORDER BY m.id LIMIT ?", (after, limit))
@@ -156,12 +151,6 @@ class Messages:
         return self._copies(
             "m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
             (entity, sub_queue, before, limit),
-        )
-
-    def all_of(self, entity: int, sub_queue: int, limit: int) -> list[Copy]:
-        """Messages in any stage but on their way elsewhere."""
-        return self._copies(
-            "m.entity = ? AND m.sub_queue = ? AND m.stage IN (0, 1, 2, 3, 5) LIMIT ?", (entity, sub_queue, limit)
         )
 
     # Changing
@@ -200,6 +189,8 @@ class Messages:
 
     def bury(self, copy: Copy, sub_queue: SubQueue, stage: Stage, reason: str | None, description: str | None) -> None:
         """Move a message to a dead-letter queue of its entity."""
+        if sub_queue is SubQueue.DEAD_LETTER and copy.sub_queue == SubQueue.MAIN:
+            self._counters.count(copy.entity, "dead_lettered", 1)
         self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (sub_queue, stage))
         self._execute(
             "UPDATE message SET sub_queue = ?, stage = ?, lane = '', token = NULL, locked_until = NULL, reason = ?, "
@@ -241,14 +232,23 @@ class Messages:
         if copy.blob is not None and not keep_blob:
             self._blobs.release(copy.blob)
 
-    def remove_all(self, entity: int) -> None:
-        """Delete every message of an entity. The caller deletes its counters."""
-        for (blob,) in self._execute(
-            "SELECT blob FROM message WHERE entity = ? AND blob IS NOT NULL", (entity,)
+    def remove_all(self, entity: int) -> list[tuple[int, str]]:
+        """Delete every message of an entity. The caller deletes its counters.
+
+        Answers (number, blob) of those on their way elsewhere: rows that name the blob may be in the inbox, so the
+        reference is the caller's to hand on.
+        """
+        leaving = []
+        for sequence, stage, blob in self._execute(
+            "SELECT sequence, stage, blob FROM message WHERE entity = ? AND blob IS NOT NULL", (entity,)
         ).fetchall():
-            self._blobs.release(blob)
+            if stage == Stage.TRANSFER:
+                leaving.append((sequence, blob))
+            else:
+                self._blobs.release(blob)
         self._execute("DELETE FROM content WHERE id IN (SELECT id FROM message WHERE entity = ?)", (entity,))
         self._execute("DELETE FROM message WHERE entity = ?", (entity,))
+        return leaving
 
     def _copy(self, condition: str, values: tuple[Any, ...]) -> Copy | None:
         row = self._execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values).fetchone()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from oncebus.store.sql.blobs import Blobs
@@ -28,6 +28,21 @@ class Records:
     def set_position(self, commit: int) -> None:
         """Everything up to this commit was taken."""
         self._execute("UPDATE progress SET value = ? WHERE name = 'position'", (commit,))
+
+    def time(self) -> int:
+        """The highest time ever seen, of entities that are gone too."""
+        rows = self._execute(
+            "SELECT coalesce(max(time), 0) FROM highest UNION ALL SELECT value FROM progress WHERE name = 'time'"
+        )
+        return max(int(time) for (time,) in rows)
+
+    def raise_time(self, time: int) -> None:
+        """A time was seen of an entity that is gone."""
+        self._execute(
+            "INSERT INTO progress (name, value) VALUES ('time', ?) ON CONFLICT (name) DO UPDATE SET "
+            "value = CASE WHEN progress.value > excluded.value THEN progress.value ELSE excluded.value END",
+            (time,),
+        )
 
     def highest(self, entity: int, partition: int) -> Highest | None:
         """The highest number and time seen of one partition."""
@@ -104,10 +119,16 @@ class Records:
         )
         return [Quarantined._make(row) for row in rows]
 
-    def forget_quarantined(self, numbers: Sequence[int]) -> None:
-        """Let go of quarantined rows and of their blobs."""
-        for number in numbers:
-            self._release(self._execute("DELETE FROM quarantine WHERE number = ? RETURNING blob", (number,)).fetchall())
+    def quarantined_at(self, number: int) -> Quarantined | None:
+        """One quarantined row."""
+        row = self._execute(f"SELECT {_QUARANTINED} FROM quarantine WHERE number = ?", (number,)).fetchone()
+        return None if row is None else Quarantined._make(row)
+
+    def forget_quarantined(self, row: Quarantined, *, keep_blob: bool = False) -> None:
+        """Let go of a quarantined row. Its blob loses a reference, unless it is handed on."""
+        self._execute("DELETE FROM quarantine WHERE number = ?", (row.number,))
+        if not keep_blob:
+            self._release([(row.blob,)])
 
     # Origins
 
@@ -148,7 +169,10 @@ class Records:
     # Entities
 
     def delete_entity(self, entity: int) -> None:
-        """Forget an entity's numbers, drops and quarantined rows. Its origins end by themselves."""
+        """Forget an entity's numbers, drops and quarantined rows, but not its time. Its origins end by themselves."""
+        newest = self._execute("SELECT max(time) FROM highest WHERE entity = ?", (entity,)).fetchone()[0]
+        if newest is not None:
+            self.raise_time(newest)
         self._execute("DELETE FROM highest WHERE entity = ?", (entity,))
         self._execute("DELETE FROM dropped WHERE entity = ?", (entity,))
         self._release(self._execute("DELETE FROM quarantine WHERE entity = ? RETURNING blob", (entity,)).fetchall())

@@ -1,0 +1,37 @@
+"""The names of the errors that AMQP itself knows, and what a peer may not do."""
+
+from __future__ import annotations
+
+from oncebus.errors import OncebusError
+
+INTERNAL_ERROR = "amqp:internal-error"
+NOT_FOUND = "amqp:not-found"
+UNAUTHORIZED_ACCESS = "amqp:unauthorized-access"
+DECODE_ERROR = "amqp:decode-error"
+RESOURCE_LIMIT_EXCEEDED = "amqp:resource-limit-exceeded"
+NOT_ALLOWED = "amqp:not-allowed"
+INVALID_FIELD = "amqp:invalid-field"
+NOT_IMPLEMENTED = "amqp:not-implemented"
+PRECONDITION_FAILED = "amqp:precondition-failed"
+
+CONNECTION_FORCED = "amqp:connection:forced"
+FRAMING_ERROR = "amqp:connection:framing-error"
+
+WINDOW_VIOLATION = "amqp:session:window-violation"
+ERRANT_LINK = "amqp:session:errant-link"
+HANDLE_IN_USE = "amqp:session:handle-in-use"
+UNATTACHED_HANDLE = "amqp:session:unattached-handle"
+
+DETACH_FORCED = "amqp:link:detach-forced"
+TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
+MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
+STOLEN = "amqp:link:stolen"
+
+
+class Violation(OncebusError):
+    """The connection must be closed for what the peer sent. Raised and caught inside the engine only."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition
+        self.description = description

@@ -1,0 +1,401 @@
+"""One peer: bytes in, events out, bytes to write out. No socket, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from oncebus.amqp.conditions import (
+    DECODE_ERROR,
+    FRAMING_ERROR,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    Violation,
+)
+from oncebus.amqp.events import Closed, Event, Opened, SessionBegun
+from oncebus.amqp.fastread import (
+    DISPOSITION,
+    FLOW,
+    TRANSFER,
+    read_disposition,
+    read_flow,
+    read_transfer,
+)
+from oncebus.amqp.frames import AMQP_FRAME, HEAD_SIZE, HEARTBEAT, LEAST_FRAME_SIZE, check_head, frame, unpack_head
+from oncebus.amqp.handshake import Handshake
+from oncebus.amqp.limits import (
+    MEGABYTE,
+    MOST_HELD_BYTES,
+    TRUSTED_LINKS,
+    UNTRUSTED_FRAME_SIZE,
+    UNTRUSTED_LINKS,
+    UNTRUSTED_SESSIONS,
+    UNTRUSTED_UNFINISHED_BYTES,
+)
+from oncebus.amqp.output import Output
+from oncebus.amqp.performatives import (
+    AmqpError,
+    Begin,
+    Close,
+    Detach,
+    End,
+    Open,
+    Performative,
+    decode_performative,
+    encode_performative,
+)
+from oncebus.amqp.session import Session
+from oncebus.amqp.types import DecodeError
+
+_QUICKEST_HEARTBEAT = 0.1
+_NEVER = 1 << 62
+
+
+class Connection:
+    """One peer. Bytes in, events out, bytes to write out.
+
+    Never raises for what a peer sends: a violation becomes a close, end or detach, whichever it concerns, with its
+    error, and the event that goes with it.
+
+    After `is_closed` nothing more is read, and nothing said but what is in the output; `is_closed_by_peer`: it sends
+    nothing more either. `largest_message` is for links that are accepted without a limit of their own.
+    `largest_frame` is what the peer may send now; it was told `max_frame_size`.
+    """
+
+    def __init__(
+        self,
+        *,
+        container_id: str,
+        max_frame_size: int = 65536,
+        channel_max: int = 255,
+        handle_max: int = 255,
+        idle_timeout_ms: int | None = None,
+        sasl_mechanisms: Sequence[str] = ("MSSBCBS", "PLAIN", "ANONYMOUS"),
+        most_unfinished_bytes: int = 128 * MEGABYTE,
+    ) -> None:
+        self.container_id = container_id
+        self.max_frame_size = max_frame_size
+        self.channel_max = channel_max
+        self.handle_max = handle_max
+        self.idle_timeout_ms = idle_timeout_ms
+        self.remote_open: Open | None = None
+        self.remote_frame_size = LEAST_FRAME_SIZE
+        self.is_closed = False
+        self.is_closed_by_peer = False
+        self.is_trusted = False
+        self.largest_message = MEGABYTE
+        self.largest_frame = min(max_frame_size, UNTRUSTED_FRAME_SIZE)
+        self.most_links = UNTRUSTED_LINKS
+        self.most_unfinished_bytes = min(most_unfinished_bytes, UNTRUSTED_UNFINISHED_BYTES)
+        self.unfinished_bytes = 0
+        self.out = Output()
+        self._trusted_unfinished_bytes = most_unfinished_bytes
+        self._handshake = Handshake(sasl_mechanisms, self.out)
+        self._sessions: dict[int, Session] = {}
+        self._events: list[Event] = []
+        self._pending = bytearray()
+        self._needed = 1
+        self._is_open_sent = False
+        self._is_close_sent = False
+        self._is_finished = False
+        self._low: dict[Session, None] = {}
+        self._next_heartbeat: float | None = None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `output` would give something."""
+        return not self.out.is_empty
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether our close has been written."""
+        return self._is_close_sent
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that are not over."""
+        return [session for session in self._sessions.values() if session.is_open]
+
+    @property
+    def link_count(self) -> int:
+        """How many links the peer holds."""
+        return sum(session.link_count for session in self._sessions.values())
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Everything that these bytes completed, in order. With no bytes: what waited for `answer_sasl`."""
+        if not self.is_closed and (data or self._pending):
+            try:
+                self._read(data)
+                if self._low:
+                    for session in self._low:
+                        session.reopen_window()
+                    self._low.clear()
+            except Violation as violation:
+                self._fail(AmqpError(violation.condition, violation.description))
+            except DecodeError as error:
+                self._fail(AmqpError(DECODE_ERROR, str(error)))
+        return self._take_events()
+
+    def output(self) -> list[bytes]:
+        """What to write now; each byte is given once."""
+        return self.out.take()
+
+    def tick(self, now: float) -> float | None:
+        """Write a heartbeat if the peer asked for them and it is time. When to call again; None: not at all, so far."""
+        if self.remote_open is None or not self.remote_open.idle_time_out or self.is_closed:
+            return None
+        if self._next_heartbeat is not None and now < self._next_heartbeat:
+            return self._next_heartbeat
+        if self._next_heartbeat is not None:
+            if not self.out.has_written and self.out.is_empty:
+                self.out.write(HEARTBEAT)
+            self.out.has_written = False
+        # So that no gap between two frames is longer than two thirds of what the peer bears.
+        self._next_heartbeat = now + max(self.remote_open.idle_time_out / 3000, _QUICKEST_HEARTBEAT)
+        return self._next_heartbeat
+
+    def close(self, error: AmqpError | None = None) -> None:
+        """Close the connection. `Closed` comes once the peer has answered, or is gone."""
+        if self.is_closed or self._is_close_sent:
+            return
+        if not self._handshake.is_done:
+            self._finish(None)
+            return
+        for session in self._sessions.values():
+            session.shut()
+        self._write_close(error)
+
+    def trust(self) -> None:
+        """The peer has shown who it is: full limits from now on."""
+        self.is_trusted = True
+        self.largest_frame = self.max_frame_size
+        self.most_links = TRUSTED_LINKS
+        self.most_unfinished_bytes = self._trusted_unfinished_bytes
+
+    def answer_sasl(self, ok: bool) -> None:
+        """Answer `SaslInit`. After True `receive` goes on with what came meanwhile; after False nothing is read."""
+        if self._handshake.is_asked and not self.is_closed:
+            self._handshake.answer(ok)
+            self._needed = 0
+            if not ok:
+                self._finish(None)
+
+    def pause(self) -> None:
+        """The peer does not read: no deliveries are sent until `resume`."""
+        self.out.is_paused = self.out.has_been_full = True
+
+    def resume(self) -> list[Event]:
+        """The peer reads again. Gives the links that may send now."""
+        self.out.is_paused = False
+        return self.relieve()
+
+    def relieve(self) -> list[Event]:
+        """To be called when the output has been written: goes on with what waited, gives the links that may send."""
+        if self.out.has_been_full and not self.is_closed:
+            for session in self._sessions.values():
+                if session.is_open:
+                    session.outbound.pump()
+            if not self.out.is_full:
+                self.out.has_been_full = False
+                for session in self._sessions.values():
+                    session.report_room()
+        return self._take_events()
+
+    def lost(self) -> list[Event]:
+        """There is no peer any more. What is left to tell; `Closed` is the last."""
+        self._finish(None)
+        return self._take_events()
+
+    # For sessions and links.
+
+    def report(self, event: Event) -> None:
+        """Add to what `receive` gives; nothing follows `Closed`."""
+        if not self._is_finished:
+            self._events.append(event)
+
+    def reopen_later(self, session: Session) -> None:
+        """Open a session's incoming window again when these bytes are read."""
+        self._low[session] = None
+
+    def write(self, channel: int, performative: Performative) -> None:
+        """Write a frame. An error that the peer's frames cannot hold loses its details."""
+        if self._is_finished:
+            return
+        body = encode_performative(performative)
+        size = HEAD_SIZE + len(body)
+        if size > self.remote_frame_size:
+            if not isinstance(performative, Detach | End | Close) or performative.error is None:
+                reason = f"A frame of {size} bytes is needed, but max-frame-size is {self.remote_frame_size}."
+                self._fail(AmqpError(RESOURCE_LIMIT_EXCEEDED, reason))
+                return
+            body = encode_performative(replace(performative, error=performative.error.shortened()))
+        self.out.write(frame(channel, body))
+
+    def _read(self, data: bytes) -> None:
+        """Take what is whole, keep the rest. However few bytes come at once, each is copied a few times only."""
+        if self._pending:
+            self._pending += data
+            if len(self._pending) < self._needed:
+                self._check_held()
+                return
+            data = bytes(self._pending)
+            self._pending.clear()
+        at = 0
+        while not self._handshake.is_done:
+            before = at
+            if not self._handshake.is_asked:
+                at, event = self._handshake.read(data, at, self.largest_frame)
+                if event is not None:
+                    self.report(event)
+            if at == before:
+                self._needed = _NEVER if self._handshake.is_asked else self._handshake.needed
+                break
+        else:
+            at = self._read_frames(data, at)
+        if not self.is_closed:
+            self._pending += data[at:]
+            self._check_held()
+
+    def _check_held(self) -> None:
+        if self._handshake.is_asked and len(self._pending) > MOST_HELD_BYTES:
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"More than {MOST_HELD_BYTES} bytes came before SASL was done.")
+
+    def _read_frames(self, data: bytes, at: int) -> int:
+        end = len(data)
+        sessions = self._sessions
+        body = at
+        try:
+            while end - at >= HEAD_SIZE:
+                size, offset, kind, channel = unpack_head(data, at)
+                if offset != 2 or kind != AMQP_FRAME or not HEAD_SIZE <= size <= self.largest_frame:
+                    problem = check_head(size, offset, kind, AMQP_FRAME, self.largest_frame)
+                    if problem is not None:
+                        raise Violation(FRAMING_ERROR, problem)
+                stop = at + size
+                if stop > end:
+                    self._needed = size
+                    return at
+                body = at + 4 * offset
+                at = stop
+                if stop - body > 3 and data[body] == 0 and data[body + 1] == 0x53:
+                    code = data[body + 2]
+                    session = sessions.get(channel)
+                    if session is not None and session.is_open:
+                        if code == TRANSFER:
+                            fields = read_transfer(data, body, stop)
+                            session.on_transfer(fields, data[fields[7] : stop])
+                            continue
+                        if code == DISPOSITION:
+                            session.on_disposition(read_disposition(data, body, stop))
+                            continue
+                        if code == FLOW:
+                            session.on_flow(read_flow(data, body, stop))
+                            continue
+                if body < stop:
+                    performative, payload_at = decode_performative(data, body, stop)
+                    self._on_performative(channel, performative, data[payload_at:stop])
+                    if self.is_closed:
+                        return end
+        except DecodeError as error:
+            raise Violation(
+                DECODE_ERROR, str(DecodeError(error.name, max(error.offset - body, 0), error.reason))
+            ) from None
+        self._needed = HEAD_SIZE
+        return at
+
+    def _on_performative(self, channel: int, performative: Performative, payload: bytes) -> None:
+        name = type(performative).__name__.lower()
+        if isinstance(performative, Close):
+            self._on_close(performative)
+        elif self._is_close_sent:
+            pass
+        elif isinstance(performative, Open):
+            self._on_open(performative)
+        elif self.remote_open is None:
+            raise Violation(NOT_ALLOWED, f"The peer sent {name} before open.")
+        elif isinstance(performative, Begin):
+            self._on_begin(channel, performative)
+        elif channel not in self._sessions:
+            # There are clients that end their session and then detach its links.
+            if not isinstance(performative, Detach):
+                raise Violation(NOT_ALLOWED, f"The peer sent {name} on the channel {channel}, which has no session.")
+        else:
+            session = self._sessions[channel]
+            if isinstance(performative, End):
+                del self._sessions[channel]
+                session.on_end(performative)
+            elif session.is_open:
+                session.on_performative(performative, payload)
+
+    def _on_open(self, remote: Open) -> None:
+        if self.remote_open is not None:
+            raise Violation(NOT_ALLOWED, "The peer sent open twice.")
+        if remote.max_frame_size < LEAST_FRAME_SIZE:
+            reason = f"max-frame-size cannot be {remote.max_frame_size}: {LEAST_FRAME_SIZE} is the least."
+            raise Violation(INVALID_FIELD, reason)
+        self.remote_open = remote
+        self.remote_frame_size = min(remote.max_frame_size, self.max_frame_size)
+        self._write_open()
+        self.report(Opened())
+
+    def _on_begin(self, channel: int, begin: Begin) -> None:
+        assert self.remote_open is not None
+        if channel > self.channel_max:
+            raise Violation(FRAMING_ERROR, f"The channel {channel} is above channel-max {self.channel_max}.")
+        if channel in self._sessions:
+            raise Violation(NOT_ALLOWED, f"The channel {channel} has a session already.")
+        if begin.remote_channel is not None:
+            raise Violation(NOT_ALLOWED, f"Nothing was begun on the channel {begin.remote_channel}.")
+        if not self.is_trusted and len(self._sessions) >= UNTRUSTED_SESSIONS:
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The connection has {UNTRUSTED_SESSIONS} sessions already.")
+        used = {session.channel for session in self._sessions.values()}
+        own = next(number for number in range(len(used) + 1) if number not in used)
+        if own > self.remote_open.channel_max:
+            raise Violation(NOT_ALLOWED, f"No channel is left below channel-max {self.remote_open.channel_max}.")
+        session = self._sessions[channel] = Session(self, begin, own, channel)
+        self.report(SessionBegun(session))
+
+    def _on_close(self, close: Close) -> None:
+        self.is_closed_by_peer = True
+        if not self._is_close_sent:
+            self._write_close(None)
+        self._finish(close.error)
+
+    def _fail(self, error: AmqpError) -> None:
+        """Close the connection for what the peer did, and read no more of it."""
+        if self._handshake.is_done and not self._is_close_sent:
+            self._write_close(error)
+        self._finish(error)
+
+    def _finish(self, error: AmqpError | None) -> None:
+        """Nothing more comes. Report what is left to report, once."""
+        self.is_closed = True
+        self._pending.clear()
+        if not self._is_finished:
+            for session in self._sessions.values():
+                session.shut()
+                session.report_end(error)
+            self._sessions.clear()
+            self.report(Closed(error))
+            self._is_finished = True
+
+    def _write_open(self) -> None:
+        self._is_open_sent = True
+        opened = Open(
+            container_id=self.container_id,
+            max_frame_size=self.max_frame_size,
+            channel_max=self.channel_max,
+            idle_time_out=self.idle_timeout_ms,
+        )
+        self.out.write(frame(0, encode_performative(opened)))
+
+    def _write_close(self, error: AmqpError | None) -> None:
+        if not self._is_open_sent:
+            self._write_open()
+        self._is_close_sent = True
+        self.write(0, Close(error=error))
+
+    def _take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events

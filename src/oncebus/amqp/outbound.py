@@ -1,0 +1,123 @@
+"""What a session sends: its numbers, the peer's window, what waits for it, and what is not settled."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oncebus.amqp.fastwrite import continued_fields, room, transfer_head
+from oncebus.amqp.serial import MASK, ahead, lies_within
+
+if TYPE_CHECKING:
+    from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
+    from oncebus.amqp.output import Output
+
+
+@dataclass(slots=True)
+class _Rest:
+    """A delivery that is not all written. `fields` are those of its next transfer."""
+
+    link: OutgoingLink
+    fields: bytes
+    handle: bytes
+    payload: memoryview
+    settled: bool
+
+
+class Outbound:
+    """The sending side of a session.
+
+    `window` is how many transfers the peer takes; `unsettled` all deliveries of the session that neither side has
+    settled, by id, in the order they were sent.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_largest_frame",
+        "_output",
+        "_waiting",
+        "next_delivery",
+        "next_transfer",
+        "unsettled",
+        "window",
+    )
+
+    def __init__(self, output: Output, channel: int, largest_frame: int, window: int) -> None:
+        self._output = output
+        self._channel = channel
+        self._largest_frame = largest_frame
+        self._waiting: deque[_Rest] = deque()
+        self.window = window
+        self.next_transfer = 0
+        self.next_delivery = 0
+        self.unsettled: dict[int, OutgoingDelivery] = {}
+
+    @property
+    def room(self) -> int:
+        """How many deliveries may begin now on any link of the session, if they are small."""
+        return 0 if self._waiting or self._output.is_full else self.window
+
+    def send(self, link: OutgoingLink, fields: bytes, handle: bytes, payload: bytes, settled: bool) -> None:
+        """Write a delivery, or as much as may be, and keep the rest for later."""
+        size = len(payload)
+        if self.window > 0 and not self._waiting and size <= room(fields, self._largest_frame):
+            output = self._output
+            if not output.is_full:
+                output.write_transfer(transfer_head(self._channel, fields, settled, False, size), payload)
+                self.next_transfer = (self.next_transfer + 1) & MASK
+                self.window -= 1
+                return
+        self._waiting.append(_Rest(link, fields, handle, memoryview(payload), settled))
+        self.pump()
+
+    def pump(self) -> None:
+        """Write what waits, as far as window and output allow."""
+        waiting, output = self._waiting, self._output
+        while waiting and self.window > 0 and not output.is_full:
+            rest = waiting[0]
+            space = room(rest.fields, self._largest_frame)
+            payload = rest.payload[:space]
+            more = len(rest.payload) > space
+            output.write_transfer(transfer_head(self._channel, rest.fields, rest.settled, more, len(payload)), payload)
+            self.next_transfer = (self.next_transfer + 1) & MASK
+            self.window -= 1
+            if more:
+                rest.payload = rest.payload[space:]
+                rest.fields = continued_fields(rest.handle)
+            else:
+                waiting.popleft()
+
+    def set_window(self, next_incoming: int | None, window: int) -> bool:
+        """Take over what the peer says of its window; gives whether it has opened for new deliveries."""
+        was_shut = self.window <= 0 or bool(self._waiting)
+        # A peer that has not seen our begin yet has had nothing: our transfers count from 0.
+        on_the_way = ahead(next_incoming or 0, self.next_transfer)
+        self.window = max(window - max(on_the_way, 0), 0)
+        self.pump()
+        return was_shut and self.room > 0
+
+    def forget(self, link: OutgoingLink) -> None:
+        """Write nothing more of a link's deliveries."""
+        if self._waiting:
+            self._waiting = deque(rest for rest in self._waiting if rest.link is not link)
+
+    def disposed(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
+        """The unsettled deliveries of a range, by link. A range costs no more than there are unsettled deliveries."""
+        unsettled = self.unsettled
+        found: dict[OutgoingLink, list[OutgoingDelivery]] = {}
+        if first == last:
+            delivery = unsettled.get(first)
+            return {} if delivery is None else {delivery.link: [delivery]}
+        length = ((last - first) & MASK) + 1
+        if length <= len(unsettled):
+            deliveries = [
+                unsettled[number & MASK] for number in range(first, first + length) if number & MASK in unsettled
+            ]
+        else:
+            deliveries = [
+                delivery for delivery_id, delivery in unsettled.items() if lies_within(delivery_id, first, last)
+            ]
+        for delivery in deliveries:
+            found.setdefault(delivery.link, []).append(delivery)
+        return found

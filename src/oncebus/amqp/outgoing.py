@@ -1,0 +1,135 @@
+"""A link on which the peer receives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oncebus.amqp.conditions import NOT_ALLOWED
+from oncebus.amqp.events import CreditChanged
+from oncebus.amqp.fastread import FlowFields, TransferFields
+from oncebus.amqp.fastwrite import delivery_fields
+from oncebus.amqp.link import Link
+from oncebus.amqp.performatives import SENDER, Attach, Outcome
+from oncebus.amqp.serial import MASK, ahead
+from oncebus.errors import OncebusError
+
+if TYPE_CHECKING:
+    from oncebus.amqp.session import Session
+
+
+class NotSendable(OncebusError):
+    """A delivery was to be sent on a link that is over or has no credit: look at `sendable` first."""
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingDelivery:
+    """A delivery that was sent. `id` counts in the session; `context` belongs to the one who sent it."""
+
+    id: int
+    tag: bytes
+    settled: bool
+    context: Any
+    link: OutgoingLink
+
+
+class OutgoingLink(Link):
+    """The peer receives. `credit` is how many deliveries it asks for; `drain`: now or never.
+
+    `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent.
+    """
+
+    __slots__ = ("drain", "unsettled")
+
+    def __init__(self, session: Session, attach: Attach, handle: int) -> None:
+        super().__init__(session, attach, handle)
+        self.drain = False
+        self.unsettled: dict[int, OutgoingDelivery] = {}
+
+    @property
+    def sendable(self) -> int:
+        """How many deliveries may begin now: by credit, by the session's window, by what waits in the output."""
+        if not self.is_open or self.credit <= 0:
+            return 0
+        return min(self.credit, self.session.outbound.room)
+
+    def send(
+        self,
+        payload: bytes,
+        tag: bytes,
+        *,
+        settled: bool,
+        format: int = 0,  # noqa: A002
+        context: Any = None,
+        beyond_credit: bool = False,
+    ) -> OutgoingDelivery:
+        """Begin a delivery. What the peer's window or the output do not take at once follows by itself, in order.
+
+        `beyond_credit` is for answers that a peer waits for though it has forgotten to give credit for them.
+        """
+        if not self.is_open or (self.credit <= 0 and not beyond_credit):
+            reason = "it has no credit" if self.is_open else "it is not open"
+            raise NotSendable(f"Nothing can be sent on the link {self.name!r:.200}: {reason}.")
+        outbound = self.session.outbound
+        delivery_id = outbound.next_delivery
+        fields = delivery_fields(self._encoded_handle, delivery_id, tag, format)
+        outbound.next_delivery = (delivery_id + 1) & MASK
+        if self.credit > 0:
+            self.credit -= 1
+        self.delivery_count = (self.delivery_count + 1) & MASK
+        delivery = OutgoingDelivery(delivery_id, tag, settled, context, self)
+        if not settled:
+            self.unsettled[delivery_id] = outbound.unsettled[delivery_id] = delivery
+        outbound.send(self, fields, self._encoded_handle, payload, settled)
+        return delivery
+
+    def drained(self) -> None:
+        """If the peer has asked to drain: use up its credit and say so."""
+        if self.drain and self.is_open:
+            self.drain = False
+            self.delivery_count = (self.delivery_count + self.credit) & MASK
+            self.credit = 0
+            self.write_flow(drain=True)
+
+    def settle(self, deliveries: Sequence[OutgoingDelivery], outcome: Outcome) -> None:
+        """Settle deliveries with this outcome: the answer to a `Disposed` that was not settled.
+
+        Deliveries that are settled already are passed over. Neighbours become one range.
+        """
+        if not self.is_open:
+            return
+        of_session = self.session.outbound.unsettled
+        ids = []
+        for delivery in deliveries:
+            if self.unsettled.pop(delivery.id, None) is not None:
+                del of_session[delivery.id]
+                delivery.settled = True
+                ids.append(delivery.id)
+        self.session.settle(SENDER, ids, outcome)
+
+    def on_transfer(self, fields: TransferFields, payload: bytes) -> None:  # noqa: ARG002
+        """The peer cannot send here."""
+        if not self.is_over:
+            self.fail(NOT_ALLOWED, f"The link {self.name!r:.200} was attached to receive, not to send.")
+
+    def on_flow(self, fields: FlowFields) -> None:
+        """The peer has told how much it takes."""
+        if self.is_over:
+            return
+        _, _, _, _, _, delivery_count, credit, drain, echo = fields
+        if credit is not None:
+            # What it has counted may lag behind what is on its way; before it has seen our attach it counts from 0.
+            on_the_way = ahead(delivery_count or 0, self.delivery_count)
+            self.credit = max(credit - max(on_the_way, 0), 0)
+            self.drain = drain
+            self.connection.report(CreditChanged(self))
+        if echo and self.is_open:
+            self.write_flow()
+
+    def forget(self) -> None:
+        """Let go of the deliveries that were not settled, and of what of them has not been written."""
+        outbound = self.session.outbound
+        for delivery_id in self.unsettled:
+            outbound.unsettled.pop(delivery_id, None)
+        outbound.forget(self)

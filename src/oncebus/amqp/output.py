@@ -1,0 +1,91 @@
+"""What waits to be written to a peer."""
+
+from __future__ import annotations
+
+from oncebus.amqp.fastwrite import disposition_frame
+from oncebus.amqp.limits import ENOUGH
+from oncebus.amqp.serial import after
+
+
+class Output:
+    """The frames to write, in order. Settlements of neighbouring deliveries that follow one another become one frame.
+
+    `is_paused` says that the peer does not read. While `is_full` deliveries wait; all else is written nevertheless, as
+    a peer may be waiting for just that. `has_been_full` and `has_written` are for whoever tells the links that there is
+    room again, and the peer that we are alive.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_chunks",
+        "_first",
+        "_last",
+        "_role",
+        "_state",
+        "has_been_full",
+        "has_written",
+        "is_paused",
+        "size",
+    )
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self.has_been_full = False
+        self.has_written = False
+        self.size = 0
+        self._chunks: list[bytes] = []
+        self._state: bytes | None = None
+        self._channel = self._first = self._last = 0
+        self._role = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether deliveries should wait."""
+        return self.is_paused or self.size >= ENOUGH
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self._chunks and self._state is None
+
+    def write(self, frame: bytes) -> None:
+        """Add a frame."""
+        if self._state is not None:
+            self._write_settlement()
+        self._chunks.append(frame)
+        self.size += len(frame)
+
+    def write_transfer(self, head: bytes, payload: bytes | memoryview) -> None:
+        """Add a frame in two pieces, so that the payload is not copied."""
+        if self._state is not None:
+            self._write_settlement()
+        self._chunks.append(head)
+        self._chunks.append(payload)  # type: ignore[arg-type]
+        self.size += len(head) + len(payload)
+
+    def settle(self, channel: int, role: bool, first: int, last: int, state: bytes) -> None:
+        """Add a settlement of these deliveries."""
+        if self._state is not None:
+            if after(self._last) == first and self._channel == channel and self._role is role and self._state == state:
+                self._last = last
+                return
+            self._write_settlement()
+        self._channel, self._role, self._first, self._last, self._state = channel, role, first, last, state
+
+    def take(self) -> list[bytes]:
+        """All that waits; it waits no more."""
+        if self._state is not None:
+            self._write_settlement()
+        if self.size >= ENOUGH:
+            self.has_been_full = True
+        if self._chunks:
+            self.has_written = True
+        chunks, self._chunks, self.size = self._chunks, [], 0
+        return chunks
+
+    def _write_settlement(self) -> None:
+        assert self._state is not None
+        frame = disposition_frame(self._channel, self._role, self._first, self._last, self._state)
+        self._state = None
+        self._chunks.append(frame)
+        self.size += len(frame)

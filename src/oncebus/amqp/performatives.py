@@ -1,0 +1,252 @@
+"""The nine frame bodies of AMQP and what lies in them, with the specification's fields and defaults.
+
+`decode_performative` and `encode_performative` are the general way, right for every encoding. The three that come with
+each message (transfer, disposition, flow) have a quicker one for the usual encodings in `oncebus.amqp.frames`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from oncebus.amqp.composites import (
+    Binary,
+    Bool,
+    Fields,
+    Map,
+    Name,
+    Names,
+    Text,
+    Ubyte,
+    Uint,
+    Ulong,
+    Ushort,
+    composite,
+    from_described,
+    to_bytes,
+)
+from oncebus.amqp.decoding import Buffer, decode
+from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
+from oncebus.amqp.types import DecodeError, Described, Symbol
+
+__all__ = [
+    "Accepted",
+    "AmqpError",
+    "Attach",
+    "Begin",
+    "Close",
+    "Coordinator",
+    "Detach",
+    "Disposition",
+    "End",
+    "Flow",
+    "Modified",
+    "Open",
+    "Outcome",
+    "Performative",
+    "Received",
+    "Rejected",
+    "Released",
+    "Source",
+    "Target",
+    "Transfer",
+    "decode_performative",
+    "encode_performative",
+]
+
+SENDER, RECEIVER = False, True
+"""The `role` of attach and disposition: of the one who writes it."""
+
+UNSETTLED, SETTLED, MIXED = 0, 1, 2
+"""snd-settle-mode."""
+
+FIRST, SECOND = 0, 1
+"""rcv-settle-mode."""
+
+_SESSION_END = Symbol("session-end")
+
+
+@composite(0x28, "source")
+@dataclass(slots=True)
+class Source:
+    """Where the messages of a link come from."""
+
+    address: Text | None = None
+    durable: Uint = 0
+    expiry_policy: Name = _SESSION_END
+    timeout: Uint = 0
+    dynamic: Bool = False
+    dynamic_node_properties: Fields | None = None
+    distribution_mode: Name | None = None
+    filter: Fields | None = None
+    default_outcome: Accepted | Rejected | Released | Modified | Received | Described | None = None
+    outcomes: Names | None = None
+    capabilities: Names | None = None
+
+
+@composite(0x29, "target")
+@dataclass(slots=True)
+class Target:
+    """Where the messages of a link go."""
+
+    address: Text | None = None
+    durable: Uint = 0
+    expiry_policy: Name = _SESSION_END
+    timeout: Uint = 0
+    dynamic: Bool = False
+    dynamic_node_properties: Fields | None = None
+    capabilities: Names | None = None
+
+
+@composite(0x30, "coordinator")
+@dataclass(slots=True)
+class Coordinator:
+    """The target of a link that controls transactions."""
+
+    capabilities: Names | None = None
+
+
+@composite(0x10, "open")
+@dataclass(slots=True, kw_only=True)
+class Open:
+    """What a peer says of itself on a new connection."""
+
+    container_id: Text
+    hostname: Text | None = None
+    max_frame_size: Uint = 0xFFFFFFFF
+    channel_max: Ushort = 0xFFFF
+    idle_time_out: Uint | None = None
+    outgoing_locales: Names | None = None
+    incoming_locales: Names | None = None
+    offered_capabilities: Names | None = None
+    desired_capabilities: Names | None = None
+    properties: Fields | None = None
+
+
+@composite(0x11, "begin")
+@dataclass(slots=True, kw_only=True)
+class Begin:
+    """Begins a session, or answers the begin that came on `remote_channel`."""
+
+    remote_channel: Ushort | None = None
+    next_outgoing_id: Uint
+    incoming_window: Uint
+    outgoing_window: Uint
+    handle_max: Uint = 0xFFFFFFFF
+    offered_capabilities: Names | None = None
+    desired_capabilities: Names | None = None
+    properties: Fields | None = None
+
+
+@composite(0x12, "attach")
+@dataclass(slots=True, kw_only=True)
+class Attach:
+    """Attaches a link to a session, or answers the attach of the same name."""
+
+    name: Text
+    handle: Uint
+    role: Bool
+    snd_settle_mode: Ubyte = MIXED
+    rcv_settle_mode: Ubyte = FIRST
+    source: Source | None = None
+    target: Target | Coordinator | None = None
+    unsettled: Map | None = None
+    incomplete_unsettled: Bool = False
+    initial_delivery_count: Uint | None = None
+    max_message_size: Ulong | None = None
+    offered_capabilities: Names | None = None
+    desired_capabilities: Names | None = None
+    properties: Fields | None = None
+
+
+@composite(0x13, "flow")
+@dataclass(slots=True, kw_only=True)
+class Flow:
+    """The state of a session's windows and, with a handle, of a link's credit."""
+
+    next_incoming_id: Uint | None = None
+    incoming_window: Uint
+    next_outgoing_id: Uint
+    outgoing_window: Uint
+    handle: Uint | None = None
+    delivery_count: Uint | None = None
+    link_credit: Uint | None = None
+    available: Uint | None = None
+    drain: Bool = False
+    echo: Bool = False
+    properties: Fields | None = None
+
+
+@composite(0x14, "transfer")
+@dataclass(slots=True, kw_only=True)
+class Transfer:
+    """A delivery or a part of one. The payload follows it in the frame."""
+
+    handle: Uint
+    delivery_id: Uint | None = None
+    delivery_tag: Binary | None = None
+    message_format: Uint | None = None
+    settled: Bool | None = None
+    more: Bool = False
+    rcv_settle_mode: Ubyte | None = None
+    state: Accepted | Rejected | Released | Modified | Received | Described | None = None
+    resume: Bool = False
+    aborted: Bool = False
+    batchable: Bool = False
+
+
+@composite(0x15, "disposition")
+@dataclass(slots=True, kw_only=True)
+class Disposition:
+    """What became of the deliveries from `first` to `last`, of which the writer is receiver or sender (`role`)."""
+
+    role: Bool
+    first: Uint
+    last: Uint | None = None
+    settled: Bool = False
+    state: Accepted | Rejected | Released | Modified | Received | Described | None = None
+    batchable: Bool = False
+
+
+@composite(0x16, "detach")
+@dataclass(slots=True, kw_only=True)
+class Detach:
+    """Detaches a link; with `closed` it is forgotten."""
+
+    handle: Uint
+    closed: Bool = False
+    error: AmqpError | None = None
+
+
+@composite(0x17, "end")
+@dataclass(slots=True, kw_only=True)
+class End:
+    """Ends a session."""
+
+    error: AmqpError | None = None
+
+
+@composite(0x18, "close")
+@dataclass(slots=True, kw_only=True)
+class Close:
+    """Closes the connection."""
+
+    error: AmqpError | None = None
+
+
+Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
+_PERFORMATIVES = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
+
+
+def decode_performative(data: Buffer, offset: int, end: int) -> tuple[Performative, int]:
+    """The performative of a frame whose body lies from `offset` to `end`, and where the payload behind it begins."""
+    value, stop = decode(data, offset, end)
+    made: Any = from_described(value, offset)
+    if not isinstance(made, _PERFORMATIVES):
+        raise DecodeError("performative", offset, f"{value!r:.100} is none")
+    return made, stop
+
+
+def encode_performative(performative: Performative) -> bytes:
+    """Its bytes, with all its fields."""
+    return to_bytes(performative)

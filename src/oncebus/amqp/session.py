@@ -1,0 +1,275 @@
+"""One session of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from oncebus.amqp.conditions import (
+    ERRANT_LINK,
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNATTACHED_HANDLE,
+    WINDOW_VIOLATION,
+    Violation,
+)
+from oncebus.amqp.events import CreditChanged, Disposed, LinkAttached, LinkDetached, SessionEnded
+from oncebus.amqp.fastread import (
+    DispositionFields,
+    FlowFields,
+    TransferFields,
+    disposition_fields,
+    flow_fields,
+    transfer_fields,
+)
+from oncebus.amqp.fastwrite import encode_state, flow_frame
+from oncebus.amqp.incoming import IncomingLink
+from oncebus.amqp.limits import WINDOW
+from oncebus.amqp.link import Link
+from oncebus.amqp.outbound import Outbound
+from oncebus.amqp.outgoing import OutgoingLink
+from oncebus.amqp.performatives import (
+    RECEIVER,
+    AmqpError,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Outcome,
+    Performative,
+    Transfer,
+)
+from oncebus.amqp.serial import MASK
+
+if TYPE_CHECKING:
+    from oncebus.amqp.connection import Connection
+
+OUTGOING_WINDOW = 0x7FFFFFFF
+_NO_LINK = b"\x40" * 7
+
+
+class Session:
+    """A session that the peer has begun. `channel` is ours. What begins with `on_` is for the connection."""
+
+    __slots__ = (
+        "_begin",
+        "_by_handle",
+        "_errant",
+        "_left",
+        "_next_incoming",
+        "_window",
+        "channel",
+        "connection",
+        "is_open",
+        "outbound",
+        "remote_channel",
+    )
+
+    def __init__(self, connection: Connection, begin: Begin, channel: int, remote_channel: int) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.remote_channel = remote_channel
+        self.is_open = True
+        self.outbound = Outbound(connection.out, channel, connection.remote_frame_size, begin.incoming_window)
+        self._begin = begin
+        self._next_incoming = begin.next_outgoing_id
+        self._window = WINDOW
+        self._by_handle: dict[int, Link] = {}
+        self._errant: set[int] = set()
+        self._left: list[Link] | None = []
+        self.write(
+            Begin(
+                remote_channel=remote_channel,
+                next_outgoing_id=self.outbound.next_transfer,
+                incoming_window=WINDOW,
+                outgoing_window=OUTGOING_WINDOW,
+                handle_max=connection.handle_max,
+            )
+        )
+
+    @property
+    def links(self) -> list[Link]:
+        """The links that are not over, in the order they were attached."""
+        return [link for link in self._by_handle.values() if not link.is_over]
+
+    @property
+    def link_count(self) -> int:
+        """How many links the peer holds here, those included that only it has not detached."""
+        return len(self._by_handle)
+
+    def end(self, error: AmqpError | None = None) -> None:
+        """End the session. Its links are reported detached, and it ended, once the peer has answered."""
+        if self.is_open:
+            self.shut()
+            self.write(End(error=error))
+
+    def fail(self, condition: str, description: str) -> None:
+        """End the session for what the peer did in it, and report it ended."""
+        error = AmqpError(condition, description)
+        self.end(error)
+        self.report_end(error)
+
+    def shut(self) -> None:
+        """Let nothing more happen here."""
+        if self.is_open:
+            self.is_open = False
+            self._left = self.links
+            for link in self._left:
+                link.on_session_end()
+            self._by_handle.clear()
+
+    def report_end(self, error: AmqpError | None) -> None:
+        """Report the links detached and the session ended, once."""
+        left, self._left = self._left, None
+        if left is not None:
+            for link in left:
+                self.connection.report(LinkDetached(link, error, True))
+            self.connection.report(SessionEnded(self, error))
+
+    def write(self, performative: Performative) -> None:
+        """Write a frame on this session's channel."""
+        self.connection.write(self.channel, performative)
+
+    def write_flow(self, link: bytes = _NO_LINK) -> None:
+        """Tell the peer of the windows, which opens the incoming one again, and of a link."""
+        self._window = WINDOW
+        outbound = self.outbound
+        self.connection.out.write(
+            flow_frame(self.channel, self._next_incoming, WINDOW, outbound.next_transfer, OUTGOING_WINDOW, link)
+        )
+
+    def reopen_window(self) -> None:
+        """Open the incoming window again if half of it is used."""
+        if self.is_open and self._window <= WINDOW // 2:
+            self.write_flow()
+
+    def settle(self, role: bool, delivery_ids: Iterable[int], outcome: Outcome) -> None:
+        """Write that deliveries are settled with an outcome, neighbours as one range."""
+        state = encode_state(outcome, self.connection.remote_frame_size)
+        settle = self.connection.out.settle
+        first = last = following = -1
+        for delivery_id in delivery_ids:
+            if delivery_id != following:
+                if first >= 0:
+                    settle(self.channel, role, first, last, state)
+                first = delivery_id
+            last = delivery_id
+            following = (delivery_id + 1) & MASK
+        if first >= 0:
+            settle(self.channel, role, first, last, state)
+
+    def report_room(self) -> None:
+        """Tell the links that have credit that there is room again."""
+        if self.is_open and self.outbound.room > 0:
+            for link in self._by_handle.values():
+                if isinstance(link, OutgoingLink) and link.is_open and link.credit > 0:
+                    self.connection.report(CreditChanged(link))
+
+    def on_performative(self, performative: Performative, payload: bytes) -> None:
+        """Any of those below, however it was encoded."""
+        if isinstance(performative, Attach):
+            self.on_attach(performative)
+        elif isinstance(performative, Detach):
+            self.on_detach(performative)
+        elif isinstance(performative, Transfer):
+            self.on_transfer(transfer_fields(performative, 0), payload)
+        elif isinstance(performative, Disposition):
+            self.on_disposition(disposition_fields(performative))
+        elif isinstance(performative, Flow):
+            self.on_flow(flow_fields(performative))
+
+    def on_attach(self, attach: Attach) -> None:
+        """The peer wants a link."""
+        connection = self.connection
+        if attach.handle > connection.handle_max:
+            raise Violation(FRAMING_ERROR, f"The handle {attach.handle} is above handle-max {connection.handle_max}.")
+        if attach.handle in self._by_handle:
+            taken = self._by_handle[attach.handle].name
+            self.fail(HANDLE_IN_USE, f"The handle {attach.handle} is that of the link {taken!r:.200}.")
+            return
+        used = {link.handle for link in self._by_handle.values()}
+        handle = next(number for number in range(len(used) + 1) if number not in used)
+        if handle > self._begin.handle_max:
+            self.fail(RESOURCE_LIMIT_EXCEEDED, f"No handle is left below handle-max {self._begin.handle_max}.")
+            return
+        is_one_too_many = connection.link_count >= connection.most_links
+        link = (OutgoingLink if attach.role == RECEIVER else IncomingLink)(self, attach, handle)
+        self._by_handle[attach.handle] = link
+        self._errant.discard(attach.handle)
+        if is_one_too_many:
+            reason = f"The connection has {connection.most_links} links already."
+            link.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, reason))
+        else:
+            connection.report(LinkAttached(link))
+
+    def on_detach(self, detach: Detach) -> None:
+        """The peer detaches a link, or answers that we did. One that is not there is as it should be."""
+        link = self._by_handle.pop(detach.handle, None)
+        if link is not None:
+            link.on_detach(detach)
+
+    def on_detached(self, link: Link, error: AmqpError | None) -> None:
+        """We have detached a link, which stays until the peer answers."""
+        if error is not None:
+            self._errant.add(link.remote_handle)
+
+    def on_transfer(self, fields: TransferFields, payload: bytes) -> None:
+        """The peer sends on one of its links."""
+        self._next_incoming = (self._next_incoming + 1) & MASK
+        window = self._window = self._window - 1
+        if window < WINDOW // 2:
+            if window < 0:
+                self.fail(WINDOW_VIOLATION, f"More transfers came than the {WINDOW} of the incoming-window.")
+                return
+            self.connection.reopen_later(self)
+        link = self._by_handle.get(fields[0])
+        if link is None:
+            self._fail_unattached(fields[0])
+        else:
+            link.on_transfer(fields, payload)
+
+    def on_flow(self, fields: FlowFields) -> None:
+        """The peer tells of its windows and of a link."""
+        next_incoming, window, next_outgoing, _, handle, _, _, _, echo = fields
+        self._next_incoming = next_outgoing
+        if self.outbound.set_window(next_incoming, window):
+            self.report_room()
+        if handle is None:
+            if echo:
+                self.write_flow()
+            return
+        link = self._by_handle.get(handle)
+        if link is None:
+            self._fail_unattached(handle)
+        else:
+            link.on_flow(fields)
+
+    def on_disposition(self, fields: DispositionFields) -> None:
+        """The peer tells what became of deliveries. Of its own it need not: here they are settled at once."""
+        role, first, last, settled, state = fields
+        if role != RECEIVER or (state is None and not settled):
+            return
+        unsettled = self.outbound.unsettled
+        for link, deliveries in self.outbound.disposed(first, last).items():
+            if settled:
+                for delivery in deliveries:
+                    delivery.settled = True
+                    del unsettled[delivery.id]
+                    del link.unsettled[delivery.id]
+            self.connection.report(Disposed(link, deliveries, state, settled))
+
+    def on_end(self, end: End) -> None:
+        """The peer ends the session, or answers that we did."""
+        if self.is_open:
+            self.shut()
+            self.write(End())
+        self.report_end(end.error)
+
+    def _fail_unattached(self, handle: int) -> None:
+        if handle in self._errant:
+            self.fail(ERRANT_LINK, f"The link of the handle {handle} was detached with an error.")
+        else:
+            self.fail(UNATTACHED_HANDLE, f"The handle {handle} is not that of a link.")

@@ -1,0 +1,44 @@
+"""What a refusal looks like to the Resource Manager's clients: {"error": {"code": …, "message": …}}."""
+
+from __future__ import annotations
+
+from starlette.responses import JSONResponse, Response
+
+from oncebus.access import AccessRefused, Reason
+from oncebus.entities import QuotaExceeded
+from oncebus.http.errors import Refused, verdict
+
+_CODES = {
+    400: "BadRequest",
+    401: "AuthenticationFailed",
+    403: "AuthorizationFailed",
+    404: "ResourceNotFound",
+    405: "MethodNotAllowed",
+    408: "RequestTimeout",
+    409: "Conflict",
+    412: "PreconditionFailed",
+    413: "RequestEntityTooLarge",
+    503: "ServiceUnavailable",
+}
+
+
+class ArmRefused(Refused):
+    """A request that the Resource Manager itself refuses, with its code."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(status, text)
+        self.code = code
+
+
+def answer(error: Exception) -> Response:
+    """The response to a request that failed."""
+    status, text, headers = verdict(error)
+    if isinstance(error, AccessRefused) and error.reason in (Reason.RIGHT, Reason.AUDIENCE):
+        # Here, other than in the feeds, who is known and may not is told so.
+        status = 403
+    code = _CODES.get(status, "InternalServerError")
+    if isinstance(error, ArmRefused):
+        code = error.code
+    elif isinstance(error, QuotaExceeded) and status == 403:
+        code = "QuotaExceeded"
+    return JSONResponse({"error": {"code": code, "message": text}}, status, headers)

@@ -1,0 +1,335 @@
+"""Management as the Resource Manager has it: a request in, a change or a look, JSON out.
+
+The broker is one namespace. Azure's subscription and resource group may be any: they come back in the ids.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from oncebus.access import Grant, Operation
+from oncebus.arm import reading, resources
+from oncebus.arm.authorization import Authorization
+from oncebus.arm.changes import delete_entity, delete_rule, put_entity, put_rule
+from oncebus.arm.errors import ArmRefused, answer
+from oncebus.arm.paths import Shape, Target, is_resource, target_of
+from oncebus.atom.runtime import Observer
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.entities import Catalogue, NotFound, Queue, Subscription, Topic, subscription_path
+from oncebus.http.errors import Refused, shown, wrong_method
+from oncebus.http.guard import Guard
+from oncebus.http.limits import Limits
+from oncebus.http.paths import number_in, query_of
+from oncebus.http.requests import Asked
+
+PAGE = 100
+"""Resources of a list where the client does not say how many."""
+LARGEST_BODY = 1 << 20
+_LAST_SKIP = (1 << 31) - 1
+_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
+
+Described = Queue | Topic | Subscription
+_KINDS: dict[Shape, type[Described]] = {
+    Shape.QUEUE: Queue,
+    Shape.TOPIC: Topic,
+    Shape.SUBSCRIPTION: Subscription,
+}
+
+
+class _Does(NamedTuple):
+    operation: Operation
+    handler: Callable[[Asked, Target, Grant], Awaitable[Response]]
+
+
+class Arm:
+    """Answers what the Resource Manager's clients ask. Who asks is known already; whether they may is asked here."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        core: Core,
+        guard: Guard,
+        limits: Limits,
+        observer: Observer,
+        authorization: Authorization,
+    ) -> None:
+        self._broker = broker
+        self._core = core
+        self._guard = guard
+        self._limits = limits
+        self._observer = observer
+        self._authorization = authorization
+        one = {
+            "GET": _Does(Operation.READ_ENTITY, self._get),
+            "PUT": _Does(Operation.UPDATE_ENTITY, self._put),
+            "DELETE": _Does(Operation.DELETE_ENTITY, self._delete),
+        }
+        many = {"GET": _Does(Operation.ENUMERATE, self._list)}
+        namespace = _Does(Operation.UPDATE_ENTITY, self._put_namespace)
+        rules = Operation.AUTHORIZATION_RULES
+        self._table: dict[Shape, dict[str, _Does]] = {
+            Shape.NAMESPACES: {"GET": _Does(Operation.NAMESPACE_INFO, self._namespaces)},
+            Shape.NAMESPACE: {
+                "GET": _Does(Operation.NAMESPACE_INFO, self._namespace),
+                "PUT": namespace,
+                "PATCH": namespace,
+                "DELETE": _Does(Operation.DELETE_ENTITY, self._delete_namespace),
+            },
+            Shape.NAME: {"POST": _Does(Operation.NAMESPACE_INFO, self._check_name)},
+            Shape.QUEUES: many,
+            Shape.TOPICS: many,
+            Shape.SUBSCRIPTIONS: many,
+            Shape.QUEUE: one,
+            Shape.TOPIC: one,
+            Shape.SUBSCRIPTION: one,
+            Shape.RULES: {"GET": _Does(Operation.READ_RULES, self._rules)},
+            Shape.RULE: {
+                "GET": _Does(Operation.READ_RULES, self._get_rule),
+                "PUT": _Does(Operation.UPDATE_ENTITY, self._put_rule),
+                "DELETE": _Does(Operation.DELETE_ENTITY, self._delete_rule),
+            },
+            Shape.AUTHORIZATION_RULES: {"GET": _Does(rules, self._authorization_rules)},
+            Shape.AUTHORIZATION_RULE: {
+                "GET": _Does(rules, self._get_authorization),
+                "PUT": _Does(rules, self._put_authorization),
+                "DELETE": _Does(rules, self._delete_authorization),
+            },
+            Shape.LIST_KEYS: {"POST": _Does(rules, self._list_keys)},
+            Shape.REGENERATE_KEYS: {"POST": _Does(rules, self._regenerate)},
+        }
+
+    @staticmethod
+    def owns(raw_path: bytes) -> bool:
+        """Whether a path is one of the Resource Manager's."""
+        return is_resource(raw_path)
+
+    @staticmethod
+    def answer(error: Exception) -> Response:
+        """The response to a request that failed."""
+        return answer(error)
+
+    async def respond(self, request: Asked, grant: Grant) -> Response:
+        """The answer to a request; errors are raised."""
+        version = query_of(request.scope["query_string"]).get("api-version", "")
+        if not version:
+            raise ArmRefused(
+                400,
+                "MissingApiVersionParameter",
+                "The api-version query parameter (?api-version=) is required for all requests.",
+            )
+        if not _VERSION.fullmatch(version):
+            raise ArmRefused(
+                400,
+                "InvalidApiVersionParameter",
+                f"The api-version {shown(version)} is not one. Write it like '2024-01-01'.",
+            )
+        target = self._resolved(target_of(request.scope["raw_path"]))
+        methods = self._table[target.shape]
+        does = methods.get(request.method)
+        if does is None:
+            raise wrong_method(request.method, methods)
+        self._guard.require(grant, does.operation, _path(target))
+        if target.namespace and does.handler != self._put_namespace:
+            self._check_namespace(target)
+        return await does.handler(request, target, grant)
+
+    def _resolved(self, target: Target) -> Target:
+        """A tilde stands for a slash, as at Azure, unless an entity has it in its name."""
+        if "~" in target.name and self._broker.catalogue.find(target.name) is None:
+            return target._replace(name=target.name.replace("~", "/"))
+        return target
+
+    def _check_namespace(self, target: Target) -> None:
+        name = self._broker.catalogue.namespace.name
+        if target.namespace.lower() != name.lower():
+            raise ArmRefused(
+                404,
+                "ResourceNotFound",
+                f"The namespace '{target.namespace}' could not be found. This broker is the namespace '{name}'.",
+            )
+
+    async def _body(self, request: Asked) -> reading.Members:
+        body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
+        if body is None:
+            raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes.")
+        return reading.read_object(body)
+
+    # The namespace
+
+    async def _namespaces(self, request: Asked, target: Target, _: Grant) -> Response:
+        return _json({"value": [self._namespace_resource(request, target)]})
+
+    async def _namespace(self, request: Asked, target: Target, _: Grant) -> Response:
+        return _json(self._namespace_resource(request, target))
+
+    async def _put_namespace(self, request: Asked, target: Target, _: Grant) -> Response:
+        tier = reading.read_tier(await self._body(request))
+        name = self._broker.catalogue.namespace.name
+        if target.namespace.lower() != name.lower():
+            raise ArmRefused(
+                409,
+                "Conflict",
+                f"The namespace '{target.namespace}' cannot be made. This broker is the namespace '{name}' alone.",
+            )
+
+        def how(catalogue: Catalogue, _: int) -> Catalogue:
+            return catalogue if tier in (None, catalogue.namespace.tier) else catalogue.at_tier(tier)
+
+        await self._broker.change(how)
+        return _json(self._namespace_resource(request, target))
+
+    async def _delete_namespace(self, _: Asked, target: Target, __: Grant) -> Response:
+        raise Refused(
+            405,
+            f"The namespace '{target.namespace}' cannot be deleted. Stop the broker, and remove its data folder.",
+            {"allow": "GET, PUT, PATCH"},
+        )
+
+    def _namespace_resource(self, request: Asked, target: Target) -> resources.Resource:
+        host = request.named_host or self._broker.catalogue.namespace.name
+        endpoint = f"{request.scope['scheme']}://{host}/"
+        return resources.namespace(self._broker.catalogue, target, endpoint, self._core.clock.now())
+
+    async def _check_name(self, request: Asked, _: Target, __: Grant) -> Response:
+        name, own = reading.read_name(await self._body(request)), self._broker.catalogue.namespace.name
+        is_own = name.lower() == own.lower()
+        return _json(
+            {
+                "nameAvailable": False,
+                "reason": "NameInUse" if is_own else "TooManyNamespaceInCurrentSubscription",
+                "message": f"This broker is the namespace '{own}' alone.",
+            }
+        )
+
+    # Queues, topics, subscriptions
+
+    async def _get(self, _: Asked, target: Target, __: Grant) -> Response:
+        return await self._described(self._broker.catalogue, target)
+
+    async def _put(self, request: Asked, target: Target, grant: Grant) -> Response:
+        properties = reading.properties_of(await self._body(request))
+        how = put_entity(target, properties, _KINDS[target.shape], self._guard, grant)
+        return await self._described(await self._broker.change(how), target)
+
+    async def _delete(self, _: Asked, target: Target, __: Grant) -> Response:
+        try:
+            await self._broker.change(delete_entity(target))
+        except NotFound:
+            return Response(status_code=204)
+        return Response(b"", 200)
+
+    async def _described(self, catalogue: Catalogue, target: Target) -> Response:
+        entity = _found(catalogue, target)
+        runtime = await self._observer.runtime_of(entity)
+        return _json(resources.entity(entity, runtime, catalogue, target))
+
+    async def _list(self, request: Asked, target: Target, _: Grant) -> Response:
+        catalogue = self._broker.catalogue
+        entities = _listed(catalogue, target)
+        skip, top = self._page_of(request)
+        page = entities[skip : skip + top]
+        runtimes = await self._observer.runtimes_of(page)
+        pairs = zip(page, runtimes, strict=True)
+        values = [resources.entity(entity, runtime, catalogue, target) for entity, runtime in pairs]
+        return self._paged(request, values, len(entities), skip, top)
+
+    def _page_of(self, request: Asked) -> tuple[int, int]:
+        query = query_of(request.scope["query_string"])
+        skip = number_in(query, "$skip", 0, 0, _LAST_SKIP)
+        return skip, number_in(query, "$top", PAGE, 1, self._limits.page)
+
+    def _paged(self, request: Asked, values: list[resources.Resource], count: int, skip: int, top: int) -> Response:
+        content: resources.Resource = {"value": values}
+        if skip + top < count:
+            version = query_of(request.scope["query_string"])["api-version"]
+            host = request.named_host or self._broker.catalogue.namespace.name
+            path = request.scope["raw_path"].decode("ascii", "replace")
+            query = f"api-version={version}&$skip={skip + top}&$top={top}"
+            content["nextLink"] = f"{request.scope['scheme']}://{host}{path}?{query}"
+        return _json(content)
+
+    # Rules
+
+    async def _rules(self, request: Asked, target: Target, _: Grant) -> Response:
+        owner = self._broker.catalogue.subscription(target.name, target.subscription)
+        skip, top = self._page_of(request)
+        values = [resources.rule(rule, owner, target) for rule in owner.rules[skip : skip + top]]
+        return self._paged(request, values, len(owner.rules), skip, top)
+
+    async def _get_rule(self, _: Asked, target: Target, __: Grant) -> Response:
+        return _rule(self._broker.catalogue, target)
+
+    async def _put_rule(self, request: Asked, target: Target, _: Grant) -> Response:
+        rule = reading.read_rule(reading.properties_of(await self._body(request)), target.rule)
+        return _rule(await self._broker.change(put_rule(target, rule)), target)
+
+    async def _delete_rule(self, _: Asked, target: Target, __: Grant) -> Response:
+        try:
+            await self._broker.change(delete_rule(target))
+        except NotFound:
+            return Response(status_code=204)
+        return Response(b"", 200)
+
+    # Authorization rules and keys
+
+    async def _authorization_rules(self, _: Asked, target: Target, __: Grant) -> Response:
+        return _json({"value": self._authorization.list(target)})
+
+    async def _get_authorization(self, _: Asked, target: Target, __: Grant) -> Response:
+        return _json(self._authorization.get(target))
+
+    async def _put_authorization(self, request: Asked, target: Target, _: Grant) -> Response:
+        rights = reading.read_rule_rights(await self._body(request))
+        return _json(await self._authorization.put(target, rights))
+
+    async def _delete_authorization(self, _: Asked, target: Target, __: Grant) -> Response:
+        is_deleted = await self._authorization.delete(target)
+        return Response(b"", 200) if is_deleted else Response(status_code=204)
+
+    async def _list_keys(self, request: Asked, target: Target, _: Grant) -> Response:
+        return _json(self._authorization.keys(target, request))
+
+    async def _regenerate(self, request: Asked, target: Target, _: Grant) -> Response:
+        which, key = reading.read_new_key(await self._body(request))
+        return _json(await self._authorization.regenerate(target, which, key, request))
+
+
+def _json(content: resources.Resource) -> Response:
+    # In ASCII, which can hold whatever a text holds.
+    return Response(json.dumps(content).encode(), media_type="application/json")
+
+
+def _found(catalogue: Catalogue, target: Target) -> Described:
+    match target.shape:
+        case Shape.QUEUE:
+            return catalogue.queue(target.name)
+        case Shape.TOPIC:
+            return catalogue.topic(target.name)
+    return catalogue.subscription(target.name, target.subscription)
+
+
+def _listed(catalogue: Catalogue, target: Target) -> Sequence[Described]:
+    if target.shape is Shape.QUEUES:
+        return catalogue.queues
+    if target.shape is Shape.TOPICS:
+        return catalogue.topics
+    return catalogue.subscriptions_of(catalogue.topic(target.name))
+
+
+def _rule(catalogue: Catalogue, target: Target) -> Response:
+    owner = catalogue.subscription(target.name, target.subscription)
+    rule = catalogue.rule(target.name, target.subscription, target.rule)
+    return _json(resources.rule(rule, owner, target))
+
+
+def _path(target: Target) -> str:
+    """What a token must be for: the entity, or the namespace."""
+    if target.subscription:
+        return subscription_path(target.name, target.subscription)
+    return target.name

@@ -1,0 +1,184 @@
+"""Resources as JSON. In ids, a slash of an entity's name is a tilde, as at Azure."""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from oncebus.access import AuthorizationRule, WhichKey, connection_string
+from oncebus.arm.paths import Target
+from oncebus.arm.reading import FIELDS, WINDOW
+from oncebus.atom.authorization import rights_in_order
+from oncebus.atom.namespace import times_of
+from oncebus.atom.properties import PROPERTIES, Kind, Value, written
+from oncebus.atom.rules import CORRELATED, FALSE_EXPRESSION, TRUE_EXPRESSION
+from oncebus.atom.runtime import Runtime
+from oncebus.entities import (
+    Catalogue,
+    CorrelationFilter,
+    FalseFilter,
+    FilterValue,
+    Queue,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+    iso_timespan,
+)
+from oncebus.http.times import iso8601
+
+LOCATION = "local"
+_TYPE = "Microsoft.ServiceBus/namespaces"
+
+Resource = dict[str, Any]
+
+
+class Owner(NamedTuple):
+    """A resource that others belong to."""
+
+    id: str
+    type: str
+
+
+def namespace(catalogue: Catalogue, target: Target, endpoint: str, now: int) -> Resource:
+    """The namespace itself. `endpoint` is where it is reached."""
+    created, updated = times_of(catalogue, now)
+    tier = catalogue.namespace.tier
+    sku = {"name": tier.value, "tier": tier.value} | ({"capacity": 1} if tier is Tier.PREMIUM else {})
+    name = catalogue.namespace.name
+    return {
+        **_envelope(f"{target.scope}/namespaces/{name}", name, _TYPE),
+        "tags": {},
+        "sku": sku,
+        "properties": {
+            "provisioningState": "Succeeded",
+            "status": "Active",
+            "createdAt": iso8601(created),
+            "updatedAt": iso8601(updated),
+            "serviceBusEndpoint": endpoint,
+            "disableLocalAuth": False,
+            "zoneRedundant": False,
+            "publicNetworkAccess": "Enabled",
+        },
+    }
+
+
+def entity(described: Queue | Topic | Subscription, runtime: Runtime, catalogue: Catalogue, target: Target) -> Resource:
+    """A queue, a topic or a subscription, with what it holds."""
+    owner = owner_of(described, target)
+    properties: Resource = {}
+    for each in PROPERTIES[type(described)].values():
+        value = each.value_of(described)
+        if value is not None and (each.field in FIELDS[type(described)] or each.kind is Kind.TEXT):
+            properties[each.camel] = _plain(value, each.kind)
+    properties |= {
+        "createdAt": iso8601(described.created_at),
+        "updatedAt": iso8601(described.updated_at),
+        "accessedAt": iso8601(runtime.accessed_at),
+        "countDetails": {
+            "activeMessageCount": runtime.counts.active,
+            "deadLetterMessageCount": runtime.counts.dead_letter,
+            "scheduledMessageCount": runtime.counts.scheduled,
+            "transferMessageCount": runtime.counts.transfer,
+            "transferDeadLetterMessageCount": runtime.counts.transfer_dead_letter,
+        },
+    }
+    if isinstance(described, Topic):
+        properties |= {"sizeInBytes": runtime.size, "subscriptionCount": runtime.subscriptions}
+    else:
+        properties["messageCount"] = runtime.messages
+    if isinstance(described, Queue):
+        properties["sizeInBytes"] = runtime.size
+    if isinstance(described, Subscription):
+        properties[WINDOW] = iso_timespan(catalogue.topic_of(described).duplicate_detection_history_time_window)
+        properties["isClientAffine"] = False
+    return {**_envelope(owner.id, described.name, owner.type), "properties": properties}
+
+
+def rule(described: Rule, subscription: Subscription, target: Target) -> Resource:
+    """A rule. Filters that take all or none are written as expressions."""
+    owner = owner_of(subscription, target)
+    properties: Resource = {"action": _sql(described.action) if described.action is not None else {}}
+    match described.filter:
+        case CorrelationFilter() as given:
+            texts = {name[0].lower() + name[1:]: getattr(given, field) for name, field in CORRELATED.items()}
+            properties["filterType"] = "CorrelationFilter"
+            properties["correlationFilter"] = {
+                **{name: text for name, text in texts.items() if text is not None},
+                "properties": {name: _filter_value(value) for name, value in given.properties},
+            }
+        case SqlFilter() as given:
+            properties |= {"filterType": "SqlFilter", "sqlFilter": _sql(given)}
+        case given:
+            expression = FALSE_EXPRESSION if isinstance(given, FalseFilter) else TRUE_EXPRESSION
+            properties |= {"filterType": "SqlFilter", "sqlFilter": _sql(SqlFilter(expression))}
+    envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
+    return {**envelope, "properties": properties}
+
+
+def authorization_rule(given: AuthorizationRule, owner: Owner) -> Resource:
+    """An authorization rule, without its keys."""
+    id, kind = f"{owner.id}/authorizationRules/{given.name}", f"{owner.type}/authorizationRules"  # noqa: A001
+    return {**_envelope(id, given.name, kind), "properties": {"rights": rights_in_order(given.rights)}}
+
+
+def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain: bool, entity: str | None) -> Resource:
+    """The keys of a rule, and what clients connect with. `is_plain` where there is no TLS."""
+    strings = {which: connection_string(host, port, given, is_plain, entity=entity, which=which) for which in WhichKey}
+    return {
+        "keyName": given.name,
+        "primaryKey": given.primary_key,
+        "secondaryKey": given.secondary_key,
+        "primaryConnectionString": strings[WhichKey.PRIMARY],
+        "secondaryConnectionString": strings[WhichKey.SECONDARY],
+    }
+
+
+def owner_of(described: Queue | Topic | Subscription, target: Target) -> Owner:
+    """What an entity is called as a resource."""
+    if isinstance(described, Subscription):
+        topic = f"{target.namespace_id}/topics/{_in_id(described.topic)}"
+        return Owner(f"{topic}/subscriptions/{described.name}", f"{_TYPE}/topics/subscriptions")
+    word = "queues" if isinstance(described, Queue) else "topics"
+    return Owner(f"{target.namespace_id}/{word}/{_in_id(described.name)}", f"{_TYPE}/{word}")
+
+
+def namespace_owner(target: Target) -> Owner:
+    """What the namespace is called as a resource."""
+    return Owner(target.namespace_id, _TYPE)
+
+
+def _envelope(id: str, name: str, kind: str) -> Resource:  # noqa: A002
+    return {"id": id, "name": name, "type": kind, "location": LOCATION}
+
+
+def _in_id(name: str) -> str:
+    return name.replace("/", "~")
+
+
+def _plain(value: Value, kind: Kind) -> str | int | bool:
+    return value if isinstance(value, int) and kind is not Kind.SPAN else written(value, kind)
+
+
+def _sql(given: SqlFilter | SqlAction) -> Resource:
+    written_ = {"sqlExpression": given.expression, "compatibilityLevel": given.compatibility_level}
+    return {**written_, "requiresPreprocessing": given.requires_preprocessing}
+
+
+def _filter_value(value: FilterValue) -> str | int | float | bool:
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case str() | bool() | int() | float():
+            return value
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return iso_timespan(value // timedelta(microseconds=1))
+        case bytes():
+            return base64.b64encode(value).decode()
+    return str(value)

@@ -1,0 +1,1 @@
+"""Atom: the management API that Service Bus' administration clients speak, over a broker."""

@@ -1,0 +1,160 @@
+"""What a management request does to the catalogue, as functions for `Broker.change`.
+
+Everything that depends on what is there is looked up inside: between a look and a change another one may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from oncebus.access import Grant
+from oncebus.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, written_description
+from oncebus.atom.document import Node
+from oncebus.atom.entries import RULE, etag_of, matches
+from oncebus.atom.given import Given
+from oncebus.atom.paths import Shape, Target
+from oncebus.atom.rules import read_rule, written_rule
+from oncebus.entities import BadRequest, Catalogue, NotFound, Queue, Rule, Subscription, Topic
+from oncebus.http.errors import Refused
+from oncebus.http.guard import Guard
+
+Change = Callable[[Catalogue, int], Catalogue]
+Described = Queue | Topic | Subscription
+T = TypeVar("T", Queue, Topic, Subscription)
+
+FIRST_VERSION = "2017-04"
+"""It does not know how large a message may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks for a change, and under which conditions. `tokens` are the supplementary ones by field."""
+
+    guard: Guard
+    grant: Grant
+    if_match: str | None
+    tokens: Mapping[str, str | None]
+
+    def check_forwarding(self, old: T | None, new: T) -> None:
+        """Refuse an entity that would forward where its maker may not."""
+        if not isinstance(new, Topic) and not isinstance(old, Topic):
+            self.guard.require_forwarding(self.grant, old, new, self.tokens)
+
+    def check_unchanged(self, path: str, etag: str) -> None:
+        """Refuse what was meant for another state of something."""
+        if self.if_match is not None and not matches(self.if_match, etag):
+            raise Refused(
+                412, f"The entity '{path}' was changed since: its ETag is {etag}, but If-Match is {self.if_match}."
+            )
+
+
+def put(target: Target, description: Node, version: str, asker: Asker) -> Change:
+    """Make what a path names as it is described: new, or with If-Match instead of what is there."""
+    if target.shape is Shape.RULE:
+        _check_kind(target, description, RULE)
+        return _put_rule(target, read_rule(description, target.rule), asker)
+    if target.shape is Shape.SUBSCRIPTION:
+        _check_kind(target, description, "SubscriptionDescription")
+    else:
+        _check_kind(target, description, "QueueDescription", "TopicDescription")
+    given = read_description(description)
+    if version == FIRST_VERSION and "max_message_size_in_kilobytes" in given.values:
+        raise BadRequest(f"The property '{MESSAGE_SIZE}' is not known to the api-version {version}.")
+    is_topic = KINDS[description.name] is Topic
+    return (
+        _update(target, given, is_topic, asker)
+        if asker.if_match is not None
+        else _create(target, given, is_topic, asker)
+    )
+
+
+def delete(target: Target, asker: Asker) -> Change:
+    """Delete what a path names."""
+
+    def how(catalogue: Catalogue, _: int) -> Catalogue:
+        if target.shape is Shape.RULE:
+            rule = catalogue.rule(target.name, target.subscription, target.rule)
+            asker.check_unchanged(target.path, rule_etag(rule))
+            return catalogue.delete_rule(target.name, target.subscription, target.rule)
+        entity = found(catalogue, target)
+        asker.check_unchanged(target.path, description_etag(entity))
+        match entity:
+            case Queue():
+                return catalogue.delete_queue(entity.name)
+            case Topic():
+                return catalogue.delete_topic(entity.name)
+        return catalogue.delete_subscription(entity.topic, entity.name)
+
+    return how
+
+
+def found(catalogue: Catalogue, target: Target) -> Described:
+    """The entity that a path names. Raises `NotFound`."""
+    if target.shape is Shape.SUBSCRIPTION:
+        return catalogue.subscription(target.name, target.subscription)
+    entity = catalogue.find(target.name)
+    if entity is None:
+        raise NotFound(target.name)
+    return entity
+
+
+def description_etag(entity: Described) -> str:
+    """The tag of an entity's state; what it holds does not count."""
+    return etag_of(written_description(entity))
+
+
+def rule_etag(rule: Rule) -> str:
+    """The tag of a rule's state."""
+    return etag_of(written_rule(rule))
+
+
+def _create(target: Target, given: Given, is_topic: bool, asker: Asker) -> Change:
+    def how(catalogue: Catalogue, now: int) -> Catalogue:
+        if target.shape is Shape.SUBSCRIPTION:
+            subscription = given.created(Subscription(topic=target.name, name=target.subscription), now)
+            asker.check_forwarding(None, subscription)
+            rules = None if given.default_rule is None else [given.default_rule]
+            return catalogue.create_subscription(subscription, now, rules)
+        if is_topic:
+            return catalogue.create_topic(given.created(Topic(name=target.name), now), now)
+        queue = given.created(Queue(name=target.name), now)
+        asker.check_forwarding(None, queue)
+        return catalogue.create_queue(queue, now)
+
+    return how
+
+
+def _update(target: Target, given: Given, is_topic: bool, asker: Asker) -> Change:
+    def changed(old: T, now: int) -> T:
+        asker.check_unchanged(target.path, description_etag(old))
+        new = given.updated(old, now)
+        asker.check_forwarding(old, new)
+        return new
+
+    def how(catalogue: Catalogue, now: int) -> Catalogue:
+        if target.shape is Shape.SUBSCRIPTION:
+            old = catalogue.subscription(target.name, target.subscription)
+            return catalogue.update_subscription(changed(old, now), now)
+        if is_topic:
+            return catalogue.update_topic(changed(catalogue.topic(target.name), now), now)
+        return catalogue.update_queue(changed(catalogue.queue(target.name), now), now)
+
+    return how
+
+
+def _put_rule(target: Target, rule: Rule, asker: Asker) -> Change:
+    def how(catalogue: Catalogue, now: int) -> Catalogue:
+        if asker.if_match is None:
+            return catalogue.create_rule(target.name, target.subscription, rule, now)
+        old = catalogue.rule(target.name, target.subscription, target.rule)
+        asker.check_unchanged(target.path, rule_etag(old))
+        return catalogue.update_rule(target.name, target.subscription, rule)
+
+    return how
+
+
+def _check_kind(target: Target, description: Node, *names: str) -> None:
+    if description.name not in names:
+        raise BadRequest(f"The content for '{target.path}' is a '{description.name}'. Not a {' or a '.join(names)}.")

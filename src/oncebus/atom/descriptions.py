@@ -1,0 +1,193 @@
+"""A queue, a topic or a subscription as XML, and back.
+
+Elements may come in any order and are written in the service's. One that stands for nothing (`i:nil`) is not given;
+those that only tell of the entity (counts, times) are read over; others are refused, by their name.
+"""
+
+from __future__ import annotations
+
+from oncebus.atom import markup
+from oncebus.atom.authorization import read_rules, written_rules
+from oncebus.atom.document import INSTANCE, Node
+from oncebus.atom.given import Given
+from oncebus.atom.properties import PROPERTIES, Kind, read, written
+from oncebus.atom.rules import check_known, read_rule
+from oncebus.atom.runtime import Runtime
+from oncebus.entities import Queue, Subscription, Topic
+from oncebus.http.guard import FORWARDING
+from oncebus.http.times import iso8601
+
+SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+NAMESPACES = {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE}
+_COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+_RULES = "AuthorizationRules"
+_DEFAULT_RULE = "DefaultRuleDescription"
+MESSAGE_SIZE = "MaxMessageSizeInKilobytes"
+
+KINDS: dict[str, type[Queue | Topic | Subscription]] = {
+    "QueueDescription": Queue,
+    "TopicDescription": Topic,
+    "SubscriptionDescription": Subscription,
+}
+NAMES = {kind: name for name, kind in KINDS.items()}
+
+_ORDER: dict[type[Queue | Topic | Subscription], tuple[str, ...]] = {
+    Queue: (
+        "LockDuration",
+        "MaxSizeInMegabytes",
+        "RequiresDuplicateDetection",
+        "RequiresSession",
+        "DefaultMessageTimeToLive",
+        "DeadLetteringOnMessageExpiration",
+        "DuplicateDetectionHistoryTimeWindow",
+        "MaxDeliveryCount",
+        "EnableBatchedOperations",
+        "SizeInBytes",
+        "MessageCount",
+        "IsAnonymousAccessible",
+        _RULES,
+        "Status",
+        "ForwardTo",
+        "UserMetadata",
+        "CreatedAt",
+        "UpdatedAt",
+        "AccessedAt",
+        "SupportOrdering",
+        "CountDetails",
+        "AutoDeleteOnIdle",
+        "EnablePartitioning",
+        "ForwardDeadLetteredMessagesTo",
+        "EntityAvailabilityStatus",
+        "EnableExpress",
+        MESSAGE_SIZE,
+    ),
+    Topic: (
+        "DefaultMessageTimeToLive",
+        "MaxSizeInMegabytes",
+        "RequiresDuplicateDetection",
+        "DuplicateDetectionHistoryTimeWindow",
+        "EnableBatchedOperations",
+        "SizeInBytes",
+        "FilteringMessagesBeforePublishing",
+        "IsAnonymousAccessible",
+        _RULES,
+        "Status",
+        "UserMetadata",
+        "CreatedAt",
+        "UpdatedAt",
+        "AccessedAt",
+        "SupportOrdering",
+        "CountDetails",
+        "SubscriptionCount",
+        "SqlFilterCount",
+        "CorrelationFilterCount",
+        "AutoDeleteOnIdle",
+        "EnablePartitioning",
+        "EntityAvailabilityStatus",
+        "EnableSubscriptionPartitioning",
+        "EnableExpress",
+        MESSAGE_SIZE,
+    ),
+    Subscription: (
+        "LockDuration",
+        "RequiresSession",
+        "DefaultMessageTimeToLive",
+        "DeadLetteringOnMessageExpiration",
+        "DeadLetteringOnFilterEvaluationExceptions",
+        _DEFAULT_RULE,
+        "MessageCount",
+        "MaxDeliveryCount",
+        "EnableBatchedOperations",
+        "Status",
+        "ForwardTo",
+        "UserMetadata",
+        "CreatedAt",
+        "UpdatedAt",
+        "AccessedAt",
+        "CountDetails",
+        "ForwardDeadLetteredMessagesTo",
+        "AutoDeleteOnIdle",
+        "EntityAvailabilityStatus",
+    ),
+}
+
+
+def read_description(node: Node) -> Given:
+    """What an element of one of the `KINDS` names. Raises `BadRequest`."""
+    kind = KINDS[node.name]
+    check_known(node, _ORDER[kind])
+    members = node.members()
+    values = {
+        each.field: read(members[name].text, name, each.kind)
+        for name, each in PROPERTIES[kind].items()
+        if name in members
+    }
+    rules = read_rules(members[_RULES]) if _RULES in members else None
+    first = read_rule(members[_DEFAULT_RULE]) if _DEFAULT_RULE in members else None
+    return Given(values, rules, first)
+
+
+def written_description(
+    entity: Queue | Topic | Subscription,
+    runtime: Runtime | None = None,
+    *,
+    host: str = "",
+    left_out: frozenset[str] = frozenset(),
+) -> str:
+    """The element that describes an entity, with what it holds where that is known.
+
+    With `host`, entities that it forwards to are named by their address there, as the service does.
+    """
+    kind = type(entity)
+    elements = {name: _property(entity, name, host) for name in PROPERTIES[kind]}
+    elements |= _told(entity, runtime)
+    if not isinstance(entity, Subscription):
+        elements[_RULES] = written_rules(entity.authorization_rules)
+    content = "".join(elements.get(name, "") for name in _ORDER[kind] if name not in left_out)
+    return markup.tag(NAMES[kind], content, NAMESPACES)
+
+
+def _property(entity: Queue | Topic | Subscription, name: str, host: str) -> str:
+    each = PROPERTIES[type(entity)][name]
+    value = each.value_of(entity)
+    if value is None:
+        return ""
+    if host and each.kind is Kind.TEXT and each.field in FORWARDING:
+        value = f"sb://{host}/{value}"
+    return markup.field(name, written(value, each.kind))
+
+
+def _told(entity: Queue | Topic | Subscription, runtime: Runtime | None) -> dict[str, str]:
+    """The elements that only tell of an entity."""
+    told = {
+        "CreatedAt": iso8601(entity.created_at),
+        "UpdatedAt": iso8601(entity.updated_at),
+        "EntityAvailabilityStatus": "Available",
+        "EnableSubscriptionPartitioning": "false",
+    }
+    if runtime is not None:
+        told |= {
+            "AccessedAt": iso8601(runtime.accessed_at),
+            "SizeInBytes": str(runtime.size),
+            "MessageCount": str(runtime.messages),
+            "SubscriptionCount": str(runtime.subscriptions),
+            "SqlFilterCount": str(runtime.sql_filters),
+            "CorrelationFilterCount": str(runtime.correlation_filters),
+        }
+    elements = {name: markup.field(name, value) for name, value in told.items()}
+    if runtime is not None:
+        elements["CountDetails"] = _count_details(runtime)
+    return elements
+
+
+def _count_details(runtime: Runtime) -> str:
+    counts = runtime.counts
+    each = {
+        "ActiveMessageCount": counts.active,
+        "DeadLetterMessageCount": counts.dead_letter,
+        "ScheduledMessageCount": counts.scheduled,
+        "TransferMessageCount": counts.transfer,
+        "TransferDeadLetterMessageCount": counts.transfer_dead_letter,
+    }
+    content = "".join(markup.field(f"d2p1:{name}", str(count)) for name, count in each.items())
+    return markup.tag("CountDetails", content, {"xmlns:d2p1": _COUNTS})

@@ -1,0 +1,124 @@
+"""An XML document from a stranger, as a small tree. It may have no document type, and so no entities of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+from xml.parsers import expat
+
+from oncebus.entities import BadRequest
+from oncebus.http.errors import shown
+
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+MOST_ELEMENTS = 20_000
+MOST_DEPTH = 20
+
+_SEPARATOR = " "
+
+
+@dataclass(slots=True)
+class Node:
+    """An element. Its `text` is what stands in it directly; attributes are keyed by (namespace, name)."""
+
+    namespace: str
+    name: str
+    attributes: dict[tuple[str, str], str]
+    children: list[Node] = field(default_factory=list)
+    text: str = ""
+
+    @property
+    def type(self) -> str | None:
+        """What `xsi:type` names, without its prefix."""
+        given = self.attributes.get((INSTANCE, "type"))
+        return None if given is None else given.rpartition(":")[2].strip()
+
+    @property
+    def is_nil(self) -> bool:
+        """Whether it says that it stands for nothing."""
+        return self.attributes.get((INSTANCE, "nil"), "").strip() in ("true", "1")
+
+    def child(self, name: str) -> Node | None:
+        """The child of that name; one that stands for nothing is none."""
+        return self.members().get(name)
+
+    def members(self) -> dict[str, Node]:
+        """The children by name, without those that stand for nothing. One that comes twice is refused."""
+        found: dict[str, Node] = {}
+        for node in self.children:
+            if node.name in found:
+                raise BadRequest(f"The element {shown(node.name)} is given more than once.")
+            if not node.is_nil:
+                found[node.name] = node
+        return found
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.children)
+
+
+def read_document(body: bytes) -> Node:
+    """The root of a document. Raises `BadRequest`."""
+    reader = _Reader()
+    try:
+        reader.parser.Parse(body, True)
+    except expat.ExpatError as error:
+        reason = expat.errors.messages.get(error.code, "unknown error")
+        raise BadRequest(
+            f"The body of the request is not XML: {reason}, line {error.lineno}, column {error.offset + 1}."
+        ) from None
+    except (LookupError, ValueError) as error:
+        if isinstance(error, BadRequest):
+            raise
+        # An encoding that it names is not known.
+        raise BadRequest(f"The body of the request is not XML: {error}.") from None
+    return reader.root
+
+
+class _Reader:
+    root: Node
+
+    def __init__(self) -> None:
+        self.parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
+        self.parser.buffer_text = True
+        self.parser.ordered_attributes = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
+        self.parser.StartDoctypeDeclHandler = self._document_type
+        self.parser.EntityDeclHandler = self._document_type
+        self.parser.ProcessingInstructionHandler = self._instruction
+        self._open: list[Node] = []
+        self._pieces: list[list[str]] = []
+        self._count = 0
+
+    def _start(self, name: str, attributes: list[str]) -> None:
+        self._count += 1
+        if self._count > MOST_ELEMENTS:
+            raise BadRequest(f"The body of the request has more than {MOST_ELEMENTS} elements.")
+        if len(self._open) >= MOST_DEPTH:
+            raise BadRequest(f"The elements of the request's body are nested more than {MOST_DEPTH} deep.")
+        pairs = zip(attributes[::2], attributes[1::2], strict=True)
+        node = Node(*_split(name), {_split(key): value for key, value in pairs})
+        if self._open:
+            self._open[-1].children.append(node)
+        else:
+            self.root = node
+        self._open.append(node)
+        self._pieces.append([])
+
+    def _end(self, _: str) -> None:
+        self._open.pop().text = "".join(self._pieces.pop())
+
+    def _text(self, text: str) -> None:
+        self._pieces[-1].append(text)
+
+    def _document_type(self, *_: object) -> NoReturn:
+        raise BadRequest("The body of the request has a document type, which is not allowed.")
+
+    def _instruction(self, target: str, _: str) -> NoReturn:
+        raise BadRequest(f"The body of the request has an instruction, {shown(target)}, which is not allowed.")
+
+
+def _split(name: str) -> tuple[str, str]:
+    namespace, _, local = name.rpartition(_SEPARATOR)
+    return namespace, local

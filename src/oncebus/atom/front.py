@@ -1,0 +1,159 @@
+"""Management as Service Bus' administration clients speak it: a request in, a change or a look, an Atom feed out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from starlette.responses import Response
+
+from oncebus.access import Grant, Operation
+from oncebus.atom.changes import FIRST_VERSION, Asker, Described, delete, description_etag, found, put, rule_etag
+from oncebus.atom.descriptions import MESSAGE_SIZE, NAMESPACES, written_description
+from oncebus.atom.entries import Entry, Site, entry_response, feed_response, read_entry
+from oncebus.atom.namespace import written_namespace
+from oncebus.atom.paths import Shape, Target, target_of
+from oncebus.atom.rules import written_rule
+from oncebus.atom.runtime import Observer, Runtime
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.entities import Catalogue, Rule, Subscription
+from oncebus.entities.names import rule_path
+from oncebus.http.errors import Refused, bad, shown, wrong_method
+from oncebus.http.guard import FORWARDING, Guard
+from oncebus.http.limits import Limits
+from oncebus.http.paths import number_in, query_of
+from oncebus.http.requests import Asked
+
+API_VERSIONS = (FIRST_VERSION, "2021-05", "2024-05")
+PAGE = 100
+"""Entries of a list where the client does not say how many."""
+LARGEST_BODY = 1 << 20
+_LAST_SKIP = (1 << 31) - 1
+
+_LISTS = {Shape.QUEUES: "Queues", Shape.TOPICS: "Topics", Shape.SUBSCRIPTIONS: "Subscriptions", Shape.RULES: "Rules"}
+_SUPPLEMENTARY = dict(
+    zip(FORWARDING, ("ServiceBusSupplementaryAuthorization", "ServiceBusDlqSupplementaryAuthorization"), strict=True)
+)
+
+T = TypeVar("T")
+
+
+class Atom:
+    """Answers what administration clients ask. Who asks is known already; whether they may is asked here."""
+
+    def __init__(self, broker: Broker, core: Core, guard: Guard, limits: Limits, observer: Observer) -> None:
+        self._broker = broker
+        self._core = core
+        self._guard = guard
+        self._limits = limits
+        self._observer = observer
+
+    async def respond(self, request: Asked, grant: Grant) -> Response:
+        """The answer to a request; errors are raised."""
+        query = query_of(request.scope["query_string"])
+        target = target_of(request.scope["raw_path"])
+        site = self._site(request, query)
+        is_one = target.shape in (Shape.ENTITY, Shape.SUBSCRIPTION, Shape.RULE)
+        if request.method not in (("GET", "PUT", "DELETE") if is_one else ("GET",)):
+            raise wrong_method(request.method, ["GET", "PUT", "DELETE"] if is_one else ["GET"])
+        self._guard.require(grant, _operation(request, target), target.path)
+        if request.method == "PUT":
+            return await self._put(request, target, grant, site)
+        if request.method == "DELETE":
+            await self._broker.change(delete(target, self._asker(request, grant)))
+            return Response(b"", 200)
+        if is_one:
+            return entry_response(await self._entry(self._broker.catalogue, target, site), site)
+        if target.shape is Shape.NAMESPACE:
+            return self._namespace(site)
+        return await self._list(target, query, site)
+
+    def _site(self, request: Asked, query: dict[str, str]) -> Site:
+        version = query.get("api-version", "")
+        if version not in API_VERSIONS:
+            raise bad(f"The api-version {shown(version)} is not supported. There are {', '.join(API_VERSIONS)}.")
+        name = self._broker.catalogue.namespace.name
+        return Site(request.scope["scheme"], request.named_host or name, version, name)
+
+    # One thing
+
+    async def _put(self, request: Asked, target: Target, grant: Grant, site: Site) -> Response:
+        body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
+        if body is None:
+            raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes for a description.")
+        asker = self._asker(request, grant)
+        catalogue = await self._broker.change(put(target, read_entry(body), site.api_version, asker))
+        return entry_response(await self._entry(catalogue, target, site), site, 201 if asker.if_match is None else 200)
+
+    def _asker(self, request: Asked, grant: Grant) -> Asker:
+        headers = request.headers
+        tokens = {field: headers.get(name) for field, name in _SUPPLEMENTARY.items()}
+        return Asker(self._guard, grant, headers.get("if-match"), tokens)
+
+    async def _entry(self, catalogue: Catalogue, target: Target, site: Site) -> Entry:
+        if target.shape is Shape.RULE:
+            subscription = catalogue.subscription(target.name, target.subscription)
+            return _rule_entry(subscription, catalogue.rule(target.name, target.subscription, target.rule))
+        entity = found(catalogue, target)
+        return _entry_of(entity, await self._observer.runtime_of(entity), site)
+
+    def _namespace(self, site: Site) -> Response:
+        content, created, updated = written_namespace(self._broker.catalogue, self._core.clock.now())
+        return entry_response(Entry("$namespaceinfo", site.author, created, updated, content), site)
+
+    # Many
+
+    async def _list(self, target: Target, query: dict[str, str], site: Site) -> Response:
+        if "$filter" in query:
+            raise bad("The parameter '$filter' is not supported. Ask for all, and choose among them.")
+        skip = number_in(query, "$skip", 0, 0, _LAST_SKIP)
+        top = number_in(query, "$top", PAGE, 1, self._limits.page)
+        catalogue = self._broker.catalogue
+        entries: list[Entry]
+        if target.shape is Shape.RULES:
+            subscription = catalogue.subscription(target.name, target.subscription)
+            rules, has_more = _page(subscription.rules, skip, top)
+            entries = [_rule_entry(subscription, rule) for rule in rules]
+        else:
+            page, has_more = _page(_listed(catalogue, target), skip, top)
+            runtimes = await self._observer.runtimes_of(page)
+            entries = [_entry_of(entity, runtime, site) for entity, runtime in zip(page, runtimes, strict=True)]
+        now = self._core.clock.now()
+        return feed_response(target.path, _LISTS[target.shape], entries, site, now, skip, top, has_more)
+
+
+def _operation(request: Asked, target: Target) -> Operation:
+    if request.method == "PUT":
+        return Operation.UPDATE_ENTITY if "if-match" in request.headers else Operation.CREATE_ENTITY
+    if request.method == "DELETE":
+        return Operation.DELETE_ENTITY
+    if target.shape in (Shape.RULE, Shape.RULES):
+        return Operation.READ_RULES
+    if target.shape is Shape.NAMESPACE:
+        return Operation.NAMESPACE_INFO
+    return Operation.ENUMERATE if target.shape in _LISTS else Operation.READ_ENTITY
+
+
+def _entry_of(entity: Described, runtime: Runtime, site: Site) -> Entry:
+    left_out = frozenset({MESSAGE_SIZE}) if site.api_version == FIRST_VERSION else frozenset[str]()
+    content = written_description(entity, runtime, host=site.host, left_out=left_out)
+    return Entry(entity.path, entity.name, entity.created_at, entity.updated_at, content, description_etag(entity))
+
+
+def _rule_entry(subscription: Subscription, rule: Rule) -> Entry:
+    path = rule_path(subscription.topic, subscription.name, rule.name)
+    content = written_rule(rule, attributes=NAMESPACES)
+    return Entry(path, rule.name, rule.created_at, rule.created_at, content, rule_etag(rule))
+
+
+def _listed(catalogue: Catalogue, target: Target) -> Sequence[Described]:
+    if target.shape is Shape.QUEUES:
+        return catalogue.queues
+    if target.shape is Shape.TOPICS:
+        return catalogue.topics
+    return catalogue.subscriptions_of(catalogue.topic(target.name))
+
+
+def _page(items: Sequence[T], skip: int, top: int) -> tuple[Sequence[T], bool]:
+    return items[skip : skip + top], len(items) > skip + top

@@ -1,0 +1,32 @@
+"""XML as text. Prefixes are the service's own: some clients look for them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from xml.sax.saxutils import escape
+
+from oncebus.http.errors import NOT_XML
+
+# Readers would make a line feed of it.
+_LINES = {"\r": "&#13;"}
+_IN_ATTRIBUTES = {**_LINES, "\n": "&#10;", "\t": "&#9;", '"': "&quot;"}
+
+
+def text(value: str) -> str:
+    """A text as content of an element."""
+    return escape(NOT_XML.sub("\ufffd", value), _LINES)
+
+
+def tag(name: str, content: str = "", attributes: Mapping[str, str] | None = None) -> str:
+    """An element around what is markup already."""
+    given = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
+    return f"<{name}{given}>{content}</{name}>" if content else f"<{name}{given}/>"
+
+
+def field(name: str, value: str) -> str:
+    """An element with a text."""
+    return tag(name, text(value))
+
+
+def _quoted(value: str) -> str:
+    return escape(NOT_XML.sub("\ufffd", value), _IN_ATTRIBUTES)

@@ -1,0 +1,86 @@
+"""What the path of a management request names:
+
+    /{entity}                                                   a queue or a topic
+    /{topic}/subscriptions[/{subscription}[/rules[/{rule}]]]
+    /$Resources/queues, /$Resources/topics                      all of them
+    /$namespaceinfo
+
+An entity's path has slashes of its own, escaped or not. Fixed words may have any case; a name never has the segment
+`subscriptions` but at its beginning, so the first one behind that parts a topic from what it has.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from oncebus.entities import subscription_path
+from oncebus.entities.names import SUBSCRIPTIONS, rule_path
+from oncebus.http.errors import Refused, shown
+from oncebus.http.paths import segments_of
+
+
+class Shape(enum.Enum):
+    """What sort of thing is addressed."""
+
+    NAMESPACE = "namespace"
+    QUEUES = "queues"
+    TOPICS = "topics"
+    ENTITY = "entity"
+    SUBSCRIPTIONS = "subscriptions"
+    SUBSCRIPTION = "subscription"
+    RULES = "rules"
+    RULE = "rule"
+
+
+class Target(NamedTuple):
+    """What a request is about. `name` is the entity's or topic's."""
+
+    shape: Shape
+    name: str = ""
+    subscription: str = ""
+    rule: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it is addressed; also what a token must be for."""
+        match self.shape:
+            case Shape.NAMESPACE:
+                return "$namespaceinfo"
+            case Shape.QUEUES | Shape.TOPICS:
+                return f"$Resources/{self.shape.value}"
+            case Shape.SUBSCRIPTIONS:
+                return f"{self.name}/{SUBSCRIPTIONS}"
+            case Shape.SUBSCRIPTION:
+                return subscription_path(self.name, self.subscription)
+            case Shape.RULES:
+                return f"{subscription_path(self.name, self.subscription)}/Rules"
+            case Shape.RULE:
+                return rule_path(self.name, self.subscription, self.rule)
+        return self.name
+
+
+def target_of(raw_path: bytes) -> Target:
+    """What a path names, or a refusal."""
+    segments = "/".join(segments_of(raw_path)).split("/")
+    words = [segment.lower() for segment in segments]
+    if words == ["$namespaceinfo"]:
+        return Target(Shape.NAMESPACE)
+    if words[0] == "$resources":
+        if words[1:] not in (["queues"], ["topics"]):
+            raise Refused(
+                404, f"There is no list at the path {shown('/'.join(segments))}. There are queues and topics."
+            )
+        return Target(Shape(words[1]))
+    if SUBSCRIPTIONS.lower() not in words[1:]:
+        return Target(Shape.ENTITY, "/".join(segments))
+    at = words.index(SUBSCRIPTIONS.lower(), 1)
+    topic, below = "/".join(segments[:at]), segments[at + 1 :]
+    if not below:
+        return Target(Shape.SUBSCRIPTIONS, topic)
+    if len(below) == 1:
+        return Target(Shape.SUBSCRIPTION, topic, below[0])
+    if words[at + 2] == "rules" and len(below) <= 3:
+        shape = Shape.RULES if len(below) == 2 else Shape.RULE
+        return Target(shape, topic, below[0], "" if len(below) == 2 else below[2])
+    raise Refused(404, f"There is nothing at the path {shown('/'.join(segments))}.")

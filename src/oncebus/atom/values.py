@@ -1,0 +1,156 @@
+"""Typed values of filters: what a property is compared with, or a parameter stands for.
+
+    <KeyValueOfstringanyType><Key>color</Key>
+      <Value i:type="d6p1:string" xmlns:d6p1="http://www.w3.org/2001/XMLSchema">red</Value></KeyValueOfstringanyType>
+
+The JavaScript client finds the type behind a prefix of four characters.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from oncebus.atom import markup
+from oncebus.atom.document import Node
+from oncebus.entities import BadRequest, FilterValue, iso_timespan, parse_timespan
+from oncebus.entities.descriptions import Parameters
+from oncebus.http.errors import shown
+
+_PAIR = "KeyValueOfstringanyType"
+_PREFIX = "d6p1"
+_SCHEMA = "http://www.w3.org/2001/XMLSchema"
+# Where .NET has the types that XML Schema has not, or has otherwise.
+_SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
+
+_INT32 = range(-(2**31), 2**31)
+_INT64 = range(-(2**63), 2**63)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def read_values(node: Node | None) -> Parameters:
+    """The names and values that an element holds, in order."""
+    return tuple(_pair(each) for each in node or ())
+
+
+def written_values(name: str, values: Parameters) -> str:
+    """The element of that name that holds these."""
+    return markup.tag(name, "".join(_written_pair(key, value) for key, value in values))
+
+
+def _pair(node: Node) -> tuple[str, FilterValue]:
+    if not node.name.startswith("KeyValueOf"):
+        raise BadRequest(f"The element {shown(node.name)} is not known. Not a {_PAIR}.")
+    members = node.members()
+    if "Key" not in members or "Value" not in members:
+        raise BadRequest(f"A {_PAIR} needs a Key and a Value.")
+    key, value = members["Key"].text, members["Value"]
+    kind = value.type or "string"
+    read = _READERS.get(kind)
+    if read is None:
+        raise BadRequest(f"The value of {shown(key)} has the type {shown(kind)}. Not one of {', '.join(_READERS)}.")
+    try:
+        return key, read(value.text)
+    except (ValueError, OverflowError):
+        raise BadRequest(f"The value of {shown(key)} is {shown(value.text)}. Not of the type {kind}.") from None
+
+
+def _string(text: str) -> str:
+    return text
+
+
+def _integer(text: str) -> int:
+    stripped = text.strip()
+    if not _INTEGER.fullmatch(stripped) or int(stripped) not in _INT64:
+        raise ValueError
+    return int(stripped)
+
+
+def _float(text: str) -> float:
+    return float(text.strip())
+
+
+def _boolean(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in _FLAGS:
+        raise ValueError
+    return _FLAGS[word]
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.strip())
+
+
+def _duration(text: str) -> timedelta:
+    return timedelta(microseconds=parse_timespan(text, "Value"))
+
+
+def _binary(text: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except binascii.Error:
+        raise ValueError from None
+
+
+_READERS: dict[str, Callable[[str], FilterValue]] = {
+    "string": _string,
+    "int": _integer,
+    "long": _integer,
+    "short": _integer,
+    "byte": _integer,
+    "unsignedByte": _integer,
+    "unsignedShort": _integer,
+    "unsignedInt": _integer,
+    "unsignedLong": _integer,
+    "double": _float,
+    "float": _float,
+    "decimal": _float,
+    "boolean": _boolean,
+    "dateTime": _moment,
+    "duration": _duration,
+    "guid": UUID,
+    "base64Binary": _binary,
+    "anyURI": _string,
+}
+
+
+def _written_pair(key: str, value: FilterValue) -> str:
+    kind, text = _typed(value)
+    namespace = _SERIALIZATION if kind in ("guid", "duration") else _SCHEMA
+    attributes = {"i:type": f"{_PREFIX}:{kind}", f"xmlns:{_PREFIX}": namespace}
+    return markup.tag(_PAIR, markup.field("Key", key) + markup.tag("Value", markup.text(text), attributes))
+
+
+def _typed(value: FilterValue) -> tuple[str, str]:
+    match value:
+        case bool():
+            return "boolean", "true" if value else "false"
+        case int():
+            return "int" if value in _INT32 else "long", str(value)
+        case float():
+            return "double", _written_float(value)
+        case datetime():
+            text = value.isoformat()
+            return "dateTime", text.removesuffix("+00:00") + "Z" if value.tzinfo is UTC else text
+        case timedelta():
+            return "duration", iso_timespan(value // _MICROSECOND)
+        case UUID():
+            return "guid", str(value)
+        case bytes():
+            return "base64Binary", base64.b64encode(value).decode()
+    return "string", value
+
+
+def _written_float(value: float) -> str:
+    if math.isfinite(value):
+        return repr(value)
+    if math.isnan(value):
+        return "NaN"
+    return "INF" if value > 0 else "-INF"

@@ -1,0 +1,103 @@
+"""Large bodies: written before the row that names them is appended, deleted once nobody needs them any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any
+
+from oncebus.inbox import Blobs, InboxError
+from oncebus.store import Store
+
+log = logging.getLogger(__name__)
+
+KEPT_SECONDS = 30.0
+"""A body stays for so long after its message: who has just received that may still be reading it."""
+
+MOST_AT_ONCE = 10_000
+
+StartTask = Callable[[Coroutine[Any, Any, object]], None]
+
+
+class Bodies:
+    """The bodies that lie in files of their own. `start_task` does what nobody waits for."""
+
+    def __init__(self, blobs: Blobs, start_task: StartTask) -> None:
+        self._blobs = blobs
+        self._start_task = start_task
+        # Bodies that no message needs, and since when that is known.
+        self._unused: dict[str, float] = {}
+        # Bodies of rows that were refused, and the newest commit by then.
+        self._refused: deque[tuple[int, list[str]]] = deque()
+
+    async def write(self, bodies: Sequence[bytes]) -> list[str]:
+        """Make bodies durable; their names. Where this fails, or is given up, none of them stays."""
+        writing = asyncio.ensure_future(asyncio.to_thread(self._write_all, bodies))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # The thread goes on. What it has written is known when it is done.
+            self._start_task(self._undo(writing))
+            raise
+
+    async def read(self, name: str) -> bytes:
+        """A body. Raises `FileNotFoundError`, or `InboxDamaged`."""
+        return await asyncio.to_thread(lambda: bytes(self._blobs.read(name)))
+
+    def discard(self, names: Sequence[str]) -> None:
+        """No row was ever to name these."""
+        if names:
+            self._start_task(asyncio.to_thread(self._blobs.delete, names))
+
+    def refused(self, names: list[str], last_commit: int) -> None:
+        """The rows that name these were not accepted. After a crash just now they could be, so the bodies stay until
+        a commit follows this one: the inbox has then cut off whatever was written of the rows."""
+        if names:
+            self._refused.append((last_commit, names))
+
+    async def delete_refused(self, last_commit: int) -> None:
+        """Delete the bodies of refused rows that no crash can bring back."""
+        while self._refused and self._refused[0][0] < last_commit:
+            await asyncio.to_thread(self._blobs.delete, self._refused[0][1])
+            self._refused.popleft()
+
+    async def delete_unused(self, unused: Sequence[str]) -> list[str]:
+        """Delete those of the unused bodies that have been so for long enough; their names."""
+        now = asyncio.get_running_loop().time()
+        self._unused = {name: self._unused.get(name, now) for name in unused}
+        old = [name for name, since in self._unused.items() if now - since >= KEPT_SECONDS]
+        if old:
+            await asyncio.to_thread(self._blobs.delete, old)
+        return old
+
+    def _write_all(self, bodies: Sequence[bytes]) -> list[str]:
+        names: list[str] = []
+        try:
+            for body in bodies:
+                names += [self._blobs.write(body)]
+        except BaseException:
+            self._blobs.delete(names)
+            raise
+        return names
+
+    async def _undo(self, writing: asyncio.Future[list[str]]) -> None:
+        await asyncio.to_thread(self._blobs.delete, await writing)
+
+
+def sweep_bodies(blobs: Blobs, store: Store, awaited: Collection[str]) -> None:
+    """Delete bodies that no message will ever name: their sender's broker died, or its disk was full.
+
+    Nobody may be writing. `awaited` are those of rows that are in the inbox and not yet in the store.
+    """
+    try:
+        orphans = store.unknown_blobs([name for name in blobs.names() if name not in awaited])
+        blobs.delete(orphans)
+        blobs.delete_unfinished()
+    except (OSError, InboxError) as error:
+        # They only take room.
+        log.warning("Bodies that no message names could not be deleted: %s", error)
+    else:
+        if orphans:
+            log.info("Bodies that no message names were deleted: %d", len(orphans))

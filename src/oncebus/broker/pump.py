@@ -1,0 +1,127 @@
+"""The way back: messages that are forwarded, or that fell due under their topic, are appended to the inbox again."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from oncebus import amqp
+from oncebus.broker.sending import Incoming, Origin, check, check_quota, row_of
+from oncebus.entities import EntityError, NotFound, Queue, Topic
+from oncebus.inbox import Row
+from oncebus.store import Errand, Message, Store, Transfer
+
+if TYPE_CHECKING:
+    from oncebus.broker.core import Core
+
+
+class Pump:
+    """Appends what leaves an entity, in steps of bounded length. One step at a time."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        # What is in the inbox and the store has yet to be told of.
+        self._appended: deque[tuple[list[Transfer], int]] = deque()
+
+    async def step(self) -> bool:
+        """Append some of what is to leave; whether there may be more."""
+        core = self._core
+        if core.progress.position < core.left_behind:
+            # What was appended before a crash, and not noted, has to be seen first: it must not go twice.
+            return False
+        await self._tell_store()
+        policies, appended = core.policies, core.acceptor.last_commit
+        batch = await core.run(lambda store: store.pump_batch(policies, appended))
+        by_target: dict[int, list[Transfer]] = {}
+        for transfer in batch:
+            by_target.setdefault(transfer.target, []).append(transfer)
+        for target, transfers in by_target.items():
+            await self._append(target, transfers)
+        return bool(batch)
+
+    async def _append(self, target: int, transfers: list[Transfer]) -> None:
+        core = self._core
+        taken: list[Transfer] = []
+        refused: list[tuple[Transfer, str, str]] = []
+        rows: list[Row] = []
+        added = 0
+        for transfer in transfers:
+            if transfer.message.entity not in core.policies:
+                # Deleted since, with all that had not left. From now on nothing of it may be appended.
+                continue
+            try:
+                row = self._row_of(transfer, added)
+            except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
+                # It will not do better the next time, and must not hold up the others.
+                refused.append((transfer, type(error).__name__, str(error)))
+            else:
+                taken.append(transfer)
+                rows.append(row)
+                added += row["size"]
+        if rows:
+            for used in {target, *(transfer.message.entity for transfer in taken)}:
+                core.accesses.note(used)
+            # Nothing is awaited between the stamps and this: the inbox keeps the order of time.
+            self._appended.append((taken, await core.append(target, rows)))
+            await self._tell_store()
+        if refused:
+
+            def refuse(store: Store) -> None:
+                for transfer, reason, text in refused:
+                    store.pump_refused([transfer], reason, text)
+
+            await core.run(refuse)
+
+    async def _tell_store(self) -> None:
+        """Tell the store what is in the inbox; until it knows, none of that may be appended again."""
+        while self._appended:
+            transfers, commit = self._appended[0]
+            await self._core.run(lambda store, t=transfers, c=commit: store.pumped(t, c))  # type: ignore[misc]
+            self._appended.popleft()
+
+    def _row_of(self, transfer: Transfer, added: int) -> Row:
+        """The row to append; `added` bytes go to the same target before it."""
+        core, message = self._core, transfer.message
+        target = core.catalogue.entity(transfer.target)
+        if not isinstance(target, Queue | Topic):
+            raise NotFound(str(transfer.target))
+        is_judged, is_dead = transfer.errand is Errand.DUE, transfer.errand is Errand.FORWARD_DEAD_LETTER
+        head, identity = message.head, _identity(message, is_judged)
+        if is_dead:
+            why = {"DeadLetterReason": message.reason, "DeadLetterErrorDescription": message.description}
+            head = amqp.with_application_properties(head, {name: text for name, text in why.items() if text})
+        incoming = Incoming(
+            head,
+            message.body or b"",
+            identity,
+            message.session,
+            message.partition_key,
+            body_in_file=message.size - len(message.head) if message.blob is not None else 0,
+        )
+        if not is_judged:
+            check(target, core.catalogue.namespace, [incoming])
+            check_quota(target, core.held(target) + added, incoming.size)
+        # Dead letters have no end: one that has expired begins anew where it is forwarded to.
+        expires = None if is_dead else message.expires
+        return row_of(
+            target,
+            incoming,
+            core.numbers,
+            core.clock.stamp(),
+            message.sequence,
+            is_checked=not is_judged,
+            blob=message.blob,
+            origin=Origin(message.entity, message.sequence, transfer.hops, expires),
+        )
+
+
+def _identity(message: Message, is_judged: bool) -> str | bytes:
+    """The id as its sender gave it: a binary one is not its text."""
+    try:
+        given = amqp.message_id(message.head)
+    except amqp.DecodeError:
+        # Of what was judged only the text is needed. It has to go on: nobody could receive it from its topic.
+        if not is_judged:
+            raise
+        given = None
+    return message.message_id if given is None else amqp.id_text(given)

@@ -1,0 +1,63 @@
+"""Taking what the pipeline has judged out of the outbox, into the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from oncebus.broker.trouble import Trouble
+from oncebus.folders import Folders
+from oncebus.ledger.generations import REPEATABLE_BATCHES
+from oncebus.outbox import Entry, Outbox
+from oncebus.store import IngestReport, Store
+
+if TYPE_CHECKING:
+    from oncebus.broker.core import Core
+
+POLL_SECONDS = 0.004
+BACK_OFF_SECONDS = 0.5
+
+
+class Taking:
+    """One task that takes entries in order, and deletes what they have made unnecessary."""
+
+    def __init__(self, core: Core, folders: Folders) -> None:
+        self._core = core
+        self._outbox = Outbox(folders.outbox)
+        self._taken: deque[int] = deque(maxlen=REPEATABLE_BATCHES + 1)
+        self.trouble = Trouble("What the pipeline has judged cannot be taken")
+
+    async def run(self) -> None:
+        """Take entries for ever."""
+        core = self._core
+        while True:
+            try:
+                entry = self._outbox.next_entry(core.progress.position) if core.lag else None
+                if entry is None:
+                    await asyncio.sleep(POLL_SECONDS)
+                else:
+                    await self._take(entry)
+                    self.trouble.over()
+            except Exception as error:
+                # Whatever it is, to give up would stop all deliveries.
+                self.trouble.met(error)
+                await asyncio.sleep(BACK_OFF_SECONDS)
+
+    async def _take(self, entry: Entry) -> None:
+        core = self._core
+        rows = await asyncio.to_thread(entry.rows)
+        policies, now = core.policies, core.clock.now()
+
+        def take(store: Store) -> tuple[IngestReport, dict[int, int]]:
+            report = store.ingest(rows, entry.after + 1, entry.last, policies, now)
+            return report, {entity: store.size_of(entity) for entity in report.counted}
+
+        report, sizes = await core.run(take)
+        core.taken(entry.last, report, sizes)
+        # This one stays until the next: a pipeline that begins anew sees by it how far the last had come.
+        await asyncio.to_thread(self._outbox.delete_up_to, entry.after)
+        self._taken.append(entry.last)
+        if len(self._taken) == self._taken.maxlen:
+            # Spark may run the newest batches again, and then reads their commits again.
+            await core.forget_up_to(self._taken[0])

@@ -1,0 +1,65 @@
+"""What an earlier broker has left in the inbox: read once, as a broker is opened."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from oncebus.messages import NOBODY
+
+_AT_ONCE = 4096
+
+
+class Left(NamedTuple):
+    """One commit: (entity, bytes) of its rows, when the oldest was accepted, and the bodies that they name.
+
+    `time` is None where all of its rows are for no one: those bear an older time than they were appended at. A commit
+    may come in several parts, one after the other.
+    """
+
+    commit: int
+    sizes: list[tuple[int, int]]
+    time: int | None
+    blobs: list[str]
+
+
+def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
+    """The commits of these rows of the inbox, in their order."""
+    remaining = iter(batches)
+    while some := list(itertools.islice(remaining, _AT_ONCE)):
+        commit, entity, size, time = (
+            np.concatenate([batch.column(name).to_numpy() for batch in some])
+            for name in ("commit", "entity", "size", "time")
+        )
+        order = np.lexsort([entity, commit])
+        commit, entity = commit[order], entity[order]
+        is_first = np.ones(len(order), bool)
+        is_first[1:] = (commit[1:] != commit[:-1]) | (entity[1:] != entity[:-1])
+        starts = np.flatnonzero(is_first)
+        found = zip(
+            commit[starts].tolist(),
+            entity[starts].tolist(),
+            np.add.reduceat(size[order], starts).tolist(),
+            np.minimum.reduceat(time[order], starts).tolist(),
+            strict=True,
+        )
+        blobs = _blobs_of(some)
+        for number, parts in itertools.groupby(found, lambda part: part[0]):
+            of_commit = list(parts)
+            times = [time for _, entity, _, time in of_commit if entity != NOBODY]
+            sizes = [(entity, size) for _, entity, size, _ in of_commit]
+            yield Left(number, sizes, min(times, default=None), blobs.get(number, []))
+
+
+def _blobs_of(batches: Iterable[pa.RecordBatch]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for batch in batches:
+        column = batch.column("blob")
+        if column.null_count < len(column):
+            # A batch has the rows of one commit only.
+            found.setdefault(batch.column("commit")[0].as_py(), []).extend(column.drop_null().to_pylist())
+    return found

@@ -1,0 +1,1 @@
+"""What the official emulator's users bring along: its configuration file."""

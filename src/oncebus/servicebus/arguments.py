@@ -1,0 +1,102 @@
+"""The arguments of a management request: the map in its body, read by name and type."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from oncebus.entities import BadRequest
+from oncebus.servicebus.times import of_timestamp
+
+
+class Arguments:
+    """Reads arguments; what is missing or of another type is refused by name."""
+
+    def __init__(self, body: Any) -> None:
+        if body is None or body == b"":
+            # Some clients leave an empty map out.
+            body = {}
+        if not isinstance(body, dict):
+            raise BadRequest(f"The body of the request has value {body!r:.100}. Not a map.")
+        self._given: Mapping[Any, Any] = body
+
+    def any(self, name: str) -> Any:
+        """As it came; None where it is missing."""
+        return self._given.get(name)
+
+    def text(self, name: str) -> str:
+        """A string."""
+        value = self.optional_text(name)
+        if value is None:
+            raise _bad(name, None, "a string")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        """A string, or nothing."""
+        value = self._given.get(name)
+        if value is not None and not isinstance(value, str):
+            raise _bad(name, value, "a string")
+        return None if value is None else str(value)
+
+    def binary(self, name: str) -> bytes | None:
+        """Bytes, or nothing."""
+        value = self._given.get(name)
+        if value is not None and not isinstance(value, bytes):
+            raise _bad(name, value, "a binary")
+        return None if value is None else bytes(value)
+
+    def flag(self, name: str) -> bool:
+        """True or false; false where it is missing."""
+        value = self._given.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise _bad(name, value, "true or false")
+        return bool(value)
+
+    def number(self, name: str, least: int = 0, otherwise: int | None = None) -> int:
+        """A whole number, not below `least`."""
+        value = self._given.get(name, otherwise)
+        if not _is_whole(value) or value < least:
+            raise _bad(name, value, f"a number from {least}")
+        return int(value)
+
+    def time(self, name: str) -> int:
+        """A timestamp, in microseconds since 1970."""
+        value: Any = self._given.get(name)
+        if not _is_whole(value):
+            raise _bad(name, value, "a timestamp")
+        return of_timestamp(value)
+
+    def numbers(self, name: str) -> list[int]:
+        """Whole numbers, at least one."""
+        values = self._several(name)
+        for value in values:
+            if not _is_whole(value):
+                raise _bad(name, value, "a number")
+        return [int(value) for value in values]
+
+    def lock_tokens(self, name: str) -> list[bytes]:
+        """Lock tokens, at least one."""
+        values = self._several(name)
+        for value in values:
+            if not isinstance(value, uuid.UUID):
+                raise _bad(name, value, "a uuid")
+        return [value.bytes for value in values]
+
+    def maps(self, name: str) -> list[Arguments]:
+        """Maps, at least one."""
+        return [Arguments(value) for value in self._several(name)]
+
+    def _several(self, name: str) -> list[Any]:
+        value = self._given.get(name)
+        if not isinstance(value, list) or not value:
+            raise _bad(name, value, "a list of one or more")
+        return value
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _bad(name: str, value: object, wanted: str) -> BadRequest:
+    return BadRequest(f"The argument '{name}' has value {value!r:.100}. Not {wanted}.")

@@ -1,0 +1,72 @@
+"""What the client decides on a message, in AMQP's words and in the broker's.
+
+accepted                            complete
+modified                            abandon: the attempt counts, whatever its flags say
+modified, undeliverable here        defer
+rejected                            dead-letter, for the reasons in the error's info
+released                            put back: the attempt does not count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oncebus.amqp.performatives import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
+from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused
+from oncebus.servicebus.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from oncebus.store import Action, Settlement
+
+DEAD_LETTER = "com.microsoft:dead-letter"
+
+
+def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> Settlement | None:
+    """What is to be done with the message of a lock token; None where nothing is yet.
+
+    Raises `Refused` for what is not supported: transactions.
+    """
+    match state:
+        case Accepted():
+            return Settlement(Action.COMPLETE, token)
+        case Modified():
+            action = Action.DEFER if state.undeliverable_here else Action.ABANDON
+            return Settlement(action, token, properties=own_properties(state.message_annotations))
+        case Rejected():
+            return _dead_letter(token, state.error)
+        case Released():
+            return Settlement(Action.RELEASE, token)
+        case Received() | None:
+            # Who settles without an outcome has not decided: it is as if it were released.
+            return Settlement(Action.RELEASE, token) if is_settled else None
+    raise Refused(NOT_IMPLEMENTED, 501, "Transactions are not supported.")
+
+
+def answer_to(state: Outcome | None) -> Outcome | None:
+    """What a client is told whose wish was done: the same outcome, without what it brought along."""
+    match state:
+        case Rejected():
+            return Rejected()
+        case Modified():
+            return Modified(state.delivery_failed, state.undeliverable_here)
+    return state
+
+
+def own_properties(given: Mapping[Any, Any] | None) -> Mapping[str, object] | None:
+    """The message's own properties that the client changes."""
+    return {str(name): value for name, value in given.items()} if given else None
+
+
+def _dead_letter(token: bytes, error: AmqpError | None) -> Settlement:
+    reason = description = None
+    own: dict[str, object] = {}
+    if error is not None:
+        own = dict(own_properties(error.info) or {})
+        reason, description = _text(own.pop(DEAD_LETTER_REASON, None)), _text(own.pop(DEAD_LETTER_DESCRIPTION, None))
+        if error.condition != DEAD_LETTER:
+            reason = reason or error.condition
+        description = description or error.description
+    return Settlement(Action.DEAD_LETTER, token, properties=own or None, reason=reason, description=description)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,146 @@
+"""What a refusal looks like over AMQP: one table from what is raised to the conditions that clients know.
+
+A condition and a description are the error of a rejected message, a refused or detached link; a management request is
+answered with them and a status like HTTP's.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from oncebus.access import AccessRefused, KeyFileError
+from oncebus.amqp import DecodeError, EncodeError
+from oncebus.amqp.performatives import AmqpError
+from oncebus.broker.clock import ClockLeapt
+from oncebus.broker.errors import BrokerClosed, ServerBusy
+from oncebus.broker.sending import MessageTooLarge
+from oncebus.entities import (
+    AlreadyExists,
+    BadRequest,
+    CatalogueFileError,
+    EntityDisabled,
+    InvalidOperation,
+    NotFound,
+    OutOfRange,
+    QuotaExceeded,
+)
+from oncebus.errors import OncebusError
+from oncebus.filters import BadRule
+from oncebus.inbox import InboxFull, RowsRefused
+from oncebus.store import Outcome, SessionCannotBeLocked, SessionLockLost, StoreFull
+
+log = logging.getLogger(__name__)
+
+ALREADY_EXISTS = "com.microsoft:entity-already-exists"
+ARGUMENT = "com.microsoft:argument-error"
+BUSY = "com.microsoft:server-busy"
+DECODE = "amqp:decode-error"
+DISABLED = "com.microsoft:entity-disabled"
+FORCED = "amqp:connection:forced"
+INTERNAL = "amqp:internal-error"
+LIMIT = "amqp:resource-limit-exceeded"
+MESSAGE_LOCK_LOST = "com.microsoft:message-lock-lost"
+MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
+NOT_ALLOWED = "amqp:not-allowed"
+NOT_FOUND = "amqp:not-found"
+NOT_IMPLEMENTED = "amqp:not-implemented"
+OUT_OF_RANGE = "com.microsoft:argument-out-of-range"
+SESSION_CANNOT_BE_LOCKED = "com.microsoft:session-cannot-be-locked"
+SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
+TIMEOUT = "com.microsoft:timeout"
+TOO_LARGE = "amqp:link:message-size-exceeded"
+UNAUTHORIZED = "amqp:unauthorized-access"
+
+_NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
+_NOT_READY = "The server is busy. Please retry the operation later."
+_INTERNAL_TEXT = "The service was unable to process the request; please retry the operation."
+_SESSION_TAKEN = "The requested session cannot be accepted. It may be locked by another receiver."
+_SESSION_LOST = "The session lock has expired on the session. Accept the session again."
+
+
+class Refusal(NamedTuple):
+    """What the client is told."""
+
+    condition: str
+    status: int
+    text: str
+
+    @property
+    def error(self) -> AmqpError:
+        """As the error of a link or of a message."""
+        return AmqpError(self.condition, self.text)
+
+
+class Refused(OncebusError):
+    """What this protocol itself refuses."""
+
+    def __init__(self, condition: str, status: int, text: str) -> None:
+        super().__init__(text)
+        self.refusal = Refusal(condition, status, text)
+
+
+class _Entry(NamedTuple):
+    kind: type[Exception]
+    condition: str
+    status: int
+    # Where the error's own is for the operator alone, or in the words of the inside.
+    text: str | None = None
+    is_logged: bool = False
+
+
+# The first that fits counts.
+_TABLE = (
+    _Entry(AccessRefused, UNAUTHORIZED, 401),
+    _Entry(BrokerClosed, BUSY, 503),
+    _Entry(ServerBusy, BUSY, 503),
+    _Entry(ClockLeapt, BUSY, 503),
+    _Entry(InboxFull, BUSY, 503, _NO_ROOM, is_logged=True),
+    _Entry(StoreFull, BUSY, 503, _NO_ROOM, is_logged=True),
+    _Entry(KeyFileError, BUSY, 503, _NOT_READY, is_logged=True),
+    _Entry(CatalogueFileError, BUSY, 503, _NOT_READY, is_logged=True),
+    _Entry(MessageTooLarge, TOO_LARGE, 403),
+    _Entry(NotFound, NOT_FOUND, 404),
+    _Entry(AlreadyExists, ALREADY_EXISTS, 409),
+    _Entry(EntityDisabled, DISABLED, 403),
+    _Entry(QuotaExceeded, LIMIT, 403),
+    _Entry(OutOfRange, OUT_OF_RANGE, 400),
+    _Entry(InvalidOperation, NOT_ALLOWED, 400),
+    _Entry(BadRequest, ARGUMENT, 400),
+    _Entry(BadRule, ARGUMENT, 400),
+    _Entry(DecodeError, DECODE, 400),
+    _Entry(EncodeError, ARGUMENT, 400),
+    _Entry(RowsRefused, ARGUMENT, 400, "The message holds something that cannot be stored.", is_logged=True),
+    _Entry(SessionCannotBeLocked, SESSION_CANNOT_BE_LOCKED, 410, _SESSION_TAKEN),
+    _Entry(SessionLockLost, SESSION_LOCK_LOST, 410, _SESSION_LOST),
+    _Entry(TimeoutError, TIMEOUT, 408, "The operation did not complete within the allotted time."),
+)
+
+_OUTCOMES = {
+    Outcome.MESSAGE_LOCK_LOST: Refusal(
+        MESSAGE_LOCK_LOST,
+        410,
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
+        "queue, or was received by a different receiver instance.",
+    ),
+    Outcome.SESSION_LOCK_LOST: Refusal(SESSION_LOCK_LOST, 410, _SESSION_LOST),
+    Outcome.MESSAGE_NOT_FOUND: Refusal(MESSAGE_NOT_FOUND, 404, "One or more of the messages could not be found."),
+}
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """What a client is told of an error. What nobody foresaw is logged, and the client learns no more of it."""
+    if isinstance(error, Refused):
+        return error.refusal
+    for entry in _TABLE:
+        if isinstance(error, entry.kind):
+            if entry.is_logged:
+                log.error("A request was refused: %s", error)
+            return Refusal(entry.condition, entry.status, entry.text or str(error))
+    log.error("A request failed", exc_info=error)
+    return Refusal(INTERNAL, 500, _INTERNAL_TEXT)
+
+
+def refusal_of_outcome(outcome: Outcome) -> Refusal | None:
+    """Why a message was not settled, renewed or cancelled; None where it was."""
+    return _OUTCOMES.get(outcome)

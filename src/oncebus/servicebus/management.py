@@ -1,0 +1,112 @@
+"""$management of an entity: the link on which requests come."""
+
+from __future__ import annotations
+
+import asyncio
+
+from oncebus.amqp.incoming import Delivery, IncomingLink
+from oncebus.entities import NotFound, Subscription
+from oncebus.servicebus.addresses import Kind, Node
+from oncebus.servicebus.arguments import Arguments
+from oncebus.servicebus.attached import Attached, Client
+from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused, refusal_of
+from oncebus.servicebus.operations import OPERATIONS, Asked
+from oncebus.servicebus.requests import Replies, Request, Response, begin, encoded, managed, refused
+from oncebus.servicebus.session_receiver import SessionReceiver
+
+ASSOCIATED_LINK = "associated-link-name"
+SERVER_TIMEOUT = "com.microsoft:server-timeout"
+_LEAST_LIMIT = 1 << 20
+_AROUND = 64 << 10
+
+
+class ManagementRequests(Attached[IncomingLink]):
+    """Answers each request when it is done: a slow one does not hold up the others."""
+
+    def __init__(self, client: Client, link: IncomingLink, node: Node) -> None:
+        super().__init__(client, link, node)
+        self._entity = managed(client, node)
+        self._running: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """See `Attached`."""
+        self.link.accept(max_message_size=self._largest())
+        self.is_accepted = True
+        self.link.grant(self.front.limits.requests)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """See `Attached`."""
+        begun = begin(self.link, self.node, delivery)
+        if begun is None:
+            self._top_up()
+            return
+        task = self.front.tasks.start(self._answer(*begun))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def check(self) -> None:
+        """See `Attached`."""
+        if managed(self.client, self.node).id != self._entity.id:
+            raise NotFound(self.node.address.path)
+
+    def ended(self) -> None:
+        """Nobody waits for the answers any more; what was begun may be done all the same."""
+        for task in self._running:
+            task.cancel()
+
+    async def _answer(self, request: Request, replies: Replies) -> None:
+        try:
+            response = await self._respond(request)
+        except Exception as error:
+            response = refused(refusal_of(error))
+        replies.send(encoded(response, request.id, Kind.MANAGEMENT))
+        self._top_up()
+        self.client.flush()
+
+    async def _respond(self, request: Request) -> Response:
+        does = OPERATIONS.get(request.operation)
+        if does is None:
+            text = f"The operation '{request.operation:.100}' is not known at $management."
+            raise Refused(NOT_IMPLEMENTED, 501, text)
+        self.client.credentials.require(does.operation, self.node.path)
+        link_name = request.properties.get(ASSOCIATED_LINK)
+
+        def holder(session: str) -> SessionReceiver | None:
+            return holder_of(self.client, self._entity.id, session, link_name)
+
+        asked = Asked(self.front, self.node.address, Arguments(request.body), holder)
+        async with asyncio.timeout(self._seconds(request)):
+            body = await does.handler(asked)
+        if body is None:
+            return Response(204, "No Content", {})
+        return Response(200, "OK", body)
+
+    def _largest(self) -> int:
+        """A request may hold the largest message, and what stands around it."""
+        kilobytes = None if isinstance(self._entity, Subscription) else self._entity.max_message_size_in_kilobytes
+        return max(_LEAST_LIMIT, (kilobytes or 0) * 1024 + _AROUND)
+
+    def _seconds(self, request: Request) -> float:
+        """How long the client waits for the answer. It writes 0 where it has no time to tell."""
+        given = request.properties.get(SERVER_TIMEOUT)
+        if isinstance(given, int) and given > 0:
+            return given / 1000
+        return self.front.limits.request_seconds
+
+    def _top_up(self) -> None:
+        most = self.front.limits.requests
+        if self.link.credit < most // 2:
+            self.link.grant(most - len(self._running))
+
+
+def holder_of(client: Client, entity: int, session: str, link_name: object) -> SessionReceiver | None:
+    """The link of a client that holds a session. Should there be two, one of them on its way out, the name tells."""
+    found = [
+        each
+        for each in client.links
+        if isinstance(each, SessionReceiver)
+        and each.lock is not None
+        and (each.lock.entity, each.lock.session) == (entity, session)
+    ]
+    named = [each for each in found if each.link.name == link_name]
+    return next(iter(named or found), None)

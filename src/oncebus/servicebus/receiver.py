@@ -1,0 +1,205 @@
+"""A receiver of the client: messages of a place go out on it, and what became of them comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from oncebus.access import Operation
+from oncebus.amqp.events import Disposed
+from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
+from oncebus.amqp.performatives import SETTLED, Outcome, Rejected
+from oncebus.broker.broker import Received
+from oncebus.entities import NotFound, Queue, Subscription
+from oncebus.servicebus.addresses import Node
+from oncebus.servicebus.attached import Attached, Client
+from oncebus.servicebus.dispositions import answer_to, settlement_of
+from oncebus.servicebus.errors import Refused, refusal_of, refusal_of_outcome
+from oncebus.servicebus.lines import Line, put_back
+from oncebus.servicebus.messages import outgoing, tag_of
+from oncebus.store import Mode, SessionLock, Settlement
+
+
+class _Wish(NamedTuple):
+    """What the client has decided on one delivery."""
+
+    delivery: OutgoingDelivery
+    state: Outcome | None
+    is_settled: bool
+
+
+class Receiver(Attached[OutgoingLink]):
+    """Hands out messages as long as there is credit. A message that was not settled when the link ends stays locked
+    until its lock runs out, as the service has it: the client may still settle it by its lock token."""
+
+    is_sessionful = False
+
+    def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
+        super().__init__(client, link, node)
+        self.mode = Mode.RECEIVE_AND_DELETE if link.attach.snd_settle_mode == SETTLED else Mode.PEEK_LOCK
+        self.entity = self.permitted()
+        self._line: Line | None = None
+        self._wishes: list[_Wish] = []
+        self._settling: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    @property
+    def lock(self) -> SessionLock | None:
+        """The session that is received from."""
+        return None
+
+    def open(self) -> None:
+        """See `Attached`."""
+        self.link.accept()
+        self.is_accepted = True
+        self.credit_changed()
+
+    def check(self) -> None:
+        """See `Attached`."""
+        if self.permitted().id != self.entity.id:
+            raise NotFound(self.node.address.path)
+
+    def permitted(self) -> Queue | Subscription:
+        """What is received from; raises unless the client may."""
+        operation = Operation.ACCEPT_SESSION if self.is_sessionful else Operation.RECEIVE
+        self.client.credentials.require(operation, self.node.path)
+        return self.front.broker.receivable(self.node.address, is_sessionful=self.is_sessionful)
+
+    def ended(self) -> None:
+        """See `Attached`."""
+        self._leave()
+        if self._draining is not None:
+            self._draining.cancel()
+
+    # Handing out
+
+    @property
+    def wanted(self) -> int:
+        """See `InLine`."""
+        return 0 if self.link.drain or not self.link.is_open else self.link.sendable
+
+    @property
+    def can_take(self) -> bool:
+        """See `InLine`."""
+        return self.link.is_open and self.link.credit > 0
+
+    def credit_changed(self) -> None:
+        """See `Attached`."""
+        if self.link.drain:
+            self._leave()
+            if self._draining is None:
+                self._draining = self.front.tasks.start(self._drain())
+        elif self.wanted:
+            self._line = self.join()
+        else:
+            self._leave()
+
+    def join(self) -> Line:
+        """Stand in line for messages."""
+        return self.front.lines.join(self.entity.id, self.node.address, self.mode, self)
+
+    def deliver(self, received: Received) -> None:
+        """See `InLine`."""
+        message = received.message
+        source = self.front.path_of(message.source, message.entity)
+        is_settled = message.token is None
+        tag = message.sequence.to_bytes(16) if message.token is None else tag_of(message.token)
+        self.link.send(outgoing(received, source), tag, settled=is_settled)
+        self.client.flush()
+
+    def failed(self, error: Exception) -> None:
+        """See `InLine`."""
+        self.client.end(self, error)
+
+    def _leave(self) -> None:
+        if self._line is not None:
+            self._line.leave(self)
+            self._line = None
+
+    async def _drain(self) -> None:
+        """Hand out what is there now, and say that the credit is used up."""
+        portion = self.front.lines.portion(self.entity.id)
+        try:
+            while self.link.drain and (wanted := self.link.sendable):
+                received = await self.front.broker.receive(
+                    self.node.address, min(wanted, portion.most), mode=self.mode, session=self.lock
+                )
+                if not received:
+                    break
+                portion.note(received)
+                self._deliver_all(received)
+            self._draining = None
+            self.link.drained()
+            self.client.flush()
+        except Exception as error:
+            self._draining = None
+            self.client.end(self, error)
+
+    def _deliver_all(self, received: Sequence[Received]) -> None:
+        for number, each in enumerate(received):
+            if not self.can_take:
+                tokens = [left.message.token for left in received[number:] if left.message.token is not None]
+                self.front.tasks.start(put_back(self.front.broker, self.node.address, tokens))
+                return
+            self.deliver(each)
+
+    # Settling
+
+    def disposed(self, event: Disposed) -> None:
+        """See `Attached`."""
+        self._wishes += [_Wish(delivery, event.state, event.settled) for delivery in event.deliveries]
+        if self._settling is None:
+            self._settling = self.front.tasks.start(self._settle_all())
+
+    async def settled(self) -> None:
+        """Wait until what the client has decided is done."""
+        if self._settling is not None:
+            await asyncio.wait([self._settling])
+
+    async def _settle_all(self) -> None:
+        try:
+            while self._wishes:
+                wishes, self._wishes = self._wishes, []
+                await self._settle(wishes)
+                self.client.flush()
+        finally:
+            self._settling = None
+
+    async def _settle(self, wishes: Sequence[_Wish]) -> None:
+        """Settle all of them in one call; each is answered for itself."""
+        understood: list[_Wish] = []
+        settlements: list[Settlement] = []
+        for wish in wishes:
+            try:
+                settlement = settlement_of(tag_of(wish.delivery.tag), wish.state, is_settled=wish.is_settled)
+            except Refused as error:
+                self._answer([wish], Rejected(error.refusal.error))
+                continue
+            if settlement is not None:
+                understood.append(wish)
+                settlements.append(settlement)
+        if not settlements:
+            return
+        try:
+            outcomes = await self.front.broker.settle(self.node.address, settlements, session=self.lock)
+        except Exception as error:
+            self._answer(understood, Rejected(refusal_of(error).error))
+            return
+        # Neighbours with the same answer are told together.
+        together: list[_Wish] = []
+        last: Outcome | None = None
+        for wish, outcome in zip(understood, outcomes, strict=True):
+            refusal = refusal_of_outcome(outcome)
+            answer = answer_to(wish.state) if refusal is None else Rejected(refusal.error)
+            if together and answer != last:
+                self._answer(together, last)
+                together = []
+            together.append(wish)
+            last = answer
+        self._answer(together, last)
+
+    def _answer(self, wishes: Sequence[_Wish], answer: Outcome | None) -> None:
+        waiting = [wish.delivery for wish in wishes if not wish.is_settled]
+        if waiting and answer is not None:
+            self.link.settle(waiting, answer)

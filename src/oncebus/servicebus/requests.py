@@ -1,0 +1,149 @@
+"""Requests and their answers: what $cbs and $management have in common.
+
+A request is a message on a link of the client's; its answer goes out on a link that the client has attached to the same
+place in the same session. Of several, the request's reply-to names one: by its target's address, or by its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from oncebus import amqp
+from oncebus.amqp import AmqpValue, Int, Properties, Symbol
+from oncebus.amqp.incoming import Delivery, IncomingLink
+from oncebus.amqp.outgoing import OutgoingLink
+from oncebus.amqp.performatives import SETTLED, Accepted, Rejected, Target
+from oncebus.entities import BadRequest, Entity, NotFound
+from oncebus.servicebus.addresses import Kind, Node
+from oncebus.servicebus.attached import Attached, Client
+from oncebus.servicebus.errors import NOT_ALLOWED, Refusal, refusal_of
+
+_NO_REPLY = Refusal(NOT_ALLOWED, 400, "There is no link for the answer: attach a receiver to the same address first.")
+
+
+class Request(NamedTuple):
+    """What was asked. `properties` are the application's, `body` the value of the message."""
+
+    operation: str
+    properties: Mapping[str, Any]
+    body: Any
+    id: amqp.Id | None
+    reply_to: str | None
+
+
+class Response(NamedTuple):
+    """What is answered."""
+
+    status: int
+    text: str = "OK"
+    body: Any = None
+    condition: str | None = None
+
+
+def read_request(payload: bytes) -> Request:
+    """The request in a message. Raises `DecodeError` or `BadRequest`."""
+    _, _, head, body = amqp.split(payload)
+    fields = amqp.properties(head)
+    properties = amqp.application_properties(head)
+    operation = properties.get("operation")
+    if isinstance(operation, bytes):
+        operation = operation.decode(errors="replace")
+    if not isinstance(operation, str):
+        raise BadRequest(f"The property 'operation' of the request has value {operation!r:.100}. Not a string.")
+    content = amqp.decode_body(body)
+    value = content.value if isinstance(content, AmqpValue) else content
+    identity = fields.message_id if fields.message_id is not None else fields.correlation_id
+    return Request(operation, properties, value, identity, fields.reply_to)
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a request that is refused."""
+    return Response(refusal.status, refusal.text, None, refusal.condition)
+
+
+def encoded(response: Response, identity: amqp.Id | None, kind: Kind) -> bytes:
+    """The message of an answer. For tokens the names are AMQP's own, for management the service's."""
+    if kind is Kind.TOKENS:
+        properties: dict[str, object] = {
+            "status-code": Int(response.status),
+            "status-description": response.text,
+        }
+    else:
+        properties = {"statusCode": Int(response.status), "statusDescription": response.text}
+        if response.condition is not None:
+            properties["errorCondition"] = Symbol(response.condition)
+    head, body = amqp.encode_message(Properties(correlation_id=identity), properties, AmqpValue(response.body))
+    return head + body
+
+
+def managed(client: Client, node: Node) -> Entity:
+    """The entity whose $management this is; raises unless the client has a token for it."""
+    client.credentials.require_any(node.path)
+    entity = client.front.broker.catalogue.find(node.address.path)
+    if entity is None:
+        raise NotFound(node.address.path)
+    return entity
+
+
+class Replies(Attached[OutgoingLink]):
+    """The link on which answers go out."""
+
+    def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
+        super().__init__(client, link, node)
+        self._sent = 0
+        self.check()
+
+    def open(self) -> None:
+        """See `Attached`."""
+        # Nobody settles an answer.
+        self.link.accept(snd_settle_mode=SETTLED)
+        self.is_accepted = True
+
+    def check(self) -> None:
+        """See `Attached`."""
+        if self.node.kind is Kind.MANAGEMENT:
+            managed(self.client, self.node)
+
+    def send(self, payload: bytes) -> None:
+        """Answer, if the link is still there. It does not wait for credit: there are clients that never renew it."""
+        if self.link.is_open:
+            self._sent += 1
+            self.link.send(payload, self._sent.to_bytes(8), settled=True, beyond_credit=True)
+            self.client.flush()
+
+    def answers_to(self, reply_to: str | None) -> bool:
+        """Whether a request means this link."""
+        target = self.link.attach.target
+        return reply_to is not None and (
+            self.link.name == reply_to or (isinstance(target, Target) and target.address == reply_to)
+        )
+
+
+def reply_link(link: IncomingLink, node: Node, reply_to: str | None) -> Replies | None:
+    """Where the answer to a request goes that came on a link."""
+    found = None
+    for other in link.session.links:
+        replies = other.context
+        if isinstance(replies, Replies) and other.is_open and replies.node.kind is node.kind:
+            if replies.answers_to(reply_to) and replies.node.path.lower() == node.path.lower():
+                return replies
+            if found is None and replies.node.path.lower() == node.path.lower():
+                found = replies
+    return found
+
+
+def begin(link: IncomingLink, node: Node, delivery: Delivery) -> tuple[Request, Replies] | None:
+    """Read a request and take it; None where it was rejected, because it cannot be read or answered."""
+    try:
+        request = read_request(delivery.payload)
+    except Exception as error:
+        link.settle([delivery], Rejected(refusal_of(error).error))
+        return None
+    replies = reply_link(link, node, request.reply_to)
+    if replies is None:
+        link.settle([delivery], Rejected(_NO_REPLY.error))
+        return None
+    if not delivery.settled:
+        link.settle([delivery], Accepted())
+    return request, replies

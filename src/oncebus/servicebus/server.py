@@ -1,0 +1,143 @@
+"""The server: listens for AMQP, with or without TLS, and keeps the connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+
+from oncebus.amqp.connection import Connection
+from oncebus.amqp.performatives import AmqpError
+from oncebus.amqp.protocol import AmqpProtocol, Wire
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.servicebus.connection import ClientConnection
+from oncebus.servicebus.errors import LIMIT
+from oncebus.servicebus.front import Front, Tasks
+from oncebus.servicebus.limits import Limits
+from oncebus.servicebus.lines import Lines
+from oncebus.servicebus.receiver import Receiver
+from oncebus.servicebus.sender import Sender
+from oncebus.servicebus.session_receiver import SessionReceiver
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+_HOST = "localhost"
+_POLITE = 100
+"""So many connections beyond the limit are told why they are closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What is connected now, and how many connections there were."""
+
+    connections: int
+    senders: int
+    receivers: int
+    # Of the receivers, those that hold a session or wait for one.
+    session_receivers: int
+    connections_total: int
+
+
+class ServiceBusServer:
+    """Serves AMQP clients of Azure Service Bus over one broker."""
+
+    def __init__(self, front: Front) -> None:
+        self.front = front
+        self._servers: list[asyncio.Server] = []
+        self._clients: set[ClientConnection] = set()
+        self._total = 0
+        self._watching: asyncio.Task[None] | None = None
+        self._is_empty = asyncio.Event()
+
+    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """Begin to answer at a socket; may be called for several."""
+        loop = asyncio.get_running_loop()
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        self._servers.append(await loop.create_server(self._protocol, sock=listener, ssl=tls, backlog=BACKLOG))
+
+    async def stop(self) -> None:
+        """Take no more connections, close those there are, and wait a moment for clients to go."""
+        for server in self._servers:
+            server.close()
+        for client in self._clients:
+            client.close()
+        seconds = self.front.limits.closing_seconds
+        if self._clients:
+            self._is_empty.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._is_empty.wait()
+            except TimeoutError:
+                for client in list(self._clients):
+                    client.abort()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self.front.tasks.finish(seconds)
+
+    @property
+    def counts(self) -> Counts:
+        """For metrics."""
+        links = [attached for client in self._clients for attached in client.links]
+        return Counts(
+            connections=len(self._clients),
+            senders=sum(isinstance(each, Sender) for each in links),
+            receivers=sum(isinstance(each, Receiver) for each in links),
+            session_receivers=sum(isinstance(each, SessionReceiver) for each in links),
+            connections_total=self._total,
+        )
+
+    def _protocol(self) -> AmqpProtocol:
+        return AmqpProtocol(Connection(container_id=self.front.broker.catalogue.namespace.name), self._client)
+
+    def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
+        most = self.front.limits.connections
+        refuse = None
+        if len(self._clients) >= most:
+            refuse = AmqpError(LIMIT, f"The namespace has {most} connections already.")
+            log.warning("A connection is refused: there are %d already", most)
+        client = ClientConnection(self.front, connection, wire, self._gone, refuse)
+        self._clients.add(client)
+        self._total += 1
+        if len(self._clients) > most + _POLITE:
+            wire.abort()
+        return client
+
+    def _gone(self, client: ClientConnection) -> None:
+        self._clients.discard(client)
+        if not self._clients:
+            self._is_empty.set()
+
+    async def _watch(self) -> None:
+        """Look now and then whether links may go on: nothing tells when the catalogue or the time has moved on."""
+        seen = self.front.broker.catalogue
+        while True:
+            await asyncio.sleep(self.front.limits.look_seconds)
+            catalogue, now = self.front.broker.catalogue, self.front.now()
+            has_changed = catalogue is not seen
+            seen = catalogue
+            for client in list(self._clients):
+                if has_changed or client.deadline <= now:
+                    client.check()
+
+
+def make_server(
+    broker: Broker,
+    core: Core,
+    *,
+    namespace_rules: NamespaceRules,
+    host: str | None = None,
+    limits: Limits | None = None,
+) -> ServiceBusServer:
+    """A server over a broker and its core. With `host`, tokens must be for that one."""
+    chosen = limits or Limits()
+    tasks = Tasks()
+    guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
+    lines = Lines(broker, chosen, tasks.start)
+    return ServiceBusServer(Front(broker, core, guard, chosen, host or _HOST, lines, tasks))

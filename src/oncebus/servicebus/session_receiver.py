@@ -1,0 +1,147 @@
+"""A receiver of the client that holds a session."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from oncebus.amqp import Described, Symbol
+from oncebus.amqp.outgoing import OutgoingLink
+from oncebus.entities import BadRequest
+from oncebus.errors import OncebusError
+from oncebus.servicebus.addresses import Node
+from oncebus.servicebus.attached import Client
+from oncebus.servicebus.errors import TIMEOUT, Refused
+from oncebus.servicebus.lines import Line
+from oncebus.servicebus.receiver import Receiver
+from oncebus.servicebus.times import ticks
+from oncebus.store import SessionLock, SessionLockLost
+
+SESSION_FILTER = "com.microsoft:session-filter"
+LOCKED_UNTIL = "com.microsoft:locked-until-utc"
+WAIT = "com.microsoft:timeout"
+
+
+def asks_for_session(link: OutgoingLink) -> bool:
+    """Whether a receiver is to hold a session."""
+    source = link.attach.source
+    return source is not None and source.filter is not None and SESSION_FILTER in source.filter
+
+
+class SessionReceiver(Receiver):
+    """Holds one session, named by the client or the next free one, from the answer to the attach to the link's end.
+
+    The session is let go with the link, and what was received in it and not settled is put back. When its lock runs out
+    the link is detached.
+    """
+
+    is_sessionful = True
+
+    def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
+        self._asked = _asked_session(link)
+        self._wait = _wait_of(link, client.front.limits.session_seconds)
+        self._lock: SessionLock | None = None
+        self._own_line: Line | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._is_over = False
+        super().__init__(client, link, node)
+
+    @property
+    def lock(self) -> SessionLock | None:
+        """See `Receiver`."""
+        return self._lock
+
+    def open(self) -> None:
+        """The answer waits for a session."""
+        self._accepting = self.front.tasks.start(self._accept())
+
+    def check(self) -> None:
+        """See `Attached`."""
+        super().check()
+        if self._lock is not None:
+            if self._lock.locked_until <= self.front.now():
+                raise SessionLockLost(f"Session '{self._lock.session}' was held until {self._lock.locked_until}.")
+            self.client.look_at(self._lock.locked_until)
+
+    def credit_changed(self) -> None:
+        """See `Attached`. Clients give their first credit without waiting for the answer to the attach."""
+        if self._lock is not None:
+            super().credit_changed()
+
+    def join(self) -> Line:
+        """See `Receiver`."""
+        assert self._own_line is not None
+        self._own_line.join(self)
+        return self._own_line
+
+    def ended(self) -> None:
+        """See `Attached`."""
+        self._is_over = True
+        super().ended()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        if self._lock is not None:
+            self.front.tasks.start(self._let_go(self._lock))
+
+    async def renew(self) -> SessionLock:
+        """Hold the session longer."""
+        self._lock = await self.front.broker.renew_session(self._held())
+        self.client.look_at(self._lock.locked_until)
+        return self._lock
+
+    def _held(self) -> SessionLock:
+        assert self._lock is not None
+        return self._lock
+
+    async def _accept(self) -> None:
+        try:
+            lock = await self.front.broker.accept_session(self.node.address, self._asked, self._wait)
+            if lock is None:
+                raise Refused(TIMEOUT, 408, f"No session of '{self.node.address.path}' became free in time.")
+        except Exception as error:
+            self._accepting = None
+            self.client.end(self, error)
+            return
+        self._accepting = None
+        if self._is_over:
+            self.front.tasks.start(self._let_go(lock))
+            return
+        self._lock = lock
+        self._own_line = self.front.lines.of_session(self.node.address, self.mode, self._held)
+        assert self.link.attach.source is not None
+        self.link.accept(
+            source=replace(self.link.attach.source, filter={Symbol(SESSION_FILTER): lock.session}),
+            properties={LOCKED_UNTIL: ticks(lock.locked_until)},
+        )
+        self.is_accepted = True
+        self.client.look_at(lock.locked_until)
+        self.client.flush()
+        self.credit_changed()
+
+    async def _let_go(self, lock: SessionLock) -> None:
+        """What the client decided last counts before the session is let go."""
+        await self.settled()
+        try:
+            await self.front.broker.release_session(lock)
+        except OncebusError:
+            # It runs out by itself; or its entity is gone.
+            return
+
+
+def _asked_session(link: OutgoingLink) -> str | None:
+    assert link.attach.source is not None
+    assert link.attach.source.filter is not None
+    value: Any = link.attach.source.filter[Symbol(SESSION_FILTER)]
+    if isinstance(value, Described):
+        value = value.value
+    if value is not None and not isinstance(value, str):
+        raise BadRequest(f"The filter '{SESSION_FILTER}' has value {value!r:.100}. Not a string.")
+    return value
+
+
+def _wait_of(link: OutgoingLink, otherwise: float) -> float:
+    value = link.properties.get(Symbol(WAIT))
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return otherwise
+    return value / 1000

@@ -1,0 +1,58 @@
+"""$cbs: the place where a client puts its tokens, before and while it uses entities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncebus.access import AccessRefused, Reason
+from oncebus.access.tokens import TYPE
+from oncebus.amqp.incoming import Delivery, IncomingLink
+from oncebus.entities import BadRequest
+from oncebus.servicebus.addresses import Kind, Node
+from oncebus.servicebus.attached import Attached, Client
+from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused, refusal_of
+from oncebus.servicebus.requests import Request, Response, begin, encoded, refused
+
+PUT_TOKEN = "put-token"
+_CREDIT = 50
+_NOT_SAS = "MalformedToken: The token is not a shared access signature. Tokens of Microsoft Entra are not supported."
+
+
+class TokenRequests(Attached[IncomingLink]):
+    """The link on which tokens are put. `trusted` is called for each that is believed."""
+
+    def __init__(self, client: Client, link: IncomingLink, node: Node, trusted: Callable[[], None]) -> None:
+        super().__init__(client, link, node)
+        self._trusted = trusted
+
+    def open(self) -> None:
+        """See `Attached`."""
+        self.link.accept()
+        self.is_accepted = True
+        self.link.grant(_CREDIT)
+
+    def delivered(self, delivery: Delivery) -> None:
+        """See `Attached`."""
+        self.link.grant(_CREDIT)
+        begun = begin(self.link, self.node, delivery)
+        if begun is None:
+            return
+        request, replies = begun
+        try:
+            self._put(request)
+            response = Response(202, "Accepted")
+        except Exception as error:
+            response = refused(refusal_of(error))
+        replies.send(encoded(response, request.id, Kind.TOKENS))
+
+    def _put(self, request: Request) -> None:
+        if request.operation != PUT_TOKEN:
+            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is not known at $cbs.")
+        token = request.body.decode(errors="replace") if isinstance(request.body, bytes) else request.body
+        if not isinstance(token, str):
+            raise BadRequest("The body of a put-token request is not a string.")
+        # The type says nothing: azure-servicebus puts its shared access signatures as jwt.
+        if not token.lower().startswith(TYPE.lower()):
+            raise AccessRefused(Reason.MALFORMED, _NOT_SAS)
+        self.client.credentials.put(token)
+        self._trusted()

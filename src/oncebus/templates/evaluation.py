@@ -1,0 +1,318 @@
+"""What the expressions of a template come to. Nothing is run but the functions that are declared here.
+
+Parameters and variables are evaluated when they are first asked for, each once. What goes wrong is noted where it
+stands; what depends on it is not reported again.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+# They declare themselves.
+import oncebus.templates.collection_functions
+import oncebus.templates.text_functions  # noqa: F401
+from oncebus.templates.calling import FUNCTIONS, Arguments, check_count
+from oncebus.templates.document import Object, is_object, kind_of, written_name
+from oncebus.templates.expressions import Access, Call, Literal, Node, is_expression, parse_expression, unescaped
+from oncebus.templates.problems import Fault, Problems, Told, item, member
+from oncebus.templates.scope import Budget, Deployment, Loops, Value
+
+MOST_COPIES = 800
+"""Of one loop, as the Resource Manager has it."""
+
+_AT_RUN_TIME = {"reference", "listkeys", "list", "listsecrets", "providers", "references", "tenant", "environment"}
+_LAMBDAS = {"map", "filter", "reduce", "sort", "groupby", "toobject", "lambda", "lambdavariables"}
+
+Resolve = Callable[[str], Value]
+
+
+class _Loop(NamedTuple):
+    """A variable that a copy loop makes, and where the loop stands."""
+
+    loop: Object
+    path: str
+
+
+class _Broken:
+    """Stands for a value that could not be had."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+
+BROKEN: Final = _Broken()
+
+
+def is_whole(value: Value) -> bool:
+    """Whether a value could be had, with all that is in it."""
+    if isinstance(value, dict):
+        return all(is_whole(each) for each in value.values())
+    return all(is_whole(each) for each in value) if isinstance(value, list) else value is not BROKEN
+
+
+class Evaluator:
+    """Evaluates what stands in one template. `parameter` answers a parameter's value, or raises `Fault`."""
+
+    def __init__(self, variables: Object, parameter: Resolve, deployment: Deployment, problems: Problems) -> None:
+        self.loops = Loops()
+        self.problems = problems
+        self._deployment = deployment
+        self._parameter = parameter
+        self._variables = Lazy("variable", _with_loops(variables), self._variable)
+        self._budget = Budget()
+        self._lazy: dict[str, tuple[int, int | None, Callable[[Call], Value]]] = {
+            "if": (3, 3, self._if),
+            "and": (2, None, self._and),
+            "or": (2, None, self._or),
+            "coalesce": (1, None, self._coalesce),
+            "parameters": (1, 1, lambda call: self._parameter(self._name(call))),
+            "variables": (1, 1, lambda call: self._variables.get(self._name(call))),
+            "tryget": (2, None, self._try_get),
+        }
+
+    # Values as they stand in the template
+
+    def value(self, written: Value, path: str) -> Value:
+        """What a value comes to, with all that is in it. What goes wrong is noted, and `BROKEN` stands in its place."""
+        if isinstance(written, str):
+            return self._text(written, path)
+        if isinstance(written, list):
+            return [self.value(each, item(path, at)) for at, each in enumerate(written)]
+        return self._object(written, path) if is_object(written) else written
+
+    def known(self, written: Value, path: str) -> Value:
+        """What a value comes to; raises `Told` if a part of it could not be had."""
+        value = self.value(written, path)
+        if not is_whole(value):
+            raise Told
+        return value
+
+    def check_variables(self) -> None:
+        """Evaluate every variable, that what is wrong with unused ones is told too."""
+        for name in self._variables.names:
+            try:
+                self._variables.get(name)
+            except Told:
+                continue
+            except Fault as error:
+                self.problems.add(member("variables", name), str(error))
+
+    def _text(self, written: str, path: str) -> Value:
+        if not is_expression(written):
+            return unescaped(written)
+        try:
+            return self._evaluated(parse_expression(written))
+        except Told:
+            return BROKEN
+        except Fault as error:
+            self.problems.add(path, str(error))
+        except RecursionError:
+            self.problems.add(path, "The expression leads through too many parameters and variables.")
+        return BROKEN
+
+    def _object(self, written: Object, path: str) -> Object:
+        found: Object = {}
+        for name, value in written.items():
+            if name.lower() == "copy" and is_loops(value):
+                for at, loop in enumerate(value):
+                    self._copied(found, loop, item(member(path, name), at))
+                continue
+            key = self._text(name, member(path, name))
+            if key is not BROKEN:
+                found[key if isinstance(key, str) else name] = self.value(value, member(path, name))
+        return found
+
+    def _copied(self, into: Object, loop: Object, path: str) -> None:
+        name = str(loop.get("name"))
+        try:
+            into[name] = self._inputs(loop, path)
+        except Told:
+            into[name] = BROKEN
+
+    def _inputs(self, loop: Object, path: str) -> list[Value]:
+        return [self.value(loop.get("input"), member(path, "input")) for _ in self.copies(loop, path)]
+
+    def copies(self, loop: Object, path: str) -> Iterator[int]:
+        """The indexes of a loop, one after the other; while one is out, the loop stands at it. Raises `Told`."""
+        name = self.known(loop.get("name"), member(path, "name"))
+        count = self.known(loop.get("count"), member(path, "count"))
+        if not isinstance(name, str) or not name:
+            self.problems.add(member(path, "name"), "A copy loop has a name.")
+            raise Told
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COPIES:
+            self.problems.add(member(path, "count"), f"A copy loop makes 0 to {MOST_COPIES} copies, not {count!r}.")
+            raise Told
+        for index in range(count):
+            with self.loops.at(name, index):
+                yield index
+
+    def _variable(self, name: str, written: Value) -> Value:
+        with self._outside_of_loops():
+            if not isinstance(written, _Loop):
+                return self.known(written, member("variables", name))
+            values = self._inputs(written.loop, written.path)
+            if not is_whole(values):
+                raise Told
+            return values
+
+    @contextmanager
+    def _outside_of_loops(self) -> Iterator[None]:
+        """A variable means the same wherever it is used."""
+        loops, self.loops = self.loops, Loops()
+        try:
+            yield
+        finally:
+            self.loops = loops
+
+    # Expressions
+
+    def _evaluated(self, node: Node) -> Value:
+        match node:
+            case Literal():
+                return node.value
+            case Access():
+                return self._accessed(node)
+            case Call():
+                return self._called(node)
+
+    def _called(self, call: Call) -> Value:
+        lowered = call.name.lower()
+        if lowered in self._lazy:
+            least, most, evaluate = self._lazy[lowered]
+            check_count(call.name, least, most, len(call.arguments))
+            return evaluate(call)
+        function = FUNCTIONS.get(lowered)
+        if function is None:
+            raise self._unknown(call.name)
+        check_count(function.name, function.least, function.most, len(call.arguments))
+        values = [self._evaluated(each) for each in call.arguments]
+        made = function.call(Arguments(function.name, values, self._deployment, self.loops))
+        self._budget.spend(made)
+        return made
+
+    def _unknown(self, name: str) -> Fault:
+        if name.lower() in _AT_RUN_TIME or name.lower().startswith("list"):
+            return Fault(f"The function '{name}' asks what is deployed; such functions are not supported.")
+        if name.lower() in _LAMBDAS:
+            return Fault(f"The function '{name}' takes other functions; such functions are not supported.")
+        known = {each: function.name for each, function in FUNCTIONS.items()} | {each: each for each in self._lazy}
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f" Did you mean '{known[near[0]]}'?" if near else ""
+        return Fault(f"The function '{name}' is not known.{hint}")
+
+    def _accessed(self, access: Access) -> Value:
+        value = self._evaluated(access.of)
+        for step in access.steps:
+            value = _entered(value, step if isinstance(step, str) else self._evaluated(step))
+        return value
+
+    def _if(self, call: Call) -> Value:
+        return self._evaluated(call.arguments[1 if self._flag(call, 0) else 2])
+
+    def _and(self, call: Call) -> Value:
+        return all(self._flag(call, at) for at in range(len(call.arguments)))
+
+    def _or(self, call: Call) -> Value:
+        return any(self._flag(call, at) for at in range(len(call.arguments)))
+
+    def _flag(self, call: Call, at: int) -> bool:
+        values = [None] * at + [self._evaluated(call.arguments[at])]
+        return Arguments(call.name, values, self._deployment, self.loops).flag(at)
+
+    def _coalesce(self, call: Call) -> Value:
+        for argument in call.arguments:
+            value = self._evaluated(argument)
+            if value is not None:
+                return value
+        return None
+
+    def _try_get(self, call: Call) -> Value:
+        value = self._evaluated(call.arguments[0])
+        for argument in call.arguments[1:]:
+            try:
+                value = _entered(value, self._evaluated(argument))
+            except _NotThere:
+                return None
+        return value
+
+    def _name(self, call: Call) -> str:
+        return Arguments(call.name, [self._evaluated(call.arguments[0])], self._deployment, self.loops).text(0)
+
+
+class Lazy:
+    """Values by name, in any case of letters, each evaluated when it is first asked for. Circles are refused."""
+
+    def __init__(self, noun: str, written: Object, evaluate: Callable[[str, Value], Value]) -> None:
+        self._noun = noun
+        self._written = written
+        self._evaluate = evaluate
+        self._known: dict[str, Value] = {}
+        self._under_way: list[str] = []
+
+    @property
+    def names(self) -> list[str]:
+        """All names, as they are written."""
+        return list(self._written)
+
+    def get(self, name: str) -> Value:
+        """The value of that name. Raises `Fault`, and `Told` where what is wrong with it is noted already."""
+        written = written_name(self._written, name)
+        if written is None:
+            near = difflib.get_close_matches(name, self._written, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise Fault(f"The {self._noun} '{name}' is not there.{hint}")
+        if written not in self._known:
+            self._known[written] = self._made(written)
+        if self._known[written] is BROKEN:
+            raise Told
+        return self._known[written]
+
+    def _made(self, name: str) -> Value:
+        if name in self._under_way:
+            circle = [*self._under_way[self._under_way.index(name) :], name]
+            raise Fault(f"The {self._noun} '{name}' depends on itself: {' → '.join(circle)}.")
+        self._under_way.append(name)
+        try:
+            return self._evaluate(name, self._written[name])
+        except Told:
+            return BROKEN
+        finally:
+            self._under_way.pop()
+
+
+def is_loops(value: object) -> bool:
+    """Whether a member named copy is one: loops, each with a name and a count."""
+    return isinstance(value, list) and bool(value) and all(is_object(each) and "count" in each for each in value)
+
+
+class _NotThere(Fault):
+    """An object has no such member, or an array no such item."""
+
+
+def _with_loops(variables: Object) -> Object:
+    """The variables, with one for each loop among them."""
+    found: Object = {}
+    for name, written in variables.items():
+        if name.lower() == "copy" and is_loops(written):
+            for at, loop in enumerate(written):
+                found[str(loop.get("name"))] = _Loop(loop, item(member("variables", name), at))
+        else:
+            found[name] = written
+    return found
+
+
+def _entered(value: Value, key: Value) -> Value:
+    if isinstance(value, dict) and isinstance(key, str):
+        name = written_name(value, key)
+        if name is None:
+            has = f"It has {', '.join(map(repr, list(value)[:10]))}." if value else "It is empty."
+            raise _NotThere(f"The object has no member '{key}'. {has}")
+        return value[name]
+    if isinstance(value, list) and isinstance(key, int) and not isinstance(key, bool):
+        if not 0 <= key < len(value):
+            raise _NotThere(f"The array has {len(value)} items, and none at {key}.")
+        return value[key]
+    raise _NotThere(f"There is nothing at {key!r} in what is {kind_of(value)}.")

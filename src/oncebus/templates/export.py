@@ -1,0 +1,209 @@
+"""A namespace as a template: what it holds, to be deployed elsewhere. No keys are in it.
+
+The namespace's name is a parameter; everything else stands in it as it is, without what is a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from oncebus.access import AuthorizationRule
+from oncebus.arm.resources import LOCATION
+from oncebus.atom.properties import CHOSEN_AT_CREATION, PROPERTIES
+from oncebus.entities import (
+    Catalogue,
+    CorrelationFilter,
+    Queue,
+    Rule,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+    TrueFilter,
+)
+from oncebus.entities.limits import PARTITIONS, settled_queue, settled_subscription, settled_topic
+from oncebus.entities.names import DEFAULT_RULE
+from oncebus.templates.difference import (
+    Properties,
+    authorization_properties,
+    entity_properties,
+    in_id,
+    rule_properties,
+)
+
+SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
+API_VERSION = "2024-01-01"
+PARAMETER = "namespaceName"
+
+_TYPE = "Microsoft.ServiceBus/namespaces"
+_NAMESPACE = f"parameters('{PARAMETER}')"
+
+Resource = dict[str, Any]
+
+
+class Export(NamedTuple):
+    """A template, and what of the namespace it cannot hold."""
+
+    template: dict[str, Any]
+    warnings: list[str]
+
+
+def export(catalogue: Catalogue, namespace_rules: Iterable[AuthorizationRule]) -> Export:
+    """The template of a namespace: deployed to an empty one, it makes the same."""
+    warnings: list[str] = []
+    return Export(
+        {
+            "$schema": SCHEMA,
+            "contentVersion": "1.0.0.0",
+            "parameters": {PARAMETER: {"type": "string", "defaultValue": catalogue.namespace.name}},
+            "resources": list(_resources(catalogue, namespace_rules, warnings)),
+        },
+        warnings,
+    )
+
+
+def _resources(
+    catalogue: Catalogue, namespace_rules: Iterable[AuthorizationRule], warnings: list[str]
+) -> Iterator[Resource]:
+    yield _namespace(catalogue)
+    for rule in namespace_rules:
+        yield _resource("authorizationRules", [rule.name], authorization_properties(rule), _id([]))
+    entities: list[Queue | Topic] = [*catalogue.queues, *catalogue.topics]
+    for entity in entities:
+        if "~" in entity.name:
+            warnings.append(
+                f"'{entity.name}': a tilde stands for a slash in a template, so it is deployed under that name."
+            )
+        word = "queues" if isinstance(entity, Queue) else "topics"
+        place = [(word, in_id(entity.name))]
+        targets = _forwarded(entity, catalogue) if isinstance(entity, Queue) else []
+        yield _resource(word, [in_id(entity.name)], _told(entity, catalogue), _id([]), *targets)
+        for rule in entity.authorization_rules:
+            names = [in_id(entity.name), rule.name]
+            yield _resource(f"{word}/authorizationRules", names, authorization_properties(rule), _id(place))
+        if isinstance(entity, Topic):
+            for subscription in catalogue.subscriptions_of(entity):
+                yield from _subscription(subscription, catalogue, warnings)
+
+
+def _namespace(catalogue: Catalogue) -> Resource:
+    tier = catalogue.namespace.tier
+    sku = {"name": tier.value, "tier": tier.value} | ({"capacity": 1} if tier is Tier.PREMIUM else {})
+    return {
+        "type": _TYPE,
+        "apiVersion": API_VERSION,
+        "name": f"[{_NAMESPACE}]",
+        "location": LOCATION,
+        "sku": sku,
+        "properties": {},
+    }
+
+
+def _subscription(subscription: Subscription, catalogue: Catalogue, warnings: list[str]) -> Iterator[Resource]:
+    topic = in_id(subscription.topic)
+    names, targets = [topic, subscription.name], _forwarded(subscription, catalogue)
+    yield _resource("topics/subscriptions", names, _told(subscription, catalogue), _id([("topics", topic)]), *targets)
+    owner = _id([("topics", topic), ("subscriptions", subscription.name)])
+    if not subscription.rules:
+        warnings.append(f"'{subscription.path}' has no rules. Deployed, it gets one that takes all messages.")
+    if [(each.name, each.filter, each.action) for each in subscription.rules] == [(DEFAULT_RULE, TrueFilter(), None)]:
+        return
+    for rule in subscription.rules:
+        if _has_parameters(rule):
+            warnings.append(
+                f"'{subscription.path}': the parameters and typed values of rule '{rule.name}' are left out."
+            )
+        properties = rule_properties(rule, subscription)
+        yield _resource("topics/subscriptions/rules", [*names, rule.name], properties, owner)
+
+
+def _has_parameters(rule: Rule) -> bool:
+    if rule.action is not None and rule.action.parameters:
+        return True
+    if isinstance(rule.filter, CorrelationFilter):
+        return any(not isinstance(value, str | int | float) for _, value in rule.filter.properties)
+    return isinstance(rule.filter, SqlFilter) and bool(rule.filter.parameters)
+
+
+def _told(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Properties:
+    """The properties that are not what they would be without being named, and what can only be chosen at creation."""
+    default = entity_properties(_default(entity, catalogue))
+    always = {each.camel for each in PROPERTIES[type(entity)].values() if each.field in CHOSEN_AT_CREATION}
+    told = {
+        name: value for name, value in entity_properties(entity).items() if name in always or default.get(name) != value
+    }
+    size = told.get("maxSizeInMegabytes")
+    if not isinstance(entity, Subscription) and entity.enable_partitioning and isinstance(size, int):
+        # Asked for is the size of one partition.
+        told["maxSizeInMegabytes"] = size // PARTITIONS
+    return told
+
+
+def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queue | Topic | Subscription:
+    match entity:
+        case Queue():
+            plain = Queue(name=entity.name, enable_partitioning=entity.enable_partitioning)
+            return settled_queue(plain, catalogue.namespace)
+        case Topic():
+            topic = Topic(name=entity.name, enable_partitioning=entity.enable_partitioning)
+            return settled_topic(topic, catalogue.namespace)
+    return settled_subscription(Subscription(topic=entity.topic, name=entity.name))
+
+
+def _forwarded(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:
+    """The ids of what an entity forwards to, unless that leads back to it: then no order is right."""
+    return [
+        _id([("queues" if isinstance(target, Queue) else "topics", in_id(target.name))])
+        for target in _targets(entity, catalogue)
+        if not _leads_to(target, entity, catalogue)
+    ]
+
+
+def _targets(entity: Queue | Subscription, catalogue: Catalogue) -> list[Queue | Topic]:
+    addresses = (entity.forward_to, entity.forward_dead_lettered_messages_to)
+    found = (catalogue.forward_target(address) for address in addresses)
+    return [target for target in found if target is not None]
+
+
+def _leads_to(start: Queue | Topic, end: Queue | Subscription, catalogue: Catalogue) -> bool:
+    """Whether a queue forwards, through others, to the one at the end. A topic comes before its subscriptions."""
+    seen: set[int] = set()
+    waiting = [start]
+    while waiting:
+        entity = waiting.pop()
+        if entity.id == end.id:
+            return True
+        if isinstance(entity, Queue) and entity.id not in seen:
+            seen.add(entity.id)
+            waiting += _targets(entity, catalogue)
+    return False
+
+
+def _resource(kind: str, names: Sequence[str], properties: Properties, *depends: str) -> Resource:
+    return {
+        "type": f"{_TYPE}/{kind}",
+        "apiVersion": API_VERSION,
+        "name": f"[concat({_NAMESPACE}, {_quoted('/' + '/'.join(names))})]",
+        "properties": _escaped(properties),
+        "dependsOn": list(dict.fromkeys(depends)),
+    }
+
+
+def _escaped(value: Any) -> Any:
+    """The value with texts that would be taken for expressions written so that they are not."""
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_escaped(each) for each in value]
+    return f"[{value}" if isinstance(value, str) and value.startswith("[") and value.endswith("]") else value
+
+
+def _id(pairs: Sequence[tuple[str, str]]) -> str:
+    kinds = "/".join([_TYPE, *(kind for kind, _ in pairs)])
+    names = ", ".join([_NAMESPACE, *(_quoted(name) for _, name in pairs)])
+    return f"[resourceId('{kinds}', {names})]"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,347 @@
+"""Deployments over HTTP, as the Resource Manager has them:
+
+    PUT   /subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{name}            deploys
+    POST  …/deployments/{name}/whatIf                                                                       only tells
+    POST  …/deployments/{name}/validate                                                                     only judges
+    POST  /subscriptions/{s}/resourceGroups/{g}/exportTemplate                                              the reverse
+
+The body of the first three is {"properties": {"mode": "Incremental", "template": {…}, "parameters": {…}}}. A deployment
+is done when it is answered, and is not kept: there is nothing to ask about it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from oncebus.access import AuthorizationRule, KeyFile, KeyFileError, Operation
+from oncebus.arm import errors
+from oncebus.arm.errors import ArmRefused
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.entities import Catalogue
+from oncebus.errors import OncebusError
+from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response, shown, wrong_method
+from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.http.limits import Limits
+from oncebus.http.requests import Asked
+from oncebus.http.times import iso8601
+from oncebus.templates.difference import Change, Effect, changes_of
+from oncebus.templates.document import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.templates.export import export
+from oncebus.templates.planning import Plan
+from oncebus.templates.problems import Fault, FileRefused
+from oncebus.templates.scope import Deployment, Value
+from oncebus.templates.template import plan_template
+
+MOST_ATTEMPTS = 5
+"""To deploy while other changes come in between."""
+
+_TYPE = "Microsoft.Resources/deployments"
+_PATH = re.compile(
+    rb"/subscriptions/(?P<subscription>[^/]+)/resourcegroups/(?P<group>[^/]+)/"
+    rb"(?:providers/microsoft\.resources/deployments/(?P<name>[^/]+)(?P<action>/whatif|/validate)?|exporttemplate)/?",
+    re.IGNORECASE,
+)
+
+
+class _Target(NamedTuple):
+    action: str
+    deployment: Deployment
+
+
+class _Moved(OncebusError):
+    """The catalogue is not the one that was planned for."""
+
+
+class _Does(NamedTuple):
+    method: str
+    operation: Operation
+    handler: Callable[[Asked, Deployment], Awaitable[Response]]
+
+
+def routes(
+    broker: Broker,
+    core: Core,
+    guard: Guard,
+    limits: Limits,
+    namespace_rules: NamespaceRules,
+    keys: KeyFile | None,
+) -> list[BaseRoute]:
+    """The routes of an application for deployments. Without `keys` the namespace's own rules cannot be changed."""
+    return [_Deployments(Deployments(broker, core, guard, limits, namespace_rules, keys))]
+
+
+class Deployments:
+    """Answers what is asked about templates."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        core: Core,
+        guard: Guard,
+        limits: Limits,
+        namespace_rules: NamespaceRules,
+        keys: KeyFile | None,
+    ) -> None:
+        self._broker = broker
+        self._core = core
+        self._guard = guard
+        self._limits = limits
+        self._namespace_rules = namespace_rules
+        self._keys = keys
+        self._table = {
+            "": _Does("PUT", Operation.DEPLOY, self._deploy),
+            "/whatif": _Does("POST", Operation.DEPLOY, self._what_if),
+            "/validate": _Does("POST", Operation.DEPLOY, self._validate),
+            "export": _Does("POST", Operation.EXPORT, self._export),
+        }
+
+    async def respond(self, request: Asked) -> Response:
+        """The answer to a request; what is raised becomes one too."""
+        try:
+            return await self._respond(request)
+        except ClientDisconnect:
+            # Nobody will read it.
+            return error_response(400, "The client has gone away.")
+        except FileRefused as error:
+            return _json(_refusal(error), 400)
+        except Exception as error:
+            response = errors.answer(error)
+            await request.leave(response)
+            return response
+
+    async def _respond(self, request: Asked) -> Response:
+        grant = self._guard.verify(", ".join(request.headers.getlist("authorization")))
+        if request.header_bytes > self._limits.header_bytes:
+            raise Refused(400, HEADERS_TOO_LONG)
+        target = _target_of(request.scope["raw_path"])
+        does = self._table[target.action]
+        if request.method != does.method:
+            raise wrong_method(request.method, [does.method])
+        self._guard.require(grant, does.operation, "")
+        return await does.handler(request, target.deployment)
+
+    async def _deploy(self, request: Asked, deployment: Deployment) -> Response:
+        template, given = await self._asked(request)
+        for _ in range(MOST_ATTEMPTS):
+            planned = await self._planned(template, given, deployment)
+            try:
+                await self._apply(planned)
+            except _Moved:
+                continue
+            told = self._told(planned, deployment)
+            changes = told["changes"]
+            return _json(
+                {
+                    "id": f"{deployment.group_id}/providers/{_TYPE}/{deployment.name}",
+                    "name": deployment.name,
+                    "type": _TYPE,
+                    "properties": {
+                        "provisioningState": "Succeeded",
+                        "mode": "Incremental",
+                        "timestamp": iso8601(self._core.clock.now()),
+                        "outputs": {},
+                        "outputResources": [{"id": each["resourceId"]} for each in changes if "after" in each],
+                        **told,
+                    },
+                }
+            )
+        raise ArmRefused(409, "DeploymentActive", "Other changes keep coming in between. Please deploy again.")
+
+    async def _what_if(self, request: Asked, deployment: Deployment) -> Response:
+        planned = await self._planned(*await self._asked(request), deployment)
+        return _json({"status": "Succeeded", "properties": self._told(planned, deployment)})
+
+    async def _validate(self, request: Asked, deployment: Deployment) -> Response:
+        planned = await self._planned(*await self._asked(request), deployment)
+        diagnostics = self._told(planned, deployment)["diagnostics"]
+        return _json({"properties": {"provisioningState": "Succeeded", "diagnostics": diagnostics}})
+
+    async def _export(self, request: Asked, _: Deployment) -> Response:
+        # What of the group is asked for makes no difference: there is one namespace, and it comes whole.
+        await self._body(request)
+        rules = self._namespace_rules() if self._keys is None else self._keys.rules()
+        exported = export(self._broker.catalogue, {rule.name: rule for rule in rules}.values())
+        answer: Object = {"template": exported.template}
+        if exported.warnings:
+            answer["error"] = {
+                "code": "ExportTemplateCompletedWithErrors",
+                "message": "Not all of the namespace can be written as a template.",
+                "details": [{"code": "NotExported", "message": text} for text in exported.warnings],
+            }
+        return _json(answer)
+
+    async def _asked(self, request: Asked) -> tuple[Value, Value]:
+        """The template and the values that a request brings."""
+        body = await self._body(request)
+        properties = find(body, "properties")
+        if not is_object(properties):
+            raise _bad(f"The member 'properties' is {kind_of(properties)}. Not an object.")
+        mode = find(properties, "mode")
+        if mode is not None and str(mode).lower() != "incremental":
+            raise _bad(f"The mode {shown(mode)} is not supported. Deployments are Incremental: nothing is deleted.")
+        for name in ("templateLink", "parametersLink"):
+            if find(properties, name) is not None:
+                raise _bad(f"The member '{name}' is not supported. Send the content.")
+        if find(properties, "template") is None:
+            raise _bad("The member 'template' is missing.")
+        values = find(properties, "parameters")
+        return find(properties, "template"), {} if values is None else values
+
+    async def _body(self, request: Asked) -> Object:
+        body = await request.read_body(LARGEST, self._limits.body_seconds)
+        if body is None:
+            raise Refused(413, f"The body of the request exceeds the limit of {LARGEST} bytes.")
+        try:
+            content = parse_document(body or b"{}")
+        except Fault as error:
+            raise _bad(f"The body of the request is not JSON: {error}") from None
+        if not is_object(content):
+            raise _bad(f"The body of the request is {kind_of(content)}. Not an object.")
+        return content
+
+    async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
+        rules = None if self._keys is None else self._keys.rules()
+        # Away from the loop: a large template takes a while.
+        return await asyncio.to_thread(
+            plan_template,
+            template,
+            given,
+            self._broker.catalogue,
+            self._core.clock.now(),
+            deployment=deployment,
+            namespace_rules=rules,
+        )
+
+    async def _apply(self, planned: Plan) -> None:
+        """Bring a plan about, all of it or nothing. Raises `_Moved` where something came in between."""
+
+        def how(catalogue: Catalogue, _: int) -> Catalogue:
+            if catalogue is not planned.before:
+                raise _Moved
+            return planned.after
+
+        changed = planned.changed_authorizations
+        # These lie in a file of their own. They go first: it is what may be out of reach.
+        await self._put_rules(changed)
+        try:
+            await self._broker.change(how)
+        except BaseException:
+            await self._take_back(changed, {rule.name: rule for rule in planned.known})
+            raise
+
+    async def _put_rules(self, rules: list[AuthorizationRule]) -> None:
+        if self._keys is not None:
+            for rule in rules:
+                await asyncio.to_thread(self._keys.put, rule.name, rule.rights)
+
+    async def _take_back(self, rules: list[AuthorizationRule], before: dict[str, AuthorizationRule]) -> None:
+        if self._keys is None:
+            return
+        for rule in rules:
+            with contextlib.suppress(KeyFileError):
+                if rule.name in before:
+                    await asyncio.to_thread(self._keys.put, rule.name, before[rule.name].rights)
+                else:
+                    await asyncio.to_thread(self._keys.remove, rule.name)
+
+    def _told(self, planned: Plan, deployment: Deployment) -> Object:
+        """What a plan changes, and what it has to say, as the Resource Manager writes it."""
+        name = planned.after.namespace.name
+        scope = f"{deployment.group_id}/providers/Microsoft.ServiceBus/namespaces/{name}"
+        warnings = list(planned.wanted.warnings)
+        if planned.wanted.namespace is not None and planned.wanted.namespace.lower() != name.lower():
+            warnings.append(
+                f"What the template has for the namespace '{planned.wanted.namespace}' is for '{name}' here."
+            )
+        tier = planned.after.namespace.tier
+        if tier is not planned.before.namespace.tier:
+            warnings.append(f"The tier becomes {tier}. Set 'tier' to it too: that is what counts at the next start.")
+        return {
+            "changes": [_written(change, scope) for change in changes_of(planned)],
+            "diagnostics": [{"level": "Warning", "code": "Note", "message": text} for text in warnings],
+        }
+
+
+class _Deployments(BaseRoute):
+    """The paths of deployments, read from the bytes that came."""
+
+    def __init__(self, front: Deployments) -> None:
+        self._front = front
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See `BaseRoute`."""
+        is_ours = scope["type"] == "http" and _PATH.fullmatch(scope.get("raw_path") or b"") is not None
+        return (Match.FULL if is_ours else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `BaseRoute`."""
+        response = await self._front.respond(Asked(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def _target_of(raw_path: bytes) -> _Target:
+    match = _PATH.fullmatch(raw_path)
+    assert match is not None
+    texts = {name: unquote((text or b"").decode("latin-1")) for name, text in match.groupdict().items()}
+    action = texts["action"].lower() if match["name"] is not None else "export"
+    return _Target(action, Deployment(texts["name"], texts["subscription"], texts["group"]))
+
+
+def _written(change: Change, scope: str) -> Object:
+    written: Object = {
+        "resourceId": f"{scope}/{change.id}" if change.id else scope,
+        "changeType": change.effect.value,
+    }
+    if change.before is not None:
+        written["before"] = change.before
+    if change.after is not None:
+        written["after"] = change.after
+    if change.effect is Effect.MODIFY:
+        written["delta"] = _delta(change.before or {}, change.after or {})
+    return written
+
+
+def _delta(before: Object, after: Object) -> list[Object]:
+    delta = []
+    for name in dict.fromkeys((*after, *before)):
+        if before.get(name) != after.get(name):
+            kind = "Create" if name not in before else "Delete" if name not in after else "Modify"
+            delta.append(
+                {
+                    "path": name,
+                    "propertyChangeType": kind,
+                    "before": before.get(name),
+                    "after": after.get(name),
+                }
+            )
+    return delta
+
+
+def _refusal(error: FileRefused) -> Object:
+    count = len(error.problems)
+    details: list[dict[str, Any]] = [
+        {"code": "InvalidTemplate", "target": problem.path, "message": problem.text} for problem in error.problems
+    ]
+    text = f"The template cannot be deployed: {'1 error' if count == 1 else f'{count} errors'}. Nothing was changed."
+    return {"error": {"code": "InvalidTemplate", "message": text, "details": details}}
+
+
+def _bad(text: str) -> ArmRefused:
+    return ArmRefused(400, "InvalidRequestContent", text)
+
+
+def _json(content: Object, status: int = 200) -> Response:
+    # In ASCII, which can hold whatever a text holds.
+    return Response(json.dumps(content).encode(), status, media_type="application/json")

@@ -1,0 +1,147 @@
+"""The parameters of a template: what it declares, what is given, and whether the two agree.
+
+    "parameters": {"size": {"type": "int", "defaultValue": 1024, "allowedValues": [1024, 2048]}}
+
+Values are given like in a parameter file, {"size": {"value": 2048}}, and are taken as they stand: only defaults may
+hold expressions. The values of secure parameters are in no error.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from oncebus.templates.document import Object, find, is_object, kind_of, parse_document, written_name
+from oncebus.templates.evaluation import Lazy
+from oncebus.templates.problems import Fault, Problems, Told, member
+from oncebus.templates.scope import Value
+
+MOST = 256
+"""Of parameters, as the Resource Manager has it."""
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "securestring": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "object": (dict,),
+    "secureobject": (dict,),
+    "array": (list,),
+}
+_LIMITS: dict[str, tuple[Callable[[Value, int], bool], str]] = {
+    "minvalue": (lambda value, limit: value >= limit, "is less than"),
+    "maxvalue": (lambda value, limit: value <= limit, "is more than"),
+    "minlength": (lambda value, limit: len(value) >= limit, "is shorter than"),
+    "maxlength": (lambda value, limit: len(value) <= limit, "is longer than"),
+}
+
+
+class Parameters:
+    """The values of a template's parameters, each judged when it is first asked for."""
+
+    def __init__(
+        self, declared: Object, given: Object, evaluate: Callable[[Value, str], Value], problems: Problems
+    ) -> None:
+        self._given = given
+        self._evaluate = evaluate
+        self._problems = problems
+        self._values = Lazy("parameter", declared, self._made)
+        self._declared = declared
+
+    def get(self, name: str) -> Value:
+        """The value of a parameter. Raises `Fault`."""
+        return self._values.get(name)
+
+    def check(self) -> None:
+        """Note what is wrong with any of them, used or not, and what is given without being declared."""
+        if len(self._declared) > MOST:
+            self._problems.add("parameters", f"There are {len(self._declared)} parameters; {MOST} is the limit.")
+        for name in self._values.names:
+            with self._problems.noted(member("parameters", name)):
+                self._values.get(name)
+        for name in self._given:
+            if written_name(self._declared, name) is None:
+                near = difflib.get_close_matches(name, self._declared, n=1)
+                hint = f" Did you mean '{near[0]}'?" if near else ""
+                self._problems.add(
+                    "", f"The parameter '{name}' is given, but the template has none of that name.{hint}"
+                )
+
+    def _made(self, name: str, about: Value) -> Value:
+        path = member("parameters", name)
+        try:
+            if not is_object(about):
+                raise Fault(f"A parameter is described by an object, not by {kind_of(about)}.")
+            kind = type_of(about)
+            if kind is None:
+                raise Fault(f"The type {find(about, 'type')!r} is not one of {', '.join(_TYPES)}.")
+            written, default = written_name(self._given, name), written_name(about, "defaultValue")
+            if written is not None:
+                value = _given_value(self._given[written], name)
+            elif default is not None:
+                path = member(path, default)
+                value = self._evaluate(about[default], path)
+            elif find(about, "nullable") is True:
+                return None
+            else:
+                raise Fault("The parameter has no value: give one, since it has no default.")
+            _check(value, about, kind)
+        except Told:
+            raise
+        except Fault as error:
+            self._problems.add(path, str(error))
+            raise Told from None
+        return value
+
+
+def type_of(about: Object) -> str | None:
+    """The type that a parameter is declared with, in lower case; None where there is no such type."""
+    kind = find(about, "type")
+    return kind.lower() if isinstance(kind, str) and kind.lower() in _TYPES else None
+
+
+def value_from_text(text: str, about: Object) -> Value:
+    """The value that a text on a command line stands for, under the declared type. Raises `Fault`."""
+    match type_of(about):
+        case "int":
+            digits = text.strip().removeprefix("-")
+            if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+                raise Fault(f"The value '{text}' is not an int.")
+            return int(text)
+        case "bool":
+            if text.strip().lower() not in ("true", "false"):
+                raise Fault(f"The value '{text}' is not true or false.")
+            return text.strip().lower() == "true"
+        case "object" | "secureobject" | "array":
+            return parse_document(text)
+    return text
+
+
+def _given_value(given: Value, name: str) -> Value:
+    if is_object(given) and find(given, "reference") is not None:
+        raise Fault("The value is a reference to a key vault; such values are not supported.")
+    if not is_object(given) or written_name(given, "value") is None:
+        raise Fault(f"What is given is not of the form {{'{name}': {{'value': …}}}}.")
+    return find(given, "value")
+
+
+def _check(value: Value, about: Object, kind: str) -> None:
+    is_secret = kind.startswith("secure")
+    shown = "The value" if is_secret else f"The value {repr(value)[:80]}"
+    if value is None and find(about, "nullable") is True:
+        return
+    if not isinstance(value, _TYPES[kind]) or (kind == "int" and isinstance(value, bool)):
+        raise Fault(f"{shown} is {kind_of(value)}, but the parameter's type is {find(about, 'type')}.")
+    allowed = find(about, "allowedValues")
+    if isinstance(allowed, list) and value not in allowed and not _are_all_in(value, allowed):
+        raise Fault(f"{shown} is not one of {', '.join(map(repr, allowed))}.")
+    for name, (holds, words) in _LIMITS.items():
+        limit = find(about, name)
+        is_of_size = isinstance(value, int) if name.endswith("value") else isinstance(value, str | list)
+        if isinstance(limit, int) and is_of_size and not holds(value, limit):
+            raise Fault(f"{shown} {words} {limit}.")
+
+
+def _are_all_in(value: Value, allowed: list[Value]) -> bool:
+    """Of an array, what is allowed may be meant of its items."""
+    return isinstance(value, list) and all(each in allowed for each in value)

@@ -1,0 +1,198 @@
+"""What the resources of a template ask for, in our own terms. Every property is read by itself, so that all that is
+wrong is found; how one is written is the Resource Manager's (`oncebus.arm`) to say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from oncebus.arm import reading
+from oncebus.atom.authorization import GivenRule
+from oncebus.atom.given import Given
+from oncebus.atom.properties import PROPERTIES
+from oncebus.atom.properties import Kind as ValueKind
+from oncebus.entities import Queue, Subscription, Topic
+from oncebus.templates.document import Object, find, is_object, kind_of, written_name
+from oncebus.templates.evaluation import is_whole
+from oncebus.templates.problems import Problems, member
+from oncebus.templates.resources import Resource
+from oncebus.templates.scope import Value
+from oncebus.templates.wanted import Kind, Wanted, WantedAuthorization, WantedEntity, WantedRule, WantedTier
+
+PROVIDER = "microsoft.servicebus"
+_DEPLOYMENTS = "microsoft.resources/deployments"
+# Of every resource, and of no meaning here.
+_COMMON = {"apiversion", "comments", "metadata", "scope", "zones", "plan", "existing", "asserts", "import"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class Reader:
+    """Makes of resources what is wanted. What is wrong is noted, and left out."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._namespaces: dict[str, str] = {}
+        self._tier: WantedTier | None = None
+        self._entities: list[WantedEntity] = []
+        self._rules: list[WantedRule] = []
+        self._authorizations: list[WantedAuthorization] = []
+        self._warnings: list[str] = []
+        self._readers: dict[str, Callable[[Resource], None]] = {
+            "namespaces": self._namespace,
+            "namespaces/authorizationrules": self._authorization,
+            "namespaces/queues": lambda resource: self._entity(resource, Queue),
+            "namespaces/queues/authorizationrules": self._authorization,
+            "namespaces/topics": lambda resource: self._entity(resource, Topic),
+            "namespaces/topics/authorizationrules": self._authorization,
+            "namespaces/topics/subscriptions": lambda resource: self._entity(resource, Subscription),
+            "namespaces/topics/subscriptions/rules": self._rule,
+        }
+
+    def read(self, resources: Iterable[Resource], *, is_complete: bool = True) -> Wanted:
+        """All that the resources ask for, in their order. `is_complete` says whether these are all."""
+        seen: dict[tuple[str, ...], str] = {}
+        for resource in resources:
+            if resource.provider != PROVIDER or "/providers/" in f"/{resource.kind}/":
+                self._foreign(resource)
+                continue
+            if resource.names[0]:
+                self._namespaces.setdefault(resource.names[0].lower(), resource.names[0])
+            reader = self._readers.get(resource.kind)
+            if reader is None:
+                known = ", ".join(self._readers)
+                self._note(resource, "type", f"The type '{resource.type}' is not supported. There are {known}.")
+            elif resource.is_deployed:
+                identity = (resource.kind, *(name.lower() for name in resource.names))
+                if identity in seen and resource.is_named:
+                    name = "/".join(resource.names)
+                    self._note(
+                        resource, "name", f"The resource '{name}' is in the template twice: see {seen[identity]}."
+                    )
+                    continue
+                seen[identity] = resource.path
+                reader(resource)
+        if len(self._namespaces) > 1:
+            names = ", ".join(sorted(self._namespaces.values()))
+            self._problems.add("resources", f"The resources are of several namespaces: {names}. A broker is one.")
+        return Wanted(
+            next(iter(self._namespaces.values()), None),
+            self._tier,
+            tuple(self._entities),
+            tuple(self._rules),
+            tuple(self._authorizations),
+            tuple(self._warnings),
+            has_tildes=True,
+            is_complete=is_complete,
+        )
+
+    def _note(self, resource: Resource, name: str, text: str) -> None:
+        self._problems.add(member(resource.path, name), text)
+
+    def _foreign(self, resource: Resource) -> None:
+        if resource.type.lower() == _DEPLOYMENTS:
+            self._note(resource, "type", "A template within a template is not supported. Deploy it by itself.")
+        elif resource.is_deployed:
+            name = "/".join(resource.names)
+            self._warnings.append(f"{resource.path}: '{name}' is left out: {resource.type} is not for this broker.")
+
+    def _namespace(self, resource: Resource) -> None:
+        members = {name: value for name, value in resource.members.items() if name.lower() not in _COMMON}
+        if not is_whole(members):
+            return
+        with self._problems.noted(resource.path):
+            tier = reading.read_tier(reading.members_of(members, "The resource"))
+            if tier is not None:
+                self._tier = WantedTier(member(resource.path, written_name(members, "sku") or ""), tier)
+
+    def _entity(self, resource: Resource, kind: Kind) -> None:
+        properties, path = self._properties(resource)
+        given: dict[str, Value] = {}
+        places: dict[str, str] = {}
+        known = {each.camel.lower(): each.kind for each in PROPERTIES[kind].values()}
+        for name, value in properties.items():
+            if value is None or not is_whole(value):
+                continue
+            place = member(path, name)
+            if kind is Subscription and name.lower() == reading.WINDOW.lower():
+                # Azure writes it into what it exports, and it decides nothing.
+                self._warnings.append(f"{place}: The window of a subscription is its topic's. It is left out.")
+                continue
+            with self._problems.noted(place):
+                eased = {name: _eased(value, known.get(name.lower()))}
+                read = reading.read_description(reading.members_of(eased, "The property"), kind).values
+                given |= read
+                places |= dict.fromkeys(read, place)
+        topic = resource.names[1] if kind is Subscription else ""
+        name = resource.names[-1] if resource.is_named else ""
+        self._entities.append(WantedEntity(resource.path, kind, name, Given(given), places, topic))
+
+    def _rule(self, resource: Resource) -> None:
+        properties, path = self._properties(resource)
+        if not is_whole(properties):
+            return
+        _, topic, subscription, name = resource.names if resource.is_named else ("", "", "", "")
+        eased = {each: _eased_part(value) if is_object(value) else value for each, value in properties.items()}
+        places = {"filter": _place_of_filter(properties, path), "action": _within(properties, path, "action")}
+        with self._problems.noted(path):
+            rule = reading.read_rule(reading.members_of(eased, "The member 'properties'"), name)
+            self._rules.append(WantedRule(resource.path, topic, subscription, rule, places))
+
+    def _authorization(self, resource: Resource) -> None:
+        properties, path = self._properties(resource)
+        if not is_whole(properties):
+            return
+        kinds: dict[str, Kind] = {"queues": Queue, "topics": Topic}
+        with self._problems.noted(path):
+            rights = reading.read_rule_rights(reading.members_of({"properties": properties}, "The resource"))
+            *_, owner, _ = resource.kind.split("/")
+            kind = kinds.get(owner)
+            name = resource.names[1] if kind is not None else ""
+            if resource.is_named:
+                given = GivenRule(resource.names[-1], rights)
+                self._authorizations.append(WantedAuthorization(resource.path, given, kind, name))
+
+    def _properties(self, resource: Resource) -> tuple[Object, str]:
+        """The properties of a resource and their place. Other members than the usual ones are noted."""
+        others = {name: None if value is None else True for name, value in resource.members.items()}
+        with self._problems.noted(resource.path):
+            checked = {name: value for name, value in others.items() if name.lower() not in (*_COMMON, "properties")}
+            reading.properties_of(reading.members_of(checked, "The resource"))
+        place = member(resource.path, written_name(resource.members, "properties") or "properties")
+        properties = find(resource.members, "properties")
+        if properties is None or not is_object(properties):
+            if properties is not None and is_whole(properties):
+                self._problems.add(place, f"The properties are {kind_of(properties)}. Not an object.")
+            return {}, place
+        return properties, place
+
+
+def _eased(value: Value, kind: ValueKind | None) -> Value:
+    """Templates may write numbers and truth values as texts."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        if kind is ValueKind.FLAG and text in ("true", "false"):
+            return text == "true"
+        if kind is ValueKind.NUMBER and _INTEGER.fullmatch(text):
+            return int(text)
+    return value
+
+
+def _eased_part(part: Object) -> Object:
+    kinds = {"requirespreprocessing": ValueKind.FLAG, "compatibilitylevel": ValueKind.NUMBER}
+    return {name: _eased(value, kinds.get(name.lower())) for name, value in part.items()}
+
+
+def _place_of_filter(properties: Object, path: str) -> str:
+    is_correlated = str(find(properties, "filterType")).lower() == "correlationfilter"
+    chosen = "correlationFilter" if is_correlated or find(properties, "sqlFilter") is None else "sqlFilter"
+    return _within(properties, path, chosen)
+
+
+def _within(properties: Object, path: str, part: str) -> str:
+    """The place of the expression in a part of a rule, or of the part."""
+    name = written_name(properties, part)
+    if name is None:
+        return path
+    inner = properties[name]
+    expression = written_name(inner, "sqlExpression") if is_object(inner) else None
+    return member(path, name) if expression is None else member(member(path, name), expression)

@@ -1,0 +1,252 @@
+"""The resources of a template, one by one: loops unrolled, nested ones with their whole name, each after what it
+depends on.
+
+    {"type": "Microsoft.ServiceBus/namespaces/queues", "name": "[concat(parameters('namespace'), '/orders')]", …}
+    {"type": "queues", "name": "orders", …}                                       the same, nested in its namespace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from oncebus.templates.document import Object, find, is_object, kind_of, written_name
+from oncebus.templates.evaluation import Evaluator, is_whole
+from oncebus.templates.problems import Problems, Told, item, member
+from oncebus.templates.scope import Deployment, Value
+
+MOST = 800
+"""Of resources, with all copies, as the Resource Manager has it."""
+
+_READ_APART = ("resources", "copy", "dependson", "condition", "name", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource with nothing left to evaluate. `names` are as many as its type has parts, some empty where they could
+    not be had. `handles` are the texts, in lower case, by which others may say that they depend on it.
+    """
+
+    path: str
+    type: str
+    names: tuple[str, ...]
+    members: Object
+    is_deployed: bool = True
+    handles: frozenset[str] = frozenset()
+    depends: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its names could be had."""
+        return all(self.names)
+
+    @property
+    def provider(self) -> str:
+        """Who provides it, like microsoft.servicebus."""
+        return self.type.partition("/")[0].lower()
+
+    @property
+    def kind(self) -> str:
+        """What it is within its provider, like namespaces/queues."""
+        return self.type.partition("/")[2].lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """What nested resources belong to. Without a type it is the template itself, or could not be had."""
+
+    type: str = ""
+    names: tuple[str, ...] = ()
+    handles: frozenset[str] = frozenset()
+    is_lost: bool = False
+
+
+class Resources:
+    """Reads the resources of a template. What is wrong is noted; what is left out of the result was wrong."""
+
+    def __init__(self, evaluator: Evaluator, deployment: Deployment, problems: Problems) -> None:
+        self._evaluator = evaluator
+        self._deployment = deployment
+        self._problems = problems
+        self._count = 0
+        self.is_complete = True
+        """Whether all types and names could be had."""
+
+    def read(self, written: Value) -> list[Resource]:
+        """All resources, each after what it depends on."""
+        found = list(self._all(written, "resources", _Owner()))
+        return self._ordered(found)
+
+    def _all(self, written: Value, path: str, owner: _Owner) -> Iterator[Resource]:
+        if is_object(written):
+            # With symbolic names, as newer templates have them.
+            for symbol, each in written.items():
+                yield from self._looped(each, member(path, symbol), owner, symbol)
+        elif isinstance(written, list):
+            for at, each in enumerate(written):
+                yield from self._looped(each, item(path, at), owner, None)
+        else:
+            self._problems.add(path, f"The resources are {kind_of(written)}. Not an array or an object.")
+
+    def _looped(self, written: Value, path: str, owner: _Owner, symbol: str | None) -> Iterator[Resource]:
+        if not is_object(written):
+            self._problems.add(path, f"A resource is an object, not {kind_of(written)}.")
+            return
+        handles = [] if symbol is None else [symbol]
+        loop = find(written, "copy")
+        if loop is None:
+            yield from self._one(written, path, owner, handles)
+        elif not is_object(loop):
+            self._problems.add(member(path, "copy"), f"The loop of a resource is an object, not {kind_of(loop)}.")
+        else:
+            try:
+                for index in self._evaluator.copies(loop, member(path, "copy")):
+                    numbered = [f"{symbol}[{index}]" for symbol in handles]
+                    yield from self._one(written, path, owner, [*handles, *numbered, str(find(loop, "name"))])
+            except Told:
+                # How many there are is not known; what is wrong with one is told all the same.
+                self.is_complete = False
+                with self._evaluator.loops.at(str(find(loop, "name")), 0):
+                    yield from self._one(written, path, owner, handles)
+
+    def _one(self, written: Object, path: str, owner: _Owner, handles: list[str]) -> Iterator[Resource]:
+        self._count += 1
+        if self._count > MOST:
+            self._problems.add("resources", f"There are more than {MOST} resources, with all copies.")
+            return
+        inner = _Owner(is_lost=True)
+        try:
+            resource = self._made(written, path, owner, handles)
+            inner = _Owner(resource.type, resource.names, resource.handles)
+            yield resource
+        except Told:
+            # What is nested in it is looked at all the same, as far as it goes without.
+            self.is_complete = False
+        nested = written_name(written, "resources")
+        if nested is not None:
+            yield from self._all(written[nested], member(path, nested), inner)
+
+    def _made(self, written: Object, path: str, owner: _Owner, handles: list[str]) -> Resource:
+        is_deployed = self._is_deployed(written, path)
+        members = {
+            name: self._evaluator.value(value, member(path, name))
+            for name, value in written.items()
+            if is_deployed and name.lower() not in _READ_APART
+        }
+        depends = tuple(self._dependencies(written, path, owner))
+        kind, names = self._identity(written, path, owner)
+        return Resource(
+            path,
+            kind,
+            names,
+            members,
+            is_deployed and find(members, "existing") is not True,
+            self._handles(kind, names, handles),
+            depends,
+        )
+
+    def _identity(self, written: Object, path: str, owner: _Owner) -> tuple[str, tuple[str, ...]]:
+        kind, name = self._text(written, path, "type"), self._text(written, path, "name")
+        if owner.is_lost or kind is None:
+            raise Told
+        kind = kind.strip("/")
+        if name is None:
+            # Its properties are looked at all the same.
+            self.is_complete = False
+            full = f"{owner.type}/{kind}" if owner.type and "/" not in kind else kind
+            return full, ("",) * full.count("/")
+        place = member(path, written_name(written, "name") or "")
+        if owner.type and kind.lower().startswith("providers/"):
+            # It extends its owner, and belongs to somebody else.
+            provider, _, rest = name.partition("/")
+            return f"{provider}/{kind.partition('/')[2]}", (rest,)
+        if owner.type and "/" not in kind:
+            if "/" in name:
+                self._problems.add(place, f"The name '{name}' of a nested resource has a slash. Write ~ in its place.")
+                raise Told
+            return f"{owner.type}/{kind}", (*owner.names, name)
+        names = tuple(name.split("/"))
+        if kind.count("/") != len(names):
+            self._problems.add(
+                place,
+                f"The name '{name}' has {len(names)} parts, but the type '{kind}' asks for {kind.count('/')}."
+                " In the name of an entity write ~ for a slash.",
+            )
+            raise Told
+        return kind, names
+
+    def _text(self, written: Object, path: str, name: str) -> str | None:
+        """The type or the name of a resource; None where it cannot be had."""
+        as_written = written_name(written, name)
+        if as_written is None:
+            self._problems.add(path, f"The resource has no '{name}'.")
+            return None
+        value = self._evaluator.value(written[as_written], member(path, as_written))
+        if not is_whole(value):
+            return None
+        if not isinstance(value, str) or not value.strip("/"):
+            self._problems.add(member(path, as_written), f"The {name} of a resource is a string, not {value!r}.")
+            return None
+        return value
+
+    def _is_deployed(self, written: Object, path: str) -> bool:
+        name = written_name(written, "condition")
+        if name is None:
+            return True
+        value = self._evaluator.known(written[name], member(path, name))
+        if not isinstance(value, bool):
+            self._problems.add(member(path, name), f"A condition is true or false, not {value!r}.")
+            raise Told
+        return value
+
+    def _handles(self, kind: str, names: tuple[str, ...], given: list[str]) -> frozenset[str]:
+        provider, *parts = kind.split("/")
+        pairs = "/".join(f"{part}/{name}" for part, name in zip(parts, names, strict=True))
+        full, joined = f"{provider}/{pairs}", "/".join(names)
+        id_of_it = f"{self._deployment.group_id}/providers/{full}"
+        return frozenset(text.lower() for text in (id_of_it, full, f"{kind}/{joined}", joined, names[-1], *given))
+
+    def _dependencies(self, written: Object, path: str, owner: _Owner) -> Iterator[tuple[str, str]]:
+        name = written_name(written, "dependsOn")
+        if name is None:
+            return
+        place = member(path, name)
+        value = self._evaluator.value(written[name], place)
+        if not isinstance(value, list):
+            self._problems.add(place, f"What a resource depends on is an array, not {kind_of(value)}.")
+            return
+        for at, each in enumerate(value):
+            text = each.lower().rstrip("/") if isinstance(each, str) else None
+            # What a resource is nested in comes before it anyhow.
+            if text is not None and text not in owner.handles:
+                yield text, item(place, at)
+
+    def _ordered(self, found: list[Resource]) -> list[Resource]:
+        """Each after what it depends on, else as they stand. Circles and unknown names are noted."""
+        known: dict[str, list[int]] = {}
+        for at, resource in enumerate(found):
+            for handle in resource.handles:
+                known.setdefault(handle, []).append(at)
+        before: list[set[int]] = []
+        for at, resource in enumerate(found):
+            before.append({each for text, _ in resource.depends for each in known.get(text, ()) if each != at})
+            for text, path in resource.depends:
+                if text not in known and self.is_complete:
+                    self._problems.add(path, f"The resource '{text}' is not in the template.")
+        order: dict[int, None] = {}
+        waiting = list(range(len(found)))
+        while ready := [at for at in waiting if before[at] <= order.keys()]:
+            order |= dict.fromkeys(ready)
+            waiting = [at for at in waiting if at not in order]
+        for at in _on_circles(set(waiting), before):
+            self._problems.add(found[at].path, f"The resource '{'/'.join(found[at].names)}' depends on itself.")
+        return [found[at] for at in order]
+
+
+def _on_circles(waiting: set[int], before: list[set[int]]) -> list[int]:
+    """Of what cannot be ordered, that which others in it wait for too."""
+    while True:
+        wanted = waiting & {each for at in waiting for each in before[at]}
+        if wanted == waiting:
+            return sorted(waiting)
+        waiting = wanted

@@ -1,0 +1,81 @@
+"""A template and its parameters in; what is wanted, and what that takes, out: or everything that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oncebus.access import AuthorizationRule
+from oncebus.entities import Catalogue
+from oncebus.templates.document import Object, find, is_object, kind_of, written_name
+from oncebus.templates.evaluation import Evaluator
+from oncebus.templates.parameters import Parameters
+from oncebus.templates.planning import Plan, plan
+from oncebus.templates.problems import Problems, member
+from oncebus.templates.reading import Reader
+from oncebus.templates.resources import Resources
+from oncebus.templates.scope import Deployment, Value
+from oncebus.templates.wanted import Wanted
+
+MOST_VARIABLES = 256
+"""As the Resource Manager has it."""
+
+
+def read_template(template: Value, given: Value, problems: Problems, deployment: Deployment | None = None) -> Wanted:
+    """What a template asks for with these values, {"name": {"value": …}}, as far as that can be said.
+
+    What is wrong is noted. Its outputs are not looked at.
+    """
+    deployment = deployment or Deployment()
+    template = _object(template, "The template is", problems)
+    declared, variables = _section(template, "parameters", problems), _section(template, "variables", problems)
+    if len(variables) > MOST_VARIABLES:
+        problems.add("variables", f"There are {len(variables)} variables; {MOST_VARIABLES} is the limit.")
+    evaluator = Evaluator(variables, lambda name: parameters.get(name), deployment, problems)
+    values = _object(given, "The values of the parameters are", problems)
+    parameters = Parameters(declared, values, evaluator.known, problems)
+    parameters.check()
+    evaluator.check_variables()
+    written: Value = find(template, "resources")
+    if written is None:
+        if template:
+            problems.add("", "The template has no 'resources'.")
+        return Wanted(is_complete=False)
+    resources = Resources(evaluator, deployment, problems)
+    found = resources.read(written)
+    return Reader(problems).read(found, is_complete=resources.is_complete)
+
+
+def plan_template(
+    template: Value,
+    given: Value,
+    before: Catalogue,
+    now: int,
+    *,
+    deployment: Deployment | None = None,
+    namespace_rules: Iterable[AuthorizationRule] | None = None,
+) -> Plan:
+    """What it takes to deploy a template to a namespace. Raises `FileRefused` with everything that is wrong.
+
+    `namespace_rules` is None where the namespace's own authorization rules cannot be changed.
+    """
+    problems = Problems()
+    wanted = read_template(template, given, problems, deployment)
+    return plan(wanted, before, now, problems, namespace_rules)
+
+
+def _object(value: Value, what: str, problems: Problems) -> Object:
+    if is_object(value):
+        return value
+    problems.add("", f"{what} {kind_of(value)}. Not an object.")
+    return {}
+
+
+def _section(template: Object, name: str, problems: Problems) -> Object:
+    section: Value = find(template, name)
+    if section is None:
+        return {}
+    if not is_object(section):
+        place = member("", written_name(template, name) or name)
+        problems.add(place, f"The {name} are {kind_of(section)}. Not an object.")
+        return {}
+    return section

@@ -1,0 +1,168 @@
+"""A broker of a few lines over the engine: what is sent to an address comes back from it, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from oncebus.amqp.connection import Connection
+from oncebus.amqp.events import (
+    CreditChanged,
+    Delivered,
+    Disposed,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    SaslInit,
+)
+from oncebus.amqp.incoming import IncomingLink
+from oncebus.amqp.outgoing import OutgoingLink
+from oncebus.amqp.performatives import Accepted, AmqpError, Released, Source, Target
+from oncebus.amqp.protocol import AmqpProtocol, Wire
+
+CREDIT = 50
+
+
+class Echo:
+    """What all connections of one server share."""
+
+    def __init__(self, *, trusts: bool = True) -> None:
+        self.trusts = trusts
+        self.queues: dict[str, deque[bytes]] = {}
+        self.receivers: dict[str, list[tuple[OutgoingLink, Wire]]] = {}
+        self.outcomes: list[object] = []
+        self.events: list[Event] = []
+        self.lost = 0
+        self.protocols: list[AmqpProtocol] = []
+
+    def queue(self, address: str) -> deque[bytes]:
+        return self.queues.setdefault(address, deque())
+
+    def hand_out(self, address: str) -> None:
+        queue = self.queue(address)
+        for link, wire in self.receivers.get(address, []):
+            while queue and link.sendable:
+                payload = queue.popleft()
+                link.send(
+                    payload, b"%d" % link.delivery_count, settled=link.attach.snd_settle_mode == 1, context=payload
+                )
+            wire.flush()
+            if link.drain and not queue:
+                link.drained()
+
+
+class EchoPeer:
+    """One peer of it."""
+
+    def __init__(self, echo: Echo, connection: Connection, wire: Wire) -> None:
+        self.echo = echo
+        self.connection = connection
+        self.wire = wire
+        if echo.trusts:
+            connection.trust()
+        connection.largest_message = 8 * 1024 * 1024
+
+    def on_events(self, events: list[Event]) -> None:
+        self.echo.events += events
+        received: dict[IncomingLink, list[Any]] = {}
+        for event in events:
+            if isinstance(event, SaslInit):
+                self.connection.answer_sasl(event.response != b"\0user\0wrong")
+            elif isinstance(event, LinkAttached):
+                self.attach(event.link)
+            elif isinstance(event, LinkDetached) and isinstance(event.link, OutgoingLink):
+                self.forget(event.link)
+            elif isinstance(event, Delivered):
+                received.setdefault(event.link, []).append(event.delivery)
+            elif isinstance(event, CreditChanged):
+                self.echo.hand_out(event.link.context)
+            elif isinstance(event, Disposed):
+                self.dispose(event)
+        for link, deliveries in received.items():
+            link.settle(deliveries, Accepted())
+            if link.credit < CREDIT // 2:
+                link.grant(CREDIT)
+            self.echo.queue(link.context).extend(delivery.payload for delivery in deliveries)
+            self.echo.hand_out(link.context)
+
+    def on_lost(self) -> None:
+        self.echo.lost += 1
+
+    def attach(self, link: Any) -> None:
+        terminus = link.attach.source if isinstance(link, OutgoingLink) else link.attach.target
+        assert isinstance(terminus, Source | Target)
+        address = link.context = terminus.address or ""
+        if address.startswith("no-"):
+            link.refuse(AmqpError("amqp:not-found", f"The queue {address!r} does not exist."))
+            return
+        link.accept()
+        if isinstance(link, IncomingLink):
+            link.grant(CREDIT)
+        else:
+            self.echo.receivers.setdefault(address, []).append((link, self.wire))
+            self.echo.hand_out(address)
+
+    def forget(self, link: OutgoingLink) -> None:
+        receivers = self.echo.receivers.get(link.context, [])
+        receivers[:] = [it for it in receivers if it[0] is not link]
+
+    def dispose(self, event: Disposed) -> None:
+        self.echo.outcomes += [event.state] * len(event.deliveries)
+        if isinstance(event.state, Released):
+            self.echo.queue(event.link.context).extendleft(it.context for it in reversed(event.deliveries))
+            self.echo.hand_out(event.link.context)
+        if not event.settled and event.state is not None:
+            event.link.settle(event.deliveries, event.state)
+
+
+@contextlib.asynccontextmanager
+async def serving(echo: Echo, **options: Any) -> Any:
+    """An echo server on a free port of this machine; gives the port."""
+
+    def make() -> AmqpProtocol:
+        connection = Connection(container_id="echo", max_frame_size=options.get("max_frame_size", 65536))
+        limits = {name: value for name, value in options.items() if name != "max_frame_size"}
+        protocol = AmqpProtocol(connection, lambda c, w: EchoPeer(echo, c, w), **limits)
+        echo.protocols.append(protocol)
+        return protocol
+
+    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for protocol in echo.protocols:
+            protocol.abort()
+        await server.wait_closed()
+        # Aborted transports tell their protocols in the next turn.
+        await asyncio.sleep(0)
+
+
+@contextlib.contextmanager
+def in_thread(echo: Echo, **options: Any) -> Iterator[str]:
+    """An echo server in a thread of its own, for clients that wait; gives its address."""
+    started = threading.Event()
+    found: list[Any] = []
+
+    async def run() -> None:
+        done = asyncio.Event()
+        async with serving(echo, **options) as port:
+            found.extend([asyncio.get_running_loop(), done, port])
+            started.set()
+            await done.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    try:
+        assert started.wait(30)
+        loop, done, port = found
+        yield f"127.0.0.1:{port}"
+        loop.call_soon_threadsafe(done.set)
+    finally:
+        if found and thread.is_alive():
+            found[0].call_soon_threadsafe(found[1].set)
+        thread.join(30)

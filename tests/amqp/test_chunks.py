@@ -1,0 +1,59 @@
+"""How the bytes come is no matter: only which."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from amqp.client import Client, deliveries, transfer, written
+from amqp.conversations import WHOLE, Server, in_chunks, mutated, random_frame, shown
+from oncebus.amqp.connection import Connection
+from oncebus.amqp.events import Closed
+
+
+def told(seed: int, steps: list[list[bytes]]) -> tuple[list[object], bytes]:
+    """What a conversation brings about: all events, and all answers. The server answers when a step has come whole."""
+    server = Server(Random(seed), Connection(container_id="server"))
+    for chunks in steps:
+        server.receive(*chunks)
+    server.see(server.connection.lost())
+    return [shown(event) for event in server.seen], bytes(server.written)
+
+
+def test_the_conversation_brings_about_what_it_should() -> None:
+    events = [event for seed in range(10) for event in told(seed, [[step] for step in WHOLE])[0]]
+    names = {event[0] for event in events if isinstance(event, tuple)}
+    assert names == {"begun", "ended", "attached", "detached", "delivered", "credit", "disposed"}
+    assert Closed(None) in events
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_cut_of_a_conversation_brings_about_the_same(seed: int) -> None:
+    random = Random(seed)
+    whole = told(seed, [[step] for step in WHOLE])
+    for _ in range(5):
+        assert told(seed, [in_chunks(random, step) for step in WHOLE]) == whole
+    assert told(seed, [[bytes([byte]) for byte in step] for step in WHOLE]) == whole
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_any_cut_of_nonsense_brings_about_the_same(seed: int) -> None:
+    random = Random(seed)
+    steps = list(WHOLE)
+    for _ in range(3):
+        # The first bytes are shown in an error as far as they have come.
+        at = random.randrange(2, len(steps))
+        steps[at] = mutated(random, steps[at])
+        steps.insert(at, b"".join(random_frame(random) for _ in range(random.randrange(9))))
+    whole = told(seed, [[step] for step in steps])
+    assert told(seed, [in_chunks(random, step) for step in steps]) == whole
+
+
+def test_a_large_frame_may_come_byte_by_byte() -> None:
+    client = Client()
+    client.begin()
+    client.incoming()
+    payload = bytes(60_000)
+    events = [event for byte in written(transfer(), payload) for event in client.raw(bytes([byte]))]
+    assert [it.payload for it in deliveries(events)] == [payload]

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp.receiving import ready, sent_many
+from oncebus.amqp import Described, ULong
+from oncebus.amqp.events import Disposed
+from oncebus.amqp.performatives import (
+    Accepted,
+    AmqpError,
+    Detach,
+    Disposition,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+)
+
+STATES = [
+    Accepted(),
+    Released(),
+    Modified(True, None, None),
+    Rejected(AmqpError("com.microsoft:dead-letter", None, {"DeadLetterReason": "r"})),  # type: ignore[dict-item]
+    Received(1, 2),
+    Described(ULong(0x34), [b"tx", None]),
+]
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_the_peer_made_of_a_delivery_is_reported(state: Any, settled: bool) -> None:
+    client, link = ready()
+    (delivery,) = sent_many(link, 1)
+    events = client.do(Disposition(role=True, first=0, settled=settled, state=state))
+    assert events == [Disposed(link, [delivery], state, settled)]
+    assert delivery.settled is settled
+    assert (link.unsettled == {}) is settled
+    client.take()
+    link.settle([delivery], Accepted())
+    assert client.connection.has_output is not settled
+    assert link.unsettled == {}
+
+
+def test_a_disposition_that_says_nothing_is_not_reported() -> None:
+    client, link = ready()
+    sent_many(link, 1)
+    assert client.do(Disposition(role=True, first=0)) == []
+    assert client.do(Disposition(role=False, first=0, settled=True, state=Accepted())) == []
+    assert client.do(Disposition(role=True, first=5, settled=True, state=Accepted())) == []
+    assert len(link.unsettled) == 1
+
+
+def test_a_delivery_may_be_settled_without_an_outcome() -> None:
+    client, link = ready()
+    deliveries = sent_many(link, 1)
+    assert client.do(Disposition(role=True, first=0, settled=True)) == [Disposed(link, deliveries, None, True)]
+
+
+def test_our_answer_has_the_same_range() -> None:
+    client, link = ready(20)
+    deliveries = sent_many(link, 10)
+    client.take()
+    (event,) = client.do(Disposition(role=True, first=2, last=6, state=Accepted()))
+    assert event == Disposed(link, deliveries[2:7], Accepted(), False)
+    assert list(link.unsettled) == list(range(10))
+    link.settle(event.deliveries, Accepted())
+    assert client.answer(Disposition) == Disposition(role=False, first=2, last=6, settled=True, state=Accepted())
+    assert list(link.unsettled) == [0, 1, 7, 8, 9]
+    link.settle(event.deliveries, Accepted())
+    assert not client.connection.has_output
+
+
+def test_a_range_over_several_links_is_reported_for_each() -> None:
+    client, one = ready()
+    other = client.outgoing(10, name="other", handle=1)
+    sent = [link.send(b"x", b"t", settled=False) for link in (one, other, one, one, other)]
+    events = client.do(Disposition(role=True, first=1, last=4, settled=True, state=Released()))
+    assert events == [
+        Disposed(other, [sent[1], sent[4]], Released(), True),
+        Disposed(one, [sent[2], sent[3]], Released(), True),
+    ]
+    assert one.unsettled == {0: sent[0]}
+    assert other.unsettled == {}
+
+
+def test_a_range_over_all_numbers_costs_what_is_unsettled() -> None:
+    client, link = ready(10)
+    deliveries = sent_many(link, 3)
+    (event,) = client.do(Disposition(role=True, first=0, last=2**32 - 1, settled=True, state=Accepted()))
+    assert event == Disposed(link, deliveries, Accepted(), True)
+
+
+def test_ranges_go_round_with_their_numbers() -> None:
+    client, link = ready(10)
+    link.session.outbound.next_delivery = 2**32 - 2
+    deliveries = sent_many(link, 5)
+    assert [it.id for it in deliveries] == [2**32 - 2, 2**32 - 1, 0, 1, 2]
+    (event,) = client.do(Disposition(role=True, first=2**32 - 1, last=1, settled=True, state=Accepted()))
+    assert event == Disposed(link, deliveries[1:4], Accepted(), True)
+    client.take()
+    link.settle([deliveries[0], deliveries[4]], Accepted())
+    assert [(it.performative.first, it.performative.last) for it in client.answers()] == [
+        (2**32 - 2, 2**32 - 2),
+        (2, 2),
+    ]
+
+
+def test_deliveries_of_a_detached_link_are_no_longer_the_sessions() -> None:
+    client, link = ready()
+    deliveries = sent_many(link, 2)
+    client.do(Detach(handle=0, closed=True))
+    client.take()
+    assert list(link.unsettled.values()) == deliveries
+    assert client.do(Disposition(role=True, first=0, last=1, settled=True, state=Accepted())) == []
+    link.settle(deliveries, Accepted())
+    assert not client.connection.has_output

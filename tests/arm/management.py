@@ -1,0 +1,41 @@
+"""The Resource Manager's client of a broker. Its credential brings a token of the broker's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from azure.core.credentials import AccessToken
+from azure.mgmt.servicebus import ServiceBusManagementClient
+
+from atom.served import Service
+from oncebus.access import AuthorizationRule, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import HOUR, SECOND
+
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
+
+
+class SignedToken:
+    """What `oncebus token` prints, as a credential."""
+
+    def __init__(self, service: Service, rule: AuthorizationRule) -> None:
+        self._service = service
+        self._rule = rule
+
+    def get_token(self, *_: str, **__: Any) -> AccessToken:
+        expires = wall_time() + HOUR
+        resource = f"https://{self._service.host}/"
+        return AccessToken(make_token(resource, self._rule.name, self._rule.primary_key, expires), expires // SECOND)
+
+
+def management(service: Service, rule: AuthorizationRule | None = None) -> ServiceBusManagementClient:
+    """The real client of a service."""
+    return ServiceBusManagementClient(
+        SignedToken(service, rule or service.root),
+        SUBSCRIPTION,
+        base_url=f"https://{service.host}",
+        credential_scopes=["https://oncebus/.default"],
+        connection_verify=str(service.certificate),
+        retry_total=0,
+        polling_interval=0,
+    )

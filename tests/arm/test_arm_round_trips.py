@@ -1,0 +1,150 @@
+"""What is told of a resource can be asked for again as the same; whatever else comes is understood or refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atom.examples import examples
+from entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
+from oncebus.arm import reading, resources
+from oncebus.arm.paths import Shape, Target, is_resource, target_of
+from oncebus.atom.runtime import Runtime
+from oncebus.entities import (
+    Catalogue,
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Queue,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Topic,
+    TrueFilter,
+)
+from oncebus.errors import OncebusError
+from oncebus.store import Counts
+
+TARGET = Target(Shape.QUEUE, "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus", "oncebus")
+RUNTIME = Runtime(Counts(), 0, 0)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SOME = TEXTS.filter(bool)
+NULLABLE = st.none() | SOME
+EXPRESSIONS = SOME.filter(lambda text: text not in ("1=1", "1=0"))
+PROPERTIES = st.dictionaries(
+    TEXTS,
+    st.one_of(
+        TEXTS, st.booleans(), st.integers(-(2**63) + 1, 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)
+    ),
+).map(lambda found: tuple(found.items()))
+FILTERS: st.SearchStrategy[Filter] = st.one_of(
+    st.builds(SqlFilter, EXPRESSIONS, st.just(()), st.integers(1, 99), st.booleans()),
+    st.builds(TrueFilter),
+    st.builds(FalseFilter),
+    st.builds(CorrelationFilter, label=NULLABLE, session_id=NULLABLE, to=NULLABLE, properties=PROPERTIES),
+)
+ACTIONS = st.none() | st.builds(SqlAction, SOME, st.just(()), st.integers(1, 99), st.booleans())
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "properties",
+                    "lockDuration",
+                    "status",
+                    "sku",
+                    "name",
+                    "rights",
+                    "sqlFilter",
+                    "sqlExpression",
+                    "filterType",
+                    "x",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@examples()
+@given(
+    st.one_of(QUEUES, TOPICS, SUBSCRIPTIONS),
+    NULLABLE,
+    NULLABLE,
+)
+def test_an_entity_is_read_as_it_was_told(
+    entity: Queue | Topic | Subscription, text: str | None, to: str | None
+) -> None:
+    told = replace(entity, user_metadata=text)
+    if not isinstance(told, Topic):
+        told = replace(told, forward_to=to)
+    topic = Topic(name=told.topic) if isinstance(told, Subscription) else None
+    catalogue = Catalogue(entities={topic.name.lower(): topic} if topic else {})
+    body = json.dumps(resources.entity(told, RUNTIME, catalogue, TARGET)).encode()
+    properties = reading.properties_of(reading.read_object(body))
+    asked = reading.read_description(properties, type(told))
+    match told:
+        case Queue():
+            again: Queue | Topic | Subscription = asked.replaced(
+                replace(told, max_delivery_count=7), reading.FIELDS[Queue], 5
+            )
+        case Topic():
+            again = asked.replaced(replace(told, max_size_in_megabytes=7), reading.FIELDS[Topic], 5)
+        case _:
+            again = asked.replaced(replace(told, max_delivery_count=7), reading.FIELDS[Subscription], 5)
+    assert again == told
+
+
+@examples()
+@given(FILTERS, ACTIONS)
+def test_a_rule_is_read_as_it_was_told(chosen: Filter, action: SqlAction | None) -> None:
+    rule = Rule("mine", chosen, action)
+    told = json.dumps(resources.rule(rule, Subscription(topic="t", name="s"), TARGET)).encode()
+    assert reading.read_rule(reading.properties_of(reading.read_object(told)), "mine") == rule
+
+
+@examples(300)
+@given(JSON)
+def test_whatever_is_asked_is_understood_or_refused(content: object) -> None:
+    for read in (
+        lambda body: reading.read_description(reading.properties_of(body), Queue),
+        lambda body: reading.read_description(reading.properties_of(body), Subscription),
+        lambda body: reading.read_rule(reading.properties_of(body), "x"),
+        reading.read_tier,
+        reading.read_rule_rights,
+        reading.read_new_key,
+        reading.read_name,
+    ):
+        try:
+            read(reading.read_object(json.dumps(content).encode()))
+        except OncebusError as error:
+            assert str(error)
+
+
+@examples()
+@given(
+    st.lists(
+        st.sampled_from(
+            ["queues", "topics", "subscriptions", "rules", "authorizationRules", "listKeys", "a", "%2F", ""]
+        )
+    )
+)
+def test_any_path_below_the_provider_is_a_resource_or_leads_nowhere(segments: list[str]) -> None:
+    path = "/subscriptions/s/resourceGroups/g/providers/microsoft.servicebus/namespaces/oncebus"
+    raw = "/".join([path, *segments]).encode()
+    assert is_resource(raw)
+    try:
+        target = target_of(raw)
+    except OncebusError as error:
+        assert "There is no resource at the path" in str(error)
+    else:
+        assert target.namespace == "oncebus"

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from atom.served import Service, administration, served
+from httpfront.http_front import Front, Shared, running_front
+from oncebus.entities import Tier
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """Plays scenarios that leave nothing behind on one broker with a queue `orders` and a topic `news`."""
+    with asyncio.Runner() as runner:
+        running = running_front(tmp_path_factory.mktemp("shared"), pipeline=False)
+        front = runner.run(running.__aenter__())
+
+        async def prepare() -> None:
+            await front.queue("orders")
+            await front.topic("news", "all")
+
+        runner.run(prepare())
+
+        def play(scenario: Callable[[Front], Awaitable[None]]) -> None:
+            async def run() -> None:
+                await scenario(front)
+
+            runner.run(run())
+
+        yield play
+        runner.run(running.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A broker that tests share, each with entities of its own."""
+    with served(tmp_path_factory.mktemp("standard")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[ServiceBusAdministrationClient]:
+    """The real client, with the root key."""
+    with administration(service) as connected:
+        yield connected
+
+
+@pytest.fixture
+def premium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceBusAdministrationClient]:
+    """The real client of a broker in the Premium tier."""
+    with served(tmp_path_factory.mktemp("premium"), Tier.PREMIUM) as running, administration(running) as connected:
+        yield connected

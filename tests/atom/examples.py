@@ -1,0 +1,9 @@
+"""How property tests are run: as many examples as are told, whatever time they take."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+
+def examples(number: int = 100) -> settings:
+    return settings(max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,0 +1,101 @@
+"""A broker without Spark behind real TLS, in a thread of its own: for clients that block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from broker.in_process import running_broker
+from oncebus.access import AuthorizationRule, KeyFile, connection_string
+from oncebus.broker.broker import Broker
+from oncebus.broker.clock import wall_time
+from oncebus.entities import Tier
+from oncebus.http import listen, make_app, server
+from oncebus.serve.certificate import CERTIFICATE, own_certificate
+
+T = TypeVar("T")
+
+
+@dataclass
+class Service:
+    """What a client has to know, and the broker behind it."""
+
+    port: int
+    certificate: Path
+    keys: KeyFile
+    broker: Broker
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def root(self) -> AuthorizationRule:
+        return self.keys.rules()[0]
+
+    @property
+    def host(self) -> str:
+        return f"localhost:{self.port}"
+
+    def run(self, doing: Awaitable[T]) -> T:
+        """Do something on the broker's own loop."""
+
+        async def do() -> T:
+            return await doing
+
+        return asyncio.run_coroutine_threadsafe(do(), self.loop).result(30)
+
+
+@contextmanager
+def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
+    """A broker at a free port, until the block ends."""
+    started: Future[tuple[Service, Callable[[], object]]] = Future()
+
+    async def run() -> None:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        keys = KeyFile(data / "keys.json")
+        keys.create()
+        async with running_broker(data / "broker", tier=tier) as broker:
+            app = make_app(broker, broker._core, namespace_rules=keys.rules, keys=keys)
+            running = server(app, listen("127.0.0.1", 0), own_certificate(data, "localhost", wall_time()))
+            await running.start()
+            service = Service(running.port, data / CERTIFICATE, keys, broker, loop)
+            started.set_result((service, lambda: loop.call_soon_threadsafe(stopping.set)))
+            await stopping.wait()
+            await running.stop()
+
+    def work() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        service, stop = started.result(30)
+        try:
+            yield service
+        finally:
+            stop()
+    finally:
+        thread.join(30)
+
+
+def administration(
+    service: Service, rule: AuthorizationRule | None = None, api_version: str = "2024-05"
+) -> ServiceBusAdministrationClient:
+    """The real administration client of a service. It speaks nothing but TLS, and is told whom to trust."""
+    signer = rule or service.root
+    text = connection_string("localhost", service.port, signer, False)
+    return ServiceBusAdministrationClient.from_connection_string(
+        text, api_version=api_version, connection_verify=str(service.certificate), retry_total=0
+    )

@@ -1,0 +1,180 @@
+"""Who may manage what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from atom.admin import VERSION, Admin, described, description, elements, refusal, titles
+from httpfront.http_front import LISTENER, ROOT, SENDER, Front, Shared, scenario, token
+from oncebus.access import AuthorizationRule, Right, make_token
+from oncebus.durations import HOUR
+
+REQUESTS = [
+    ("GET", "orders", "Manage,EntityRead claims required"),
+    ("PUT", "new", "Authorization failed for specified action: Manage,EntityWrite."),
+    ("DELETE", "orders", "Authorization failed for specified action: Manage,EntityDelete."),
+    ("GET", "$Resources/queues", "Manage,EntityRead claims required"),
+    ("GET", "$namespaceinfo", "Manage,EntityRead claims required"),
+    ("GET", "news/subscriptions", "Manage,EntityRead claims required"),
+    ("PUT", "news/subscriptions/new", "Authorization failed for specified action: Manage,EntityWrite."),
+    ("DELETE", "news/subscriptions/all", "Authorization failed for specified action: Manage,EntityDelete."),
+    ("PUT", "news/subscriptions/all/rules/new", "Authorization failed for specified action: Manage,EntityWrite."),
+    (
+        "DELETE",
+        "news/subscriptions/all/rules/$Default",
+        "Authorization failed for specified action: Manage,EntityDelete.",
+    ),
+]
+SUPPLEMENTARY = "ServiceBusSupplementaryAuthorization"
+DEAD_LETTERS = "ServiceBusDlqSupplementaryAuthorization"
+FORWARDING = description("QueueDescription", elements(ForwardTo="sb://bus.example.org/orders"))
+
+
+@pytest.mark.parametrize("rule", [SENDER, LISTENER], ids=["sender", "listener"])
+@pytest.mark.parametrize(("method", "path", "text"), REQUESTS)
+def test_managing_needs_the_right_to_manage(
+    shared: Shared, rule: AuthorizationRule, method: str, path: str, text: str
+) -> None:
+    async def play(front: Front) -> None:
+        before = front.broker.catalogue
+        given = token(front.time, rule)
+        refused = await front.ask(method, f"/{path}", description("QueueDescription"), query=VERSION, token=given)
+        assert refusal(refused)[0] == 401
+        assert text in refused.text
+        assert front.broker.catalogue is before
+
+    shared(play)
+
+
+def test_whoever_listens_may_see_the_rules_that_choose_its_messages(shared: Shared) -> None:
+    async def play(front: Front) -> None:
+        path = "news/subscriptions/all/rules"
+        assert titles(await Admin(front).get(path, token=token(front.time, LISTENER))) == ["$Default"]
+        assert (await Admin(front).get(f"{path}/$Default", token=token(front.time, LISTENER))).status == 200
+        assert (await Admin(front).get(path, token=token(front.time, SENDER))).status == 401
+
+    shared(play)
+
+
+def test_without_a_token_nothing_is_told_of_what_there_is(shared: Shared) -> None:
+    async def play(front: Front) -> None:
+        answers = [
+            await front.ask(method, path, b"<", query=query, token=None)
+            for method in ("GET", "PUT", "DELETE", "POST")
+            for path in ("/orders", "/nothing", "/$Resources/queues", "/$namespaceinfo", "/%ff")
+            for query in (VERSION, "api-version=1", "")
+        ]
+        assert {(answer.status, answer.text) for answer in answers} == {(401, answers[0].text)}
+
+    shared(play)
+
+
+def test_a_token_for_what_is_asked_is_enough(tmp_path: Path) -> None:
+    """The JavaScript client signs each address by itself, in lower case and with its query."""
+
+    async def play(front: Front) -> None:
+        await front.topic("News", "All")
+        for path, resource in (
+            ("$Resources/Queues", "$resources/queues?api-version=2021-05"),
+            ("$namespaceinfo", "$namespaceinfo?api-version=2021-05"),
+            ("News/Subscriptions/All/Rules", "news/subscriptions/all/rules?api-version=2021-05"),
+            ("News", "news?api-version=2021-05"),
+        ):
+            own = token(front.time, ROOT, resource)
+            assert (await Admin(front).get(path, token=own)).status == 200, path
+            assert (await Admin(front).get("other", token=own)).status == 401
+
+    scenario(tmp_path, play, pipeline=False)
+
+
+def test_a_token_may_come_as_a_bearers(shared: Shared) -> None:
+    async def play(front: Front) -> None:
+        assert (await Admin(front).get("orders", token=f"Bearer {token(front.time)}")).status == 200
+        refused = await Admin(front).get("orders", token="Bearer eyJ0.eyJ1.sig")
+        assert "MalformedToken" in refusal(refused)[1]
+
+    shared(play)
+
+
+def test_the_rule_of_an_entity_manages_that_entity_alone(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        own = AuthorizationRule("own", frozenset({Right.MANAGE}), "own-one", "own-two")
+        await front.queue("orders", authorization_rules=(own,))
+        await front.queue("other")
+        given = make_token("sb://bus.example.org/orders", "own", "own-one", front.time.now + HOUR)
+        assert described(await Admin(front).get("orders", token=given))["MaxDeliveryCount"] == "10"
+        assert (await Admin(front).get("other", token=given)).status == 401
+        assert (await Admin(front).get("$Resources/queues", token=given)).status == 401
+
+    scenario(tmp_path, play, pipeline=False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "resource", "status"),
+    [(ROOT, "", 201), (ROOT, "orders", 201), (ROOT, "other", 401), (SENDER, "", 401), (LISTENER, "orders", 401)],
+)
+@pytest.mark.parametrize(
+    ("name", "header"), [("ForwardTo", SUPPLEMENTARY), ("ForwardDeadLetteredMessagesTo", DEAD_LETTERS)]
+)
+def test_forwarding_needs_a_second_token_that_manages_the_target(
+    tmp_path: Path, name: str, header: str, rule: AuthorizationRule, resource: str, status: int
+) -> None:
+    async def play(front: Front) -> None:
+        await front.queue("orders")
+        body = description("QueueDescription", elements(**{name: "sb://bus.example.org/orders"}))
+        # The request's own token would do, but the second one counts.
+        made = await Admin(front).put("new", body, {header: token(front.time, rule, resource)})
+        assert made.status == status, made.text
+        if status == 201:
+            assert described(made)[name] == "sb://bus.example.org/orders"
+        assert (front.broker.catalogue.find("new") is not None) == (status == 201)
+
+    scenario(tmp_path, play)
+
+
+def test_without_a_second_token_the_first_must_manage_the_target(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue("orders")
+        await front.topic("news", "all")
+        narrow = token(front.time, ROOT, "new")
+        refused = await front.ask("PUT", "/new", FORWARDING, query=VERSION, token=narrow)
+        assert "InvalidAudience" in refusal(refused)[1]
+        second = {SUPPLEMENTARY: token(front.time, ROOT, "orders")}
+        assert (await front.ask("PUT", "/new", FORWARDING, second, query=VERSION, token=narrow)).status == 201
+        # What forwards there already may be changed otherwise without it; not to go elsewhere.
+        again = {"If-Match": "*"}
+        assert (await front.ask("PUT", "/new", FORWARDING, again, query=VERSION, token=narrow)).status == 200
+        elsewhere = description("QueueDescription", elements(ForwardTo="news"))
+        assert (await front.ask("PUT", "/new", elsewhere, again, query=VERSION, token=narrow)).status == 401
+        assert front.broker.catalogue.queue("new").forward_to == "orders"
+        subscription = description("SubscriptionDescription", elements(ForwardTo="orders"))
+        narrow = token(front.time, ROOT, "news/subscriptions/all")
+        answer = await front.ask("PUT", "/news/subscriptions/all", subscription, again, query=VERSION, token=narrow)
+        assert answer.status == 401
+        wide = await front.ask("PUT", "/news/subscriptions/all", subscription, again, query=VERSION)
+        assert described(wide)["ForwardTo"] == "sb://bus.example.org/orders"
+
+    scenario(tmp_path, play)
+
+
+def test_keys_are_shown_to_those_who_manage_and_sign_from_then_on(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        rules = (
+            "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>"
+            "<KeyName>sender</KeyName><PrimaryKey>one</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+        )
+        made = await Admin(front).create("orders", "Queue", rules)
+        (rule,) = front.broker.catalogue.queue("orders").authorization_rules
+        assert rule.primary_key == "one"
+        assert len(rule.secondary_key) == 44
+        assert f"<SecondaryKey>{rule.secondary_key}</SecondaryKey>" in made.text
+        for key in ("one", rule.secondary_key):
+            given = make_token("sb://bus.example.org/orders", "sender", key, front.time.now + HOUR)
+            assert (await front.ask("POST", "/orders/messages", b"x", token=given)).status == 201
+        bad = rules.replace("one", "o;e")
+        refused = refusal(await Admin(front).update("orders", "Queue", bad))
+        assert (refused[0], "o;e" in refused[1]) == (400, False)
+
+    scenario(tmp_path, play)

@@ -1,0 +1,203 @@
+"""Large bodies lie in files of their own: none is lost that a message names, and none stays that no message will."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.in_process import FakeTime
+from broker.scenes import TRANSFER_DEAD, Scene, ids, message, play, scene
+from oncebus.entities import Tier
+from oncebus.inbox import Blobs, InboxFull
+from oncebus.store import Mode, StoreFull
+
+LARGE = bytes(range(256)) * 400
+
+
+def files(data: Path) -> set[str]:
+    return set(os.listdir(data / "blobs"))
+
+
+async def delete_bodies(scene: Scene) -> None:
+    await scene.core._chores._delete_bodies()
+
+
+def no_room(*arguments: object) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_start_deletes_the_bodies_that_no_message_names_and_no_others(tmp_path: Path) -> None:
+    async def run() -> None:
+        time = FakeTime()
+        async with scene(tmp_path, time) as first:
+            await first.queue("q", detects=True)
+            await first.queue("target")
+            await first.queue("source", forward_to="target")
+            await first.send("q", message("in the store", LARGE), message("in the store", LARGE))
+            await first.send("source", message("forwarded", LARGE))
+            await first.flow()
+            first.pipeline.is_paused = True
+            await first.core._chores.pump.step()
+            await first.send("q", message("in the inbox", LARGE))
+            needed = files(tmp_path)
+        # Written, and then everything died before a row could name them.
+        orphans = [Blobs(tmp_path / "blobs").write(LARGE) for _ in range(3)]
+        (tmp_path / "blobs" / ".tmp-half").write_bytes(b"half")
+        assert files(tmp_path) == {*needed, *orphans, ".tmp-half"}
+        async with scene(tmp_path, time) as second:
+            assert files(tmp_path) == needed
+            found = await second.receive()
+            assert ids(found) == ["in the store", "in the inbox"]
+            assert all(each.body.endswith(LARGE) for each in [*found, *await second.receive("target")])
+
+    asyncio.run(run())
+
+
+def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        with monkeypatch.context() as patched:
+            patched.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
+            with pytest.raises(InboxFull):
+                await scene.send("q", message("a", LARGE))
+        await delete_bodies(scene)
+        assert len(files(tmp_path)) == 1
+        await scene.send("q", message("b", LARGE))
+        await delete_bodies(scene)
+        assert len(files(tmp_path)) == 1
+        [received] = await scene.receive()
+        assert received.body.endswith(LARGE)
+
+    play(tmp_path, plot)
+
+
+def test_a_crash_that_brings_a_refused_row_back_finds_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with scene(tmp_path) as first:
+            await first.queue()
+            monkeypatch.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
+            with pytest.raises(InboxFull):
+                await first.send("q", message("a", LARGE))
+            await delete_bodies(first)
+        monkeypatch.undo()
+        async with scene(tmp_path) as second:
+            for received in await second.receive():
+                assert received.body.endswith(LARGE)
+            assert len(files(tmp_path)) == (await second.counts()).active == 1
+
+    asyncio.run(run())
+
+
+def test_a_sender_that_gives_up_while_its_body_is_written_leaves_none(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        blobs = scene.core.bodies._blobs
+        write, begun, free = blobs.write, threading.Event(), threading.Event()
+
+        def slowly(*arguments: Any) -> str:
+            begun.set()
+            free.wait(20)
+            return write(*arguments)
+
+        blobs.write = slowly  # type: ignore[method-assign, assignment]
+        sending = asyncio.create_task(scene.send("q", message("a", LARGE), message("b", LARGE)))
+        await asyncio.to_thread(begun.wait, 20)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        assert scene.core._others
+        free.set()
+        await asyncio.gather(*scene.core._others)
+        assert files(tmp_path) == set()
+        assert scene.core.acceptor.last_commit == 0
+
+    play(tmp_path, plot)
+
+
+def test_when_one_body_of_a_batch_cannot_be_written_the_others_go_too(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        blobs = scene.core.bodies._blobs
+        write = blobs.write
+        written: list[str] = []
+
+        def until_it_is_full(*arguments: Any) -> str:
+            if len(written) == 1:
+                raise InboxFull("no room")
+            written.append(write(*arguments))
+            return written[-1]
+
+        blobs.write = until_it_is_full  # type: ignore[method-assign, assignment]
+        with pytest.raises(InboxFull):
+            await scene.send("q", message("a", LARGE), message("b", LARGE))
+        assert (len(written), files(tmp_path)) == (1, set())
+
+    play(tmp_path, plot)
+
+
+def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncebus.broker.bodies.KEPT_SECONDS", 0.0)
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue("target")
+        await scene.queue("source", forward_to="target")
+        await scene.send("source", message("a", LARGE))
+        await scene.flow()
+        scene.pipeline.is_paused = True
+
+        def is_full(*arguments: object) -> None:
+            raise StoreFull("no room")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(scene.core._transactions._store, "pumped", is_full)
+            with pytest.raises(StoreFull):
+                await scene.core._chores.pump.step()
+        # The row is in the inbox; the store does not know, and the source is deleted.
+        await scene.delete_queue("source")
+        for _ in range(2):
+            await delete_bodies(scene)
+        scene.pipeline.is_paused = False
+        await scene.rounds(2)
+        [received] = await scene.receive("target", mode=Mode.RECEIVE_AND_DELETE)
+        assert received.body.endswith(LARGE)
+        for _ in range(2):
+            await delete_bodies(scene)
+        assert files(tmp_path) == set()
+
+    play(tmp_path, plot)
+
+
+def test_what_had_not_left_a_deleted_source_is_not_appended_any_more(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        target = await scene.queue("target")
+        await scene.queue("source", forward_to="target")
+        await scene.send("source", message("a", LARGE))
+        await scene.flow()
+        policies = scene.core.policies
+        batch = await scene.core.run(lambda store: store.pump_batch(policies, 1))
+        await scene.delete_queue("source")
+        await scene.core._chores.pump._append(target.id, batch)
+        assert (len(batch), scene.core.acceptor.last_commit) == (1, 1)
+
+    play(tmp_path, plot)
+
+
+def test_a_target_refuses_what_is_too_large_for_it_wherever_the_body_lies(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("target", max_message_size_in_kilobytes=1024)
+        await scene.queue("source", max_message_size_in_kilobytes=2048, forward_to="target")
+        await scene.send("source", message("large", bytes(1100 * 1024)))
+        await scene.send("source", message("fine", bytes(900 * 1024)))
+        await scene.rounds(2)
+        assert await scene.taken("target") == ["fine"]
+        [stranded] = await scene.receive("source", sub_queue=TRANSFER_DEAD)
+        assert (stranded.message.message_id, stranded.message.reason) == ("large", "MessageTooLarge")
+
+    play(tmp_path, plot, tier=Tier.PREMIUM)

@@ -1,0 +1,77 @@
+"""What time does by itself: each of it fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.scenes import SECOND, Scene, message, play
+from oncebus.broker.chores import Chore
+from oncebus.inbox import InboxFull, Row
+from oncebus.messages import NOBODY
+
+
+def fail_for(scene: Scene, entity: int) -> Callable[[int, list[Row]], asyncio.Future[int]]:
+    append = scene.core.append
+
+    def failing(given: int, rows: list[Row]) -> asyncio.Future[int]:
+        if given == entity:
+            raise InboxFull("no room")
+        return append(given, rows)
+
+    return failing
+
+
+def test_a_pulse_that_fails_holds_nothing_else_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("target")
+        await scene.queue("q", lock_duration=5 * SECOND, forward_to="target")
+        await scene.queue("held", lock_duration=5 * SECOND)
+        await scene.send("q", message("due", scheduled=scene.time.now + SECOND))
+        await scene.send("held", "held")
+        await scene.receive("held")
+        monkeypatch.setattr(scene.core, "append", fail_for(scene, NOBODY))
+        scene.time.advance(6)
+        await scene.rounds(2, trouble="no room")
+        assert await scene.taken("target") == ["due"]
+        assert await scene.taken("held") == ["held"]
+        monkeypatch.undo()
+        await scene.rounds()
+        assert scene.core.trouble is None
+
+    play(tmp_path, plot)
+
+
+def test_a_chore_that_fails_is_left_alone_for_a_while_and_then_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        now = [100.0]
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+        tried: list[float] = []
+        outcomes: list[bool | Exception | None] = [ValueError("odd"), ValueError("odd"), True, False, None]
+
+        async def do() -> bool | None:
+            tried.append(now[0])
+            outcome = outcomes.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        chore = Chore("something", do, every=1.0)
+        more = []
+        while outcomes:
+            more.append(await chore.attempt())
+            assert chore.trouble.text == ("odd" if len(tried) < 3 else None)
+            now[0] += 0.25
+        monkeypatch.undo()
+        # Twice after a failure, at once while there is more, and then as often as it need be.
+        assert tried == [100.0, 100.5, 101.0, 101.25, 102.25]
+        assert more.count(True) == 1
+
+    asyncio.run(run())
+    assert [record.message for record in caplog.records] == ["A chore failed and will be tried again, something: odd"]

@@ -1,0 +1,101 @@
+"""A standalone Spark cluster on this machine: a master and two workers, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyspark
+
+SPARK_HOME = Path(pyspark.__file__).parent
+_CLASSES = "org.apache.spark.deploy"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`environment` is what a driver needs to be reached by the workers."""
+
+    master: str
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+    def executors(self) -> list[Path]:
+        """The folders of the executors that were started for the newest application."""
+        applications = sorted(self.folder.glob("app-*"))
+        return sorted(applications[-1].iterdir()) if applications else []
+
+
+@contextmanager
+def standalone_cluster(folder: Path) -> Iterator[Cluster]:
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    options = ["--host", "127.0.0.1", "--webui-port", "0"]
+    worker = [
+        f"{_CLASSES}.worker.Worker",
+        *options,
+        "--cores",
+        "1",
+        "--memory",
+        "1g",
+        "--work-dir",
+        str(folder),
+        master,
+    ]
+    with daemon(folder / "master.log", f"{_CLASSES}.master.Master", *options, "--port", str(port)):
+        wait_for(folder / "master.log", "I have been elected leader")
+        with daemon(folder / "one.log", *worker), daemon(folder / "two.log", *worker):
+            for log in ("one.log", "two.log"):
+                wait_for(folder / log, "Successfully registered with master")
+            yield Cluster(master, folder)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def daemon(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Spark daemon for as long as the block lasts."""
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
+            env=environment,
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_for(log: Path, text: str) -> None:
+    deadline = time.monotonic() + 90
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, f"{text!r} did not appear:\n{log.read_text()[-2000:]}"
+        time.sleep(0.1)

@@ -1,0 +1,51 @@
+"""The pipeline on a standalone cluster, started as it is on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from broker.scenes import message
+from cluster import Cluster
+from oncebus.broker.addresses import Address
+from oncebus.entities import Rule, SqlFilter
+from oncebus.store import Mode
+from serve.stage import Stage
+
+# More than one task takes.
+MESSAGES = [f"m{number}" for number in range(6000)]
+
+
+def test_the_pipeline_runs_unchanged_on_a_standalone_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    stage = Stage(tmp_path, cluster.master, **cluster.environment)
+    try:
+        stage.open_gateway()
+        stage.queue("q", requires_duplicate_detection=True)
+        stage.topic("t", requires_duplicate_detection=True)
+        red = stage.subscription("t", "red", Rule("red", SqlFilter("colour = 'red'")))
+
+        async def send(names: list[str]) -> None:
+            batches = [names[start:][:100] for start in range(0, len(names), 100)]
+            await asyncio.gather(*(stage.broker.send("q", [message(name) for name in batch]) for batch in batches))
+            colours = ("red", "blue", "red")
+            await stage.broker.send("t", [message(colour, user={"colour": colour}) for colour in colours])
+
+        async def taken(path: str) -> list[str]:
+            found: list[str] = []
+            while batch := await stage.broker.receive(Address(path), 1000, mode=Mode.RECEIVE_AND_DELETE):
+                found += [each.message.message_id for each in batch]
+            return found
+
+        stage.run(send(MESSAGES))
+        stage.start_pipeline()
+        stage.flow()
+        stage.run(send(MESSAGES[::2]))
+        stage.flow()
+        assert sorted(stage.run(taken("q"))) == sorted(MESSAGES)
+        assert stage.run(taken(red)) == ["red"]
+        counts = stage.run(stage.broker.counts("q"))
+        assert (counts.accepted, counts.duplicates) == (len(MESSAGES), len(MESSAGES) // 2)
+        assert stage.run(stage.broker.counts("t")).duplicates == 4
+        assert len(cluster.executors()) == 2
+    finally:
+        stage.close()

@@ -1,0 +1,193 @@
+"""Senders and receivers that keep a broker busy over HTTP, and a record of what they were told and have seen."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from urllib.parse import urlsplit
+
+from .clients import Client, Running
+
+SENDERS = 3
+DRAIN_SECONDS = 180.0
+LOCK_SECONDS = 2
+SCHEDULED_SECONDS = 3
+
+_DETECTS = {"requiresDuplicateDetection": True}
+_RECEIVED = {"lockDuration": f"PT{LOCK_SECONDS}S", "maxDeliveryCount": 500}
+ENTITIES: list[dict[str, object]] = [
+    {"type": "queue", "name": "direct", **_DETECTS, **_RECEIVED},
+    {"type": "queue", "name": "target", **_DETECTS, **_RECEIVED},
+    {"type": "queue", "name": "forwarding", **_DETECTS, "forwardTo": "target"},
+    {"type": "topic", "name": "news", **_DETECTS},
+    {"type": "subscription", "topic": "news", "name": "all", **_RECEIVED},
+    # Sessions cannot be received from over HTTP: they wait for whoever looks at the end.
+    {"type": "queue", "name": "sessions", **_DETECTS, "requiresSession": True},
+]
+ARRIVES_IN = {"direct": "direct", "forwarding": "target", "news": "news/subscriptions/all"}
+
+Key = tuple[str, str]
+"""Where a message arrives, and its id."""
+
+
+@dataclass
+class Record:
+    """`numbers` are the sequence numbers under which a message was received; `completed` is what was answered so.
+
+    `sessions` are the ids that were acknowledged in each session, in that order; `refusals` the answers to sends that
+    were neither that nor missing.
+    """
+
+    accepted: set[Key] = field(default_factory=set)
+    completed: set[Key] = field(default_factory=set)
+    numbers: dict[Key, set[int]] = field(default_factory=dict)
+    came_back: list[Key] = field(default_factory=list)
+    sessions: dict[str, list[str]] = field(default_factory=dict)
+    refusals: set[tuple[int, str]] = field(default_factory=set)
+    attempts: int = 0
+    kills: int = 0
+    dropped: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def lost(self) -> set[Key]:
+        """Accepted and never received. A completion whose answer was lost stands, so received is delivered."""
+        return self.accepted - self.numbers.keys()
+
+    @property
+    def doubled(self) -> set[Key]:
+        """Received under two numbers: there were two copies."""
+        return {key for key, numbers in self.numbers.items() if len(numbers) > 1}
+
+    def check(self) -> None:
+        assert not self.lost, "accepted, but never delivered"
+        assert not self.came_back, "came back after its completion was answered"
+        assert not self.doubled, "two copies of one message"
+        assert len(self.accepted) > 30
+        assert min(map(len, self.sessions.values())) > 3
+
+    def __str__(self) -> str:
+        return (
+            f"kills {self.kills}, sends {self.attempts}, acknowledged {len(self.accepted)}, "
+            f"delivered {len(self.numbers)}, completed {len(self.completed)}, dropped {self.dropped}, "
+            f"lost {len(self.lost)}, double {len(self.doubled)}, came back {len(self.came_back)}"
+        )
+
+
+class Load:
+    """Threads that send and receive until told otherwise. Every failure of a request is taken for "not answered"."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self.record = Record()
+        self._client = client
+        self._done_sending, self._done_receiving = threading.Event(), threading.Event()
+        chances = [random.Random(seed * 100 + name) for name in range(SENDERS)]
+        self._senders = [threading.Thread(target=self._send, args=each) for each in enumerate(chances)]
+        self._receivers = [threading.Thread(target=self._receive, args=(queue,)) for queue in ARRIVES_IN.values()]
+
+    @contextmanager
+    def under_way(self) -> Iterator[Record]:
+        """For the block, and then until all that was accepted has arrived and would have come back if it did."""
+        threads = self._senders + self._receivers
+        for thread in threads:
+            thread.start()
+        try:
+            yield self.record
+            self._done_sending.set()
+            for thread in self._senders:
+                thread.join()
+            deadline = time.monotonic() + DRAIN_SECONDS
+            while self.record.lost and time.monotonic() < deadline:
+                time.sleep(0.05)
+            time.sleep(LOCK_SECONDS + 0.5)
+        finally:
+            self._done_sending.set()
+            self._done_receiving.set()
+            for thread in threads:
+                thread.join()
+        self.record.dropped = self._client.metric("messages_duplicates_total")
+
+    def _send(self, name: int, chance: random.Random) -> None:
+        """Each message again and again until it is acknowledged, and now and then once more."""
+        for number in itertools.count():
+            if self._done_sending.is_set():
+                return
+            entity = chance.choice(["direct", "direct", "forwarding", "news", "sessions"])
+            properties: dict[str, str] = {"MessageId": f"{name}-{number}"}
+            if entity == "sessions":
+                properties["SessionId"] = f"session-{name}"
+            elif chance.random() < 0.2:
+                due = time.time() + SCHEDULED_SECONDS
+                properties["ScheduledEnqueueTimeUtc"] = formatdate(due, usegmt=True)
+            for _ in range(2 if chance.random() < 0.1 else 1):
+                if not self._is_acknowledged(entity, properties):
+                    return
+            with self.record.lock:
+                if entity == "sessions":
+                    self.record.sessions.setdefault(properties["SessionId"], []).append(properties["MessageId"])
+                else:
+                    self.record.accepted.add((ARRIVES_IN[entity], properties["MessageId"]))
+
+    def _is_acknowledged(self, entity: str, properties: dict[str, str]) -> bool:
+        """Send it until it is, or until told to stop."""
+        headers = {"BrokerProperties": json.dumps(properties)}
+        while True:
+            status, _, text = self._request("POST", f"/{entity}/messages", headers)
+            with self.record.lock:
+                self.record.attempts += 1
+                if status not in (0, 201):
+                    self.record.refusals.add((status, text))
+            if status == 201:
+                return True
+            if self._done_sending.wait(0.05):
+                return False
+
+    def _receive(self, queue: str) -> None:
+        """In peek-lock, and then complete."""
+        record = self.record
+        while not self._done_receiving.is_set():
+            status, headers, _ = self._request("POST", f"/{queue}/messages/head?timeout=1")
+            if status != 201:
+                self._done_receiving.wait(0 if status == 204 else 0.05)
+                continue
+            properties = json.loads(headers["brokerproperties"])
+            key = (queue, properties["MessageId"])
+            with record.lock:
+                record.numbers.setdefault(key, set()).add(properties["SequenceNumber"])
+                if key in record.completed:
+                    record.came_back.append(key)
+            done, _, _ = self._request("DELETE", urlsplit(headers["location"]).path)
+            if done == 200:
+                with record.lock:
+                    record.completed.add(key)
+
+    def _request(
+        self, method: str, path: str, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], str]:
+        try:
+            return self._client.request(method, path, "body", headers)
+        except (OSError, http.client.HTTPException):
+            return 0, {}, ""
+
+
+def kill_parts(running: Running, names: Sequence[str]) -> int:
+    """Kill parts of a running broker at the same instant; how many were there to be killed."""
+    found = 0
+    for name in names:
+        try:
+            os.kill(running.child(name), signal.SIGKILL)
+            found += 1
+        except (AssertionError, ProcessLookupError, FileNotFoundError):
+            # It was killed a moment ago, and is not back yet.
+            continue
+    return found

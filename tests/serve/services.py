@@ -1,0 +1,58 @@
+"""`oncebus serve` for a block of a test, Spark and all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.folders import Folders
+from oncebus.store import Mode
+
+from .clients import Running, all_end, everything_below
+from .disk import SmallDisk
+
+PATIENCE = 60.0
+"""How long a message may take while a Spark that was killed is started again, on a busy machine."""
+
+
+@contextmanager
+def service(
+    folder: Path, name: str, entities: Sequence[dict[str, object]] = (), *, disk: SmallDisk | None = None
+) -> Iterator[Running]:
+    """A broker over `folder`/data, or over `data` on the disk. Nothing of it is left behind."""
+    (folder / "entities.json").write_text(json.dumps(entities))
+    data = (disk.path if disk is not None else folder) / "data"
+    places: list[str | Path] = ["--data", data, "--entities", folder / "entities.json"]
+    words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places]
+    running = Running(folder, name, words, within=disk.within if disk is not None else ())
+    try:
+        yield running
+    finally:
+        below = everything_below(running.process.pid) if running.process.poll() is None else []
+        running.clean_up()
+        all_end(below, "what was started ends too")
+
+
+@asynccontextmanager
+async def opened(data: Path) -> AsyncIterator[Broker]:
+    """A broker over what a service has left, without a pipeline."""
+    core = await Core.open(Folders(data), shards=2)
+    try:
+        yield Broker(core)
+    finally:
+        await core.close()
+
+
+async def everything_in(broker: Broker, queue: str, session: str | None = None) -> list[str]:
+    """The ids of all messages in a queue, or in a session of it, in order; they are gone then."""
+    found: list[str] = []
+    address = Address(queue)
+    lock = await broker.accept_session(address, session) if session is not None else None
+    while batch := await broker.receive(address, 1000, mode=Mode.RECEIVE_AND_DELETE, session=lock):
+        found += [each.message.message_id for each in batch]
+    return found

@@ -1,0 +1,155 @@
+"""A broker whose gateway is in the test's own process, HTTP and all, with `oncebus pipeline` as a process beside it.
+
+So a test can ask over HTTP as anybody does, and of the broker itself what HTTP has no words for: sessions, entities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from oncebus.access import KeyFile
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import DEFAULT_PIPELINE_BYTES, Core
+from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
+from oncebus.folders import Folders
+from oncebus.http import HttpServer, listen, make_app, server
+
+from .clients import Client, Running
+
+T = TypeVar("T")
+SHARDS = 2
+PATIENCE = 120.0
+"""How long something may take that waits for Spark to start, on a busy machine."""
+
+
+class Stage:
+    """A gateway that can be closed and opened again, and a pipeline that can be held up, killed and started again."""
+
+    broker: Broker
+    core: Core
+    client: Client
+
+    def __init__(self, folder: Path, master: str = "local[1]", **environment: str) -> None:
+        self.data = folder / "data"
+        self.folders = Folders(self.data)
+        self._folder, self._master, self._environment = folder, master, environment
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gateway")
+        self._thread.start()
+        self._keys = KeyFile(self.data / "keys.json")
+        self._keys.create()
+        self._http: HttpServer | None = None
+        self._pipelines: list[Running] = []
+
+    # The gateway
+
+    def run(self, doing: Coroutine[Any, Any, T], seconds: float = PATIENCE) -> T:
+        """Do something in the gateway's own loop, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(doing, self._loop).result(seconds)
+
+    def open_gateway(self, most_bytes: int = DEFAULT_PIPELINE_BYTES) -> None:
+        async def opened() -> HttpServer:
+            self.core = await Core.open(self.folders, shards=SHARDS, most_bytes=most_bytes)
+            self.core.start()
+            # Who looks at once is answered when Spark is done, however slow the machine.
+            self.broker = Broker(self.core, read_your_sends=PATIENCE)
+            app = make_app(self.broker, self.core, namespace_rules=self._keys.rules)
+            http = server(app, listen("127.0.0.1", 0))
+            await http.start()
+            return http
+
+        self._http = self.run(opened())
+        self.client = Client(f"http://127.0.0.1:{self._http.port}", self.data)
+
+    def close_gateway(self) -> None:
+        if self._http is not None:
+            self.run(self._http.stop())
+            self.run(self.core.close())
+            self._http = None
+
+    # The pipeline
+
+    def start_pipeline(self) -> None:
+        words: list[str | Path] = ["pipeline", "--data", self.data, "--master", self._master]
+        # It ends with the test, however that ends.
+        words += ["--shards", str(SHARDS), "--parent", str(os.getpid())]
+        name = f"pipeline-{len(self._pipelines)}"
+        self._pipelines.append(Running(self._folder, name, words, within=(), **self._environment))
+
+    def signal_pipeline(self, number: signal.Signals) -> None:
+        """To Spark and the process that started it, at the same instant."""
+        process = self._pipelines[-1].process
+        assert process.poll() is None, self._pipelines[-1].err.read_text()
+        os.killpg(process.pid, number)
+        if number is signal.SIGKILL:
+            process.wait()
+
+    @contextmanager
+    def pipeline_held_up(self) -> Iterator[None]:
+        """Stopped for the block, and then let go on."""
+        self.signal_pipeline(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal_pipeline(signal.SIGCONT)
+
+    def flow(self) -> None:
+        """Wait until all that is durable has come through."""
+        come = self.run(self.core.progress.wait_for(self.core.acceptor.last_commit, PATIENCE - 1))
+        assert come, f"{self.core.trouble}, {self._pipelines[-1].err.read_text()}"
+
+    def mend(self) -> None:
+        """Open or start what does not run."""
+        if self._http is None:
+            self.open_gateway()
+        if self._pipelines[-1].process.poll() is not None:
+            self.start_pipeline()
+
+    # Entities
+
+    def change(self, how: Callable[[Catalogue, int], Catalogue]) -> None:
+        self.run(self.broker.change(how))
+
+    def queue(self, name: str, **properties: Any) -> Queue:
+        self.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **properties), now))
+        return self.broker.catalogue.queue(name)
+
+    def topic(self, name: str, **properties: Any) -> None:
+        self.change(lambda catalogue, now: catalogue.create_topic(Topic(name=name, **properties), now))
+
+    def subscription(self, topic: str, name: str, *rules: Rule, **properties: Any) -> str:
+        made = Subscription(topic=topic, name=name, **properties)
+        self.change(lambda catalogue, now: catalogue.create_subscription(made, now, list(rules) or None))
+        return f"{topic}/subscriptions/{name}"
+
+    def clear(self) -> None:
+        """Delete all entities."""
+
+        def without_any(catalogue: Catalogue, now: int) -> Catalogue:
+            for queue in catalogue.queues:
+                catalogue = catalogue.delete_queue(queue.name)
+            for topic in catalogue.topics:
+                catalogue = catalogue.delete_topic(topic.name)
+            return catalogue
+
+        self.change(without_any)
+
+    def close(self) -> None:
+        """End all of it, whatever state it is in."""
+        try:
+            for running in self._pipelines:
+                if running.process.poll() is None:
+                    os.killpg(running.process.pid, signal.SIGKILL)
+                    running.process.wait()
+            self.close_gateway()
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()

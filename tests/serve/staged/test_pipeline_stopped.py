@@ -1,0 +1,113 @@
+"""While the pipeline stands still messages are accepted, up to a limit, and delivered when it goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from serve.programs import until
+from serve.stage import PATIENCE, Stage
+
+DETECTS: dict[str, Any] = {"requires_duplicate_detection": True}
+BODY = "x" * 20_000
+LIMIT = 30 * len(BODY)
+BUSY = "The server is busy: "
+
+
+class Sender(threading.Thread):
+    """Sends until told to end; what is refused again and again, and what is accepted now and then once more."""
+
+    def __init__(self, stage: Stage, queue: str, name: str) -> None:
+        super().__init__()
+        self.accepted: list[str] = []
+        self.refusals: list[tuple[int, str | None, str]] = []
+        self._client, self._path = stage.client, f"/{queue}/messages"
+        self._called = name
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        for number in count():
+            identity = f"{self._called}-{number}"
+            for _ in range(2 if number % 5 == 0 else 1):
+                while (answer := self._send(identity))[0] != 201:
+                    self.refusals.append((answer[0], answer[1].get("retry-after"), answer[2]))
+                    if self._ended.wait(0.05):
+                        return
+            self.accepted.append(identity)
+            if self._ended.wait(0.005):
+                return
+
+    def _send(self, identity: str) -> tuple[int, dict[str, str], str]:
+        properties = {"BrokerProperties": json.dumps({"MessageId": identity})}
+        return self._client.request("POST", self._path, BODY, properties)
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+@contextmanager
+def senders(stage: Stage, queue: str, number: int = 3) -> Iterator[list[Sender]]:
+    made = [Sender(stage, queue, f"s{at}") for at in range(number)]
+    for sender in made:
+        sender.start()
+    try:
+        yield made
+    finally:
+        for sender in made:
+            sender.end()
+
+
+def accepted(made: list[Sender]) -> int:
+    return sum(len(sender.accepted) for sender in made)
+
+
+def test_what_is_sent_under_load_while_it_is_held_up_is_accepted_and_delivered_once(stage: Stage) -> None:
+    stage.queue("held-up", **DETECTS)
+    with senders(stage, "held-up") as made:
+        until(lambda: accepted(made) > 10, "load")
+        with stage.pipeline_held_up():
+            before = accepted(made)
+            until(lambda: accepted(made) > before + 100, "sends are accepted")
+            # A commit holds no more than one message of each sender.
+            assert stage.core.lag > 30
+        after = accepted(made)
+        until(lambda: accepted(made) > after + 10, "sends go on")
+    assert [sender.refusals for sender in made] == [[], [], []]
+    check_delivered_once(stage, "held-up", made)
+
+
+def test_at_the_limit_sends_are_refused_and_go_on_when_the_pipeline_does(stage: Stage) -> None:
+    stage.queue("limited", **DETECTS)
+    stage.close_gateway()
+    stage.open_gateway(most_bytes=LIMIT)
+    try:
+        with senders(stage, "limited") as made:
+            until(lambda: accepted(made) > 10, "load")
+            with stage.pipeline_held_up():
+                until(lambda: all(sender.refusals for sender in made), "the limit is reached")
+                for sender in made:
+                    status, retry_after, text = sender.refusals[0]
+                    assert (status, retry_after) == (503, "10")
+                    assert BUSY in text
+                    assert f"{LIMIT} is the limit. Please retry the operation later." in text
+                assert stage.core.in_pipeline(stage.broker.catalogue.queue("limited").id) <= LIMIT
+                # Receivers are not refused.
+                received = stage.client.receive("limited", 0)
+            after = accepted(made)
+            until(lambda: accepted(made) > after + 30, "sends go on", limit=PATIENCE)
+    finally:
+        stage.close_gateway()
+        stage.open_gateway()
+    check_delivered_once(stage, "limited", made, [] if received is None else [received[0]])
+
+
+def check_delivered_once(stage: Stage, queue: str, made: list[Sender], received: Sequence[str] = ()) -> None:
+    stage.flow()
+    arrived = [*received, *(told["MessageId"] for told, _ in stage.client.receive_all(queue))]
+    assert len(set(arrived)) == len(arrived)
+    assert {identity for sender in made for identity in sender.accepted} <= set(arrived)

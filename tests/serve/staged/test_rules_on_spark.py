@@ -1,0 +1,211 @@
+"""The rules of duplicate detection: in over HTTP, through the pipeline on Spark, out over HTTP. See `test_tiers`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from serve.stage import Stage
+
+from .windows import QUEUES, Windows
+
+DETECTS: dict[str, Any] = {"requires_duplicate_detection": True}
+PARTED: dict[str, Any] = {**DETECTS, "enable_partitioning": True}
+LATER = "Mon, 21 Sep 2099 14:13:20 GMT"
+LONGEST = "😀" * 64
+
+Sent = dict[str, object]
+"""The broker properties of a message. Its body is its place in the list of those that are sent, from 0."""
+
+
+class Case(NamedTuple):
+    """What is sent to a queue, or to a topic with these subscriptions, and what becomes of it.
+
+    A list among what is sent is one batch. `dropped` are the places of the duplicates, each with that of its winner;
+    what is neither delivered, dropped nor refused is scheduled.
+    """
+
+    says: str
+    entity: dict[str, Any]
+    sent: Sequence[Sent | list[Sent]]
+    delivered: list[int]
+    dropped: Mapping[int, int] = MappingProxyType({})
+    refused: Sequence[int] = ()
+    subscriptions: Sequence[str] = ()
+
+
+def same(*identities: str) -> list[Sent | list[Sent]]:
+    return [{"MessageId": identity} for identity in identities]
+
+
+CASES = [
+    Case("1: off by default", {}, same("a", "a"), [0, 1]),
+    Case("1: chosen at creation", DETECTS, same("a", "a"), [0], {1: 0}),
+    Case("1: a topic is checked once, before fan-out", DETECTS, same("a", "b", "a"), [0, 1], {2: 0}, (), ("x", "y")),
+    Case("1: off by default for topics", {}, same("a", "a"), [0, 1], {}, (), ("x",)),
+    Case("3: nothing but the key counts", DETECTS, [{"MessageId": "a"}, {"MessageId": "a", "Label": "l"}], [0], {1: 0}),
+    Case("3: however often", DETECTS, same(*"abcabcaab"), [0, 1, 2], {3: 0, 4: 1, 5: 2, 6: 0, 7: 0, 8: 1}),
+    Case(
+        "5: a partition key is no part of the key",
+        DETECTS,
+        [{"MessageId": "a", "PartitionKey": key} for key in "pr"],
+        [0],
+        {1: 0},
+    ),
+    Case(
+        "5: but on a partitioned entity it is",
+        PARTED,
+        [{"MessageId": "a", "PartitionKey": key} for key in "prp"],
+        [0, 1],
+        {2: 0},
+    ),
+    Case(
+        "5: and a session is one",
+        PARTED,
+        [{"MessageId": "a", "SessionId": "s"}, {"MessageId": "a", "PartitionKey": "s"}, {"MessageId": "a"}],
+        [0, 2],
+        {1: 0},
+    ),
+    Case(
+        "5: a session with another partition key is refused",
+        PARTED,
+        [{"MessageId": "a", "SessionId": "s", "PartitionKey": "p"}, {"MessageId": "a", "SessionId": "s"}],
+        [1],
+        {},
+        [0],
+    ),
+    Case(
+        "6: compared exactly, case included",
+        DETECTS,
+        same(
+            "12345.2017/Payment", "12345.2017/payment", "12345.2017/Payment", "ödeme", "Ödeme", "o\u0308deme", "ödeme"
+        ),
+        [0, 1, 3, 4, 5],
+        {2: 0, 6: 3},
+    ),
+    Case("6: at most 128 characters", DETECTS, same(LONGEST, LONGEST + "x", LONGEST, "x" * 129), [0], {2: 0}, [1, 3]),
+    Case("6: a space counts", DETECTS, same("a", "a ", " a", "a"), [0, 1, 2], {3: 0}),
+    Case("7: without an id never a duplicate", DETECTS, [{}, {}, {"MessageId": ""}], [0, 1, 2]),
+    Case(
+        "8: within a batch the first wins, and between batches",
+        DETECTS,
+        [[{"MessageId": "a"}, {"MessageId": "b"}, {"MessageId": "a"}], [{"MessageId": "c"}, {"MessageId": "b"}]],
+        [0, 1, 3],
+        {2: 0, 4: 1},
+    ),
+    Case(
+        "8: a scheduled message takes part at once",
+        DETECTS,
+        [{"MessageId": "a", "ScheduledEnqueueTimeUtc": LATER}, {"MessageId": "a"}],
+        [],
+        {1: 0},
+    ),
+]
+
+
+class Outcome(NamedTuple):
+    """Of one case. `drops` are the ids that the record has, each with the body of the winner if that has arrived."""
+
+    answers: list[int]
+    arrived: dict[str, list[str]]
+    drops: list[tuple[object, str | None]]
+    counted: dict[str, int]
+
+
+def test_what_is_a_duplicate(stage: Stage) -> None:
+    """All is sent before anything is looked at, so that Spark is waited for once."""
+    answers = {case.says: send(stage, case) for case in CASES}
+    assert {case.says: outcome(stage, case, answers[case.says]) for case in CASES} == {
+        case.says: expected(case) for case in CASES
+    }
+
+
+def name_of(case: Case) -> str:
+    return f"case-{CASES.index(case)}"
+
+
+def flat(case: Case) -> list[Sent]:
+    return [each for sent in case.sent for each in (sent if isinstance(sent, list) else [sent])]
+
+
+def send(stage: Stage, case: Case) -> list[int]:
+    name = name_of(case)
+    if case.subscriptions:
+        stage.topic(name, **case.entity)
+        for subscription in case.subscriptions:
+            stage.subscription(name, subscription)
+    else:
+        stage.queue(name, **case.entity)
+    answers, place = [], 0
+    for sent in case.sent:
+        batch = sent if isinstance(sent, list) else [sent]
+        messages = [(str(place + at), properties) for at, properties in enumerate(batch)]
+        if isinstance(sent, list):
+            answers += [stage.client.send_batch(name, messages)] * len(batch)
+        else:
+            answers.append(stage.client.send_with(name, messages[0][0], **sent))
+        place += len(batch)
+    return answers
+
+
+def paths_of(case: Case) -> list[str]:
+    return [f"{name_of(case)}/subscriptions/{each}" for each in case.subscriptions] or [name_of(case)]
+
+
+def outcome(stage: Stage, case: Case, answers: list[int]) -> Outcome:
+    name, client = name_of(case), stage.client
+    drops = client.drops(name)
+    counted = {
+        "accepted": client.metric("messages_accepted_total", entity=name),
+        "duplicates": client.metric("messages_duplicates_total", entity=name),
+        "scheduled": client.metric("messages", entity=name, state="scheduled"),
+    }
+    arrived = {path: client.receive_all(path) for path in paths_of(case)}
+    numbers = {told["EnqueuedSequenceNumber"]: body for found in arrived.values() for told, body in found}
+    return Outcome(
+        answers,
+        # Partitions promise no order between them.
+        {path: sorted(body for _, body in found) for path, found in arrived.items()}
+        if case.entity is PARTED
+        else {path: [body for _, body in found] for path, found in arrived.items()},
+        [(drop["messageId"], numbers.get(drop["original"]["sequenceNumber"])) for drop in drops],
+        counted,
+    )
+
+
+def expected(case: Case) -> Outcome:
+    sent = flat(case)
+    accepted = len(sent) - len(case.refused) - len(case.dropped)
+    return Outcome(
+        [400 if place in case.refused else 201 for place in range(len(sent))],
+        {path: list(map(str, case.delivered)) for path in paths_of(case)},
+        [
+            (sent[place]["MessageId"], str(won) if won in case.delivered else None)
+            for place, won in case.dropped.items()
+        ],
+        {"accepted": accepted, "duplicates": len(case.dropped), "scheduled": accepted - len(case.delivered)},
+    )
+
+
+def test_rules_2_and_4_an_id_is_new_one_window_after_it_was_accepted_and_the_shorter_window_counts(
+    stage: Stage, windows: Windows
+) -> None:
+    arrived = {name: [body for _, body in stage.client.receive_all(name)] for name in QUEUES}
+    assert arrived == {name: ["first"] for name in QUEUES}
+    windows.send_after()
+    for name, (_, _, is_forgotten) in QUEUES.items():
+        drops = stage.client.drops(name)
+        assert [body for _, body in stage.client.receive_all(name)] == (["after"] if is_forgotten else []), name
+        assert len(drops) == (1 if is_forgotten else 2), name
+
+
+def test_rule_5_a_queue_that_is_made_again_has_forgotten(stage: Stage) -> None:
+    stage.queue("again", **DETECTS)
+    assert stage.client.send("again", "a", "before") == 201
+    stage.change(lambda catalogue, now: catalogue.delete_queue("again"))
+    assert stage.client.send("again", "a", "between") == 404
+    stage.queue("again", **DETECTS)
+    assert [stage.client.send("again", "a", body) for body in ("after", "twice")] == [201, 201]
+    assert len(stage.client.drops("again")) == 1
+    assert [body for _, body in stage.client.receive_all("again")] == ["after"]

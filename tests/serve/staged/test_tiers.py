@@ -1,0 +1,80 @@
+"""What there is in which tier, and the large messages of the Premium tier. Changes the tier, so it clears the stage."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from oncebus.entities import BadRequest, Tier
+from serve.stage import PATIENCE, Stage
+
+DETECTS: dict[str, Any] = {"requires_duplicate_detection": True}
+MEGABYTE = 1 << 20
+LARGEST_KILOBYTES = 100 * 1024
+
+
+@contextmanager
+def at_tier(stage: Stage, tier: Tier) -> Iterator[None]:
+    """A broker without entities in another tier, for the block."""
+    stage.clear()
+    stage.change(lambda catalogue, now: catalogue.at_tier(tier))
+    try:
+        yield
+    finally:
+        stage.clear()
+        stage.change(lambda catalogue, now: catalogue.at_tier(Tier.STANDARD))
+
+
+def bodies(stage: Stage, queue: str) -> list[str]:
+    return [body for _, body in stage.client.receive_all(queue)]
+
+
+def test_rule_9_a_tier_says_what_there_is(stage: Stage) -> None:
+    with pytest.raises(BadRequest, match="Both DelayedPersistence and RequiresDuplicateDetection"):
+        stage.queue("refused", **DETECTS, enable_express=True)
+    with at_tier(stage, Tier.BASIC):
+        stage.queue("plain")
+        for more in (DETECTS, {"requires_session": True}, {"forward_to": "plain"}):
+            with pytest.raises(BadRequest, match="Basic"):
+                stage.queue("refused", **more)
+        with pytest.raises(BadRequest, match="Basic"):
+            stage.topic("refused")
+        answers = [stage.client.send("plain", "a", body) for body in ("first", "second")]
+        assert [*answers, stage.client.send_with("plain", "third", SessionId="s")] == [201, 201, 400]
+        assert stage.client.drops("plain") == []
+        assert bodies(stage, "plain") == ["first", "second"]
+    with at_tier(stage, Tier.PREMIUM):
+        with pytest.raises(BadRequest, match="artition"):
+            stage.queue("refused", **DETECTS, enable_partitioning=True)
+        stage.queue("detecting", **DETECTS)
+        assert [stage.client.send("detecting", "a", body) for body in ("first", "second")] == [201, 201]
+        assert len(stage.client.drops("detecting")) == 1
+        assert bodies(stage, "detecting") == ["first"]
+
+
+def test_messages_of_a_megabyte_and_one_of_a_hundred_go_through(stage: Stage) -> None:
+    chance = random.Random(1)
+    sizes = [MEGABYTE] * 64 + [LARGEST_KILOBYTES * 1024 - 1024]
+    with at_tier(stage, Tier.PREMIUM):
+        stage.queue("large", **DETECTS, max_message_size_in_kilobytes=LARGEST_KILOBYTES)
+        sent: list[str] = []
+        for size in sizes:
+            body = chance.randbytes(size)
+            for _ in range(2 if size == MEGABYTE and len(sent) % 16 == 0 else 1):
+                properties = {"BrokerProperties": f'{{"MessageId": "{len(sent)}"}}'}
+                assert stage.client.exchange("POST", "/large/messages", body, properties)[0] == 201
+            sent.append(hashlib.blake2b(body).hexdigest())
+        received = []
+        for number in range(len(sizes)):
+            found = stage.client.receive_whole("large", PATIENCE / 2)
+            assert found is not None, f"message {number} did not come"
+            assert found[0]["MessageId"] == str(number)
+            received.append(hashlib.blake2b(found[1]).hexdigest())
+        assert received == sent
+        assert stage.client.receive_whole("large", 0) is None
+        assert [drop["messageId"] for drop in stage.client.drops("large")] == ["0", "16", "32", "48"]

@@ -1,0 +1,244 @@
+"""A broker in the test's own process that real clients of Azure Service Bus reach over AMQP.
+
+It runs in a thread with a loop of its own, so that the clients' blocking calls do not hold it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple, TypeVar
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.aio import ServiceBusClient as AsyncClient
+
+from broker.in_process import FakeTime, running_broker
+from oncebus.access import AuthorizationRule, Right, connection_string
+from oncebus.broker.addresses import parse_address
+from oncebus.broker.broker import Broker
+from oncebus.broker.clock import wall_time
+from oncebus.entities import Queue, Subscription, Tier, Topic
+from oncebus.http import listen
+from oncebus.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.servicebus.messages import incoming_message
+from oncebus.store import Message, Mode
+
+T = TypeVar("T")
+K = TypeVar("K", ServiceBusSender, ServiceBusReceiver)
+
+ROOT = AuthorizationRule("RootManageSharedAccessKey", frozenset({Right.MANAGE}), "root-one", "root-two")
+SENDER = AuthorizationRule("sender", frozenset({Right.SEND}), "sender-one", "sender-two")
+LISTENER = AuthorizationRule("listener", frozenset({Right.LISTEN}), "listener-one", "listener-two")
+NAMESPACE = (ROOT, SENDER, LISTENER)
+
+# What fails is told at once, not tried again; and a client that listens for nothing gives up sooner.
+QUICK = {"retry_total": 0, "socket_timeout": 0.05}
+PATIENCE = 10.0
+"""How long a message that is there may take to be received."""
+
+
+class Pair(NamedTuple):
+    """A queue, and clients of it."""
+
+    queue: str
+    sender: ServiceBusSender
+    receiver: ServiceBusReceiver
+
+
+class Bus:
+    """The broker and its server, from outside of their thread."""
+
+    broker: Broker
+    server: ServiceBusServer
+    port: int
+
+    def __init__(self, time: FakeTime | None) -> None:
+        self.time = time
+        self.loop = asyncio.new_event_loop()
+        self.ready: Future[None] = Future()
+        self.stopping = asyncio.Event()
+        self._names = itertools.count(1)
+        self._opened: list[ServiceBusSender | ServiceBusReceiver] = []
+        self._pairs: list[Pair] = []
+
+    def run(self, doing: Coroutine[Any, Any, T]) -> T:
+        """Do something in the broker's loop."""
+        return asyncio.run_coroutine_threadsafe(doing, self.loop).result(60)
+
+    def string(self, rule: AuthorizationRule = ROOT) -> str:
+        """The connection string of a rule."""
+        return connection_string("localhost", self.port, rule, emulator=True)
+
+    def client(self, rule: AuthorizationRule = ROOT, **options: Any) -> ServiceBusClient:
+        """The official client."""
+        return ServiceBusClient.from_connection_string(self.string(rule), **{**QUICK, **options})
+
+    def async_client(self, rule: AuthorizationRule = ROOT, **options: Any) -> AsyncClient:
+        """The official client for asyncio."""
+        return AsyncClient.from_connection_string(self.string(rule), **{**QUICK, **options})
+
+    def sender(self, entity: str, rule: AuthorizationRule = ROOT) -> ServiceBusSender:
+        """A sender to a queue or a topic, which is the same to the client. It is closed with the bus."""
+        return self._kept(self.client(rule).get_queue_sender(entity, keep_alive=0))
+
+    def receiver(self, entity: str, rule: AuthorizationRule = ROOT, **options: Any) -> ServiceBusReceiver:
+        """A receiver from a queue, or from a subscription as topic/name. It is closed with the bus."""
+        topic, _, subscription = entity.partition("/")
+        client = self.client(rule)
+        if subscription:
+            return self._kept(client.get_subscription_receiver(topic, subscription, **options))
+        return self._kept(client.get_queue_receiver(entity, **options))
+
+    def prepare(self, count: int) -> None:
+        """Open so many pairs at the same time: a client takes half a second, most of which it sleeps."""
+
+        def pair() -> Pair:
+            queue = self.queue()
+            return Pair(queue, self.sender(queue), self.receiver(queue))
+
+        self._pairs += self.together(*[pair] * count)
+
+    def pair(self) -> Pair:
+        """A queue for a test, with a sender and a receiver that are open."""
+        if not self._pairs:
+            self.prepare(8)
+        return self._pairs.pop()
+
+    def _kept(self, opened: K) -> K:
+        self._opened.append(opened)
+        opened.__enter__()
+        return opened
+
+    def close_clients(self) -> None:
+        """All at once: each waits a second for its own thread."""
+        with ThreadPoolExecutor(128) as closing:
+            for result in [closing.submit(each.close) for each in self._opened]:
+                result.result(60)
+
+    def queue(self, **options: Any) -> str:
+        """A queue of its own for a test; its name."""
+        name = f"queue-{next(self._names)}"
+        self.run(self.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **options), now)))
+        return name
+
+    def topic(self, *subscriptions: str, **options: Any) -> str:
+        """A topic of its own for a test, with subscriptions; its name."""
+        name = f"topic-{next(self._names)}"
+        self.run(self.broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name=name, **options), now)))
+        for each in subscriptions:
+            self.subscription(name, each)
+        return name
+
+    def subscription(self, topic: str, name: str, **options: Any) -> None:
+        subscription = Subscription(topic=topic, name=name, **options)
+        self.run(self.broker.change(lambda catalogue, now: catalogue.create_subscription(subscription, now)))
+
+    def put(self, entity: str, *messages: ServiceBusMessage) -> list[int]:
+        """Send without a client, which would take its time; the sequence numbers."""
+        return self.run(self.broker.send(entity, [incoming_message(encoded(message)) for message in messages]))
+
+    def take(self, entity: str, count: int) -> list[tuple[Message, bytes]]:
+        """Receive and delete without a client: so many messages and their encoded bodies."""
+
+        async def receive() -> list[tuple[Message, bytes]]:
+            found: list[tuple[Message, bytes]] = []
+            while len(found) < count:
+                wanted, delete = count - len(found), Mode.RECEIVE_AND_DELETE
+                received = await self.broker.receive(parse_address(entity), wanted, mode=delete, wait=PATIENCE)
+                assert received, f"{len(found)} of {count} came"
+                found += [(each.message, each.body) for each in received]
+            return found
+
+        return self.run(receive())
+
+    def together(self, *open_one: Callable[[], Any]) -> list[Any]:
+        """Open several clients at the same time: most of it they sleep."""
+        with ThreadPoolExecutor(len(open_one)) as opening:
+            return [result.result(60) for result in [opening.submit(each) for each in open_one]]
+
+    def refused(self, *open_one: Callable[[], object]) -> list[Exception]:
+        """Why clients cannot be opened, all of them at the same time."""
+
+        def reason(opening: Callable[[], object]) -> Exception | None:
+            try:
+                opening()
+            except Exception as error:
+                return error
+            return None
+
+        reasons = self.together(*(partial(reason, each) for each in open_one))
+        assert None not in reasons, f"of {len(reasons)} this one was opened: {reasons.index(None)}"
+        return reasons
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait for the bus to get there."""
+        deadline = monotonic() + PATIENCE
+        while not condition():
+            assert monotonic() < deadline, f"waited {PATIENCE} s for: {what}"
+            sleep(0.01)
+
+    def advance(self, seconds: float) -> None:
+        """Move the broker's clock."""
+        assert self.time is not None
+        self.time.advance(seconds)
+
+
+def encoded(message: ServiceBusMessage) -> bytes:
+    """The bytes that the client makes of a message."""
+    raw = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
+    return bytes(encode_payload(bytearray(), raw))
+
+
+@contextmanager
+def running_bus(
+    data: Path, time: FakeTime | None = None, *, tier: Tier = Tier.STANDARD, limits: Limits | None = None
+) -> Iterator[Bus]:
+    """A bus for the block. With a clock of its own, that one begins now: clients have the machine's."""
+    if time is not None:
+        time.now = wall_time()
+    bus = Bus(time)
+
+    async def serve() -> None:
+        async with running_broker(data, time, tier=tier) as broker:
+            bus.broker = broker
+            listener = listen("127.0.0.1", 0)
+            bus.port = listener.getsockname()[1]
+            bus.server = make_server(broker, broker._core, namespace_rules=lambda: NAMESPACE, limits=limits)
+            await bus.server.start(listener)
+            bus.ready.set_result(None)
+            await bus.stopping.wait()
+            await bus.server.stop()
+            listener.close()
+
+    def run() -> None:
+        asyncio.set_event_loop(bus.loop)
+        try:
+            bus.loop.run_until_complete(serve())
+        except BaseException as error:
+            if not bus.ready.done():
+                bus.ready.set_exception(error)
+            raise
+        finally:
+            bus.loop.run_until_complete(bus.loop.shutdown_default_executor())
+            bus.loop.close()
+
+    thread = threading.Thread(target=run, name="bus")
+    thread.start()
+    try:
+        bus.ready.result(60)
+        yield bus
+        bus.close_clients()
+    finally:
+        if not bus.loop.is_closed():
+            bus.loop.call_soon_threadsafe(bus.stopping.set)
+        thread.join(60)
+        assert not thread.is_alive()

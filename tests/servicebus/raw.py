@@ -1,0 +1,189 @@
+"""A client that says exactly what a test wants, frame by frame, to the dialect over a real broker: no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from amqp.client import BEGIN, OPEN, Sent, credit, frames, receiver, sender, transfer, written
+from broker.in_process import FakeTime, InProcessPipeline, running_broker
+from oncebus import amqp
+from oncebus.access import make_token
+from oncebus.amqp import AmqpValue, Properties
+from oncebus.amqp.connection import Connection
+from oncebus.amqp.frames import AMQP_HEADER
+from oncebus.amqp.performatives import Attach, Detach, Disposition, Performative, Source, Target, Transfer
+from oncebus.amqp.protocol import Wire
+from oncebus.broker.broker import Broker
+from oncebus.durations import HOUR
+from oncebus.entities import Queue
+from oncebus.folders import Folders
+from oncebus.servicebus import Limits, ServiceBusServer, make_server
+from oncebus.servicebus.connection import ClientConnection
+
+from .bus import NAMESPACE, ROOT
+
+T = TypeVar("T")
+
+
+class _Here(Wire):
+    """Where a transport would be."""
+
+    def __init__(self) -> None:
+        self.remote = "here"
+        self.is_paused = False
+
+    def flush(self) -> None:
+        pass
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+
+class RawClient:
+    """One connection with one session, signed in as root unless told otherwise."""
+
+    def __init__(self, server: ServiceBusServer, *, is_signed_in: bool = True) -> None:
+        self.connection = Connection(container_id="server")
+        self.wire = _Here()
+        self.peer = ClientConnection(server.front, self.connection, self.wire, lambda _: None)
+        if is_signed_in:
+            self.peer.credentials.put(
+                make_token("sb://localhost/", ROOT.name, ROOT.primary_key, server.front.now() + HOUR)
+            )
+            self.connection.trust()
+        self._sent: list[Sent] = []
+        self._next = 0
+        self._raw(AMQP_HEADER)
+        self.do(OPEN, BEGIN)
+        assert b"".join(self.connection.output()).startswith(AMQP_HEADER)
+
+    def do(self, *performatives: Performative) -> None:
+        """Say all of this at once."""
+        self._raw(b"".join(written(each) for each in performatives))
+
+    def transfer(self, *payloads: bytes, handle: int = 0, **fields: Any) -> list[int]:
+        """Transfer all of these at once; their delivery ids."""
+        ids = list(range(self._next, self._next + len(payloads)))
+        self._next += len(payloads)
+        self._raw(
+            b"".join(
+                written(transfer(number, handle, delivery_tag=number.to_bytes(4), **fields), payload)
+                for number, payload in zip(ids, payloads, strict=True)
+            )
+        )
+        return ids
+
+    def lose(self) -> None:
+        """The transport is gone."""
+        self.peer.on_events(self.connection.lost())
+        self.peer.on_lost()
+
+    async def next(self, kind: type[T]) -> tuple[T, bytes]:
+        """The next frame of a kind; others before it are passed over."""
+        async with asyncio.timeout(10):
+            while True:
+                self._sent += frames(b"".join(self.connection.output()))
+                while self._sent:
+                    sent = self._sent.pop(0)
+                    if isinstance(sent.performative, kind):
+                        return sent.performative, sent.payload
+                await asyncio.sleep(0.001)
+
+    async def attached(self, attach: Attach, given: int = 0) -> Attach:
+        """Attach a link; the answer. Of a receiver with credit."""
+        self.do(attach)
+        answer, _ = await self.next(Attach)
+        if given:
+            self.do(credit(given, attach.handle))
+        return answer
+
+    async def refused(self, attach: Attach) -> tuple[str, str | None]:
+        """Attach a link that is refused; why."""
+        self.do(attach)
+        detach, _ = await self.next(Detach)
+        assert detach.error is not None
+        self.do(Detach(handle=attach.handle, closed=True))
+        return detach.error.condition, detach.error.description
+
+    async def outcomes(self, count: int) -> dict[int, Any]:
+        """What became of so many deliveries, by their ids."""
+        found: dict[int, Any] = {}
+        while len(found) < count:
+            disposition, _ = await self.next(Disposition)
+            assert disposition.settled
+            for number in range(disposition.first, (disposition.last or disposition.first) + 1):
+                found[number] = disposition.state
+        return found
+
+    async def received(self, count: int) -> list[tuple[Transfer, bytes]]:
+        """So many transfers."""
+        return [await self.next(Transfer) for _ in range(count)]
+
+    def _raw(self, data: bytes) -> None:
+        events = self.connection.receive(data)
+        while events:
+            self.peer.on_events(events)
+            events = self.connection.receive(b"")
+
+
+class Stage:
+    """What a test plays on."""
+
+    def __init__(self, broker: Broker, server: ServiceBusServer, time: FakeTime, pipeline: InProcessPipeline) -> None:
+        self.broker, self.server, self.time, self.pipeline = broker, server, time, pipeline
+
+    def client(self, **options: Any) -> RawClient:
+        return RawClient(self.server, **options)
+
+    async def queue(self, name: str = "orders", **options: Any) -> None:
+        await self.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **options), now))
+
+
+def to(address: str | None, name: str = "s", handle: int = 0, **fields: Any) -> Attach:
+    """The attach of a sender."""
+    return sender(name, handle, target=Target(address), **fields)
+
+
+def of(address: str | None, name: str = "r", handle: int = 0, **fields: Any) -> Attach:
+    """The attach of a receiver."""
+    source = fields.pop("source", None) or Source(address)
+    return receiver(name, handle, source=source, **fields)
+
+
+def message(body: bytes = b"x", **properties: Any) -> bytes:
+    """An encoded message."""
+    return b"".join(amqp.encode_message(Properties(**properties), None, body))
+
+
+def request(operation: str, body: Any, own: dict[str, object] | None = None, **properties: Any) -> bytes:
+    """An encoded request."""
+    head = {"operation": operation, **(own or {})}
+    return b"".join(amqp.encode_message(Properties(**properties), head, AmqpValue(body)))
+
+
+@asynccontextmanager
+async def _stage(data: Path, limits: Limits | None) -> AsyncIterator[Stage]:
+    time = FakeTime()
+    pipeline = InProcessPipeline(Folders(data))
+    async with running_broker(data, time, pipeline=pipeline) as broker:
+        server = make_server(broker, broker._core, namespace_rules=lambda: NAMESPACE, limits=limits)
+        yield Stage(broker, server, time, pipeline)
+        await server.stop()
+
+
+def play(data: Path, scenario: Callable[[Stage], Awaitable[None]], limits: Limits | None = None) -> None:
+    """Play a scenario on a stage of its own, with the queue `orders`."""
+
+    async def run() -> None:
+        async with _stage(data, limits) as stage:
+            await stage.queue()
+            await scenario(stage)
+
+    asyncio.run(run())

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from oncebus.amqp import Described, Symbol, ULong
+from oncebus.amqp.performatives import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
+from oncebus.servicebus.dispositions import answer_to, settlement_of
+from oncebus.servicebus.errors import Refused
+from oncebus.store import Action, Settlement
+
+TOKEN = bytes(16)
+REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescription")
+
+
+@pytest.mark.parametrize(
+    ("state", "settlement"),
+    [
+        (Accepted(), Settlement(Action.COMPLETE, TOKEN)),
+        (Released(), Settlement(Action.RELEASE, TOKEN)),
+        (Modified(), Settlement(Action.ABANDON, TOKEN)),
+        (Modified(True, False), Settlement(Action.ABANDON, TOKEN)),
+        (Modified(None, True), Settlement(Action.DEFER, TOKEN)),
+        (
+            Modified(None, True, {Symbol("seen"): 1}),
+            Settlement(Action.DEFER, TOKEN, properties={"seen": 1}),
+        ),
+        (Rejected(), Settlement(Action.DEAD_LETTER, TOKEN)),
+        (
+            Rejected(AmqpError("com.microsoft:dead-letter", None, {REASON: "r", DESCRIPTION: "d", Symbol("n"): 1})),
+            Settlement(Action.DEAD_LETTER, TOKEN, reason="r", description="d", properties={"n": 1}),
+        ),
+        (
+            Rejected(AmqpError("com.microsoft:dead-letter", None, {REASON: None, DESCRIPTION: None})),
+            Settlement(Action.DEAD_LETTER, TOKEN),
+        ),
+        (
+            Rejected(AmqpError("amqp:decode-error", "no JSON")),
+            Settlement(Action.DEAD_LETTER, TOKEN, reason="amqp:decode-error", description="no JSON"),
+        ),
+        (None, None),
+        (Received(0, 0), None),
+    ],
+)
+def test_an_outcome_says_what_to_do_with_a_message(state: Outcome | None, settlement: Settlement | None) -> None:
+    assert settlement_of(TOKEN, state, is_settled=False) == settlement
+
+
+def test_who_settles_without_an_outcome_puts_the_message_back() -> None:
+    assert settlement_of(TOKEN, None, is_settled=True) == Settlement(Action.RELEASE, TOKEN)
+
+
+def test_an_outcome_of_a_transaction_is_refused() -> None:
+    with pytest.raises(Refused, match="Transactions"):
+        settlement_of(TOKEN, Described(ULong(0x34), []), is_settled=False)
+
+
+@pytest.mark.parametrize(
+    ("state", "answer"),
+    [
+        (Accepted(), Accepted()),
+        (Released(), Released()),
+        (Modified(True, True, {Symbol("a"): 1}), Modified(True, True)),
+        (Rejected(AmqpError("com.microsoft:dead-letter")), Rejected()),
+    ],
+)
+def test_the_answer_is_the_same_outcome_without_what_came_with_it(state: Outcome, answer: Outcome) -> None:
+    assert answer_to(state) == answer

@@ -1,0 +1,192 @@
+"""Messages in and out, without a socket: what azure-servicebus itself encodes, and what it makes of what it gets."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+
+from oncebus import amqp
+from oncebus.amqp import BATCH_FORMAT, DecodeError, Properties, Timestamp
+from oncebus.broker.broker import Received
+from oncebus.broker.sending import Incoming
+from oncebus.durations import DAY, SECOND
+from oncebus.entities import BadRequest
+from oncebus.servicebus.messages import incoming, incoming_message, outgoing, tag_of
+from oncebus.store import Message, SubQueue
+from oncebus.store.values import Stage
+
+from .bus import encoded
+
+NOW = 1_790_000_000_000_000
+
+
+def held(incoming: Incoming, **changes: Any) -> Message:
+    message = Message(
+        id=1,
+        entity=7,
+        sub_queue=SubQueue.MAIN,
+        stage=Stage.LOCKED,
+        lane="",
+        sequence=42,
+        enqueued=NOW,
+        expires=None,
+        scheduled=None,
+        deliveries=1,
+        hops=0,
+        size=incoming.size,
+        locked_until=NOW + 60 * SECOND,
+        token=bytes(range(16)),
+        blob=None,
+        enqueued_sequence=41,
+        reason=None,
+        description=None,
+        source=None,
+        origin=None,
+        message_id=str(incoming.message_id),
+        session=incoming.session,
+        partition_key=incoming.partition_key,
+        head=incoming.head,
+        body=incoming.body,
+    )
+    return message._replace(**changes)
+
+
+def seen(message: Message, source: str | None = None, **options: Any) -> ServiceBusReceivedMessage:
+    """What the client shows of a message."""
+    payload = outgoing(Received(message, message.body or b""), source, **options)
+    return ServiceBusReceivedMessage.from_bytes(payload)
+
+
+def test_a_message_of_the_official_client_is_read() -> None:
+    sent = ServiceBusMessage(
+        b"body",
+        message_id="12345.2017/Payment",
+        session_id="s",
+        partition_key="s",
+        time_to_live=timedelta(seconds=90),
+        scheduled_enqueue_time_utc=datetime(2027, 1, 2, 3, 4, 5, tzinfo=UTC),
+        subject="label",
+        application_properties={"colour": "red"},
+    )
+    message = incoming_message(encoded(sent))
+    assert message.message_id == "12345.2017/Payment"
+    assert (message.session, message.partition_key) == ("s", "s")
+    assert message.ttl == 90 * SECOND
+    assert message.scheduled == int(datetime(2027, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()) * SECOND
+    assert amqp.properties(message.head).subject == "label"
+    assert amqp.application_properties(message.head) == {"colour": "red"}
+    assert amqp.decode_body(message.body) == b"body"
+
+
+@pytest.mark.parametrize(
+    ("identity", "text"),
+    [
+        ("a", "a"),
+        (uuid.UUID(int=5), str(uuid.UUID(int=5))),
+        (amqp.ULong(17), "17"),
+        (b"\x00\xff", b"\x00\xff"),
+        (None, None),
+    ],
+)
+def test_ids_of_every_type_are_compared_by_their_text(identity: amqp.Id | None, text: str | bytes | None) -> None:
+    head, body = amqp.encode_message(Properties(message_id=identity), None, b"x")
+    assert incoming_message(head + body).message_id == text
+
+
+def test_a_batch_is_told_by_its_format() -> None:
+    inner = [encoded(ServiceBusMessage(b"x", message_id=str(number))) for number in range(3)]
+    batch = b"".join(amqp.encode_body(each) for each in inner)
+    assert [each.message_id for each in incoming(batch, BATCH_FORMAT)] == ["0", "1", "2"]
+    (single,) = incoming(batch)
+    assert single.message_id is None
+    with pytest.raises(BadRequest, match="The batch of messages is empty"):
+        incoming(b"", BATCH_FORMAT)
+
+
+def test_more_than_the_header_holds_of_a_time_to_live_stands_in_the_properties() -> None:
+    header = amqp.deliverable(b"", b"", amqp.Header(ttl=400 * DAY), {})[0]
+    created = Timestamp(NOW // 1000)
+    properties = Properties(creation_time=created, absolute_expiry_time=Timestamp(created + 100 * DAY // 1000))
+    head, body = amqp.encode_message(properties, None, b"x")
+    assert incoming_message(header + head + body).ttl == 100 * DAY
+    assert incoming_message(header + body).ttl == (2**32 - 1) * 1000
+
+
+@pytest.mark.parametrize("annotations", [{"x-opt-partition-key": 5}, {"x-opt-scheduled-enqueue-time": "tomorrow"}])
+def test_annotations_of_a_wrong_type_are_refused_by_name_and_value(annotations: dict[str, object]) -> None:
+    payload = b"".join(amqp.deliverable(b"", amqp.encode_body(b"x"), amqp.Header(), annotations))
+    (name,) = annotations
+    with pytest.raises(BadRequest, match=name):
+        incoming_message(payload)
+
+
+def test_what_is_no_message_is_refused() -> None:
+    with pytest.raises(DecodeError):
+        incoming(b"\x00\x53\x75\xa0\x09short")
+    with pytest.raises(DecodeError):
+        incoming(amqp.encode_body(b"not a message"), BATCH_FORMAT)
+
+
+def test_a_received_message_bears_its_place_and_its_lock() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"body", message_id="a", application_properties={"n": 1})))
+    message = seen(held(sent, partition_key="key", expires=NOW + 30 * SECOND))
+    assert message.message_id == "a"
+    assert b"".join(message.body) == b"body"
+    assert message.application_properties == {b"n": 1}
+    assert message.sequence_number == 42
+    assert message.enqueued_sequence_number == 41
+    assert message.enqueued_time_utc == datetime.fromtimestamp(NOW / SECOND, UTC)
+    assert message.delivery_count == 0
+    assert message.partition_key == "key"
+    assert message.time_to_live == timedelta(seconds=30)
+    assert message.state.name == "ACTIVE"
+    annotations = message.raw_amqp_message.annotations
+    assert annotations is not None
+    assert annotations[b"x-opt-lock-token"] == uuid.UUID(bytes=bytes(range(16)))
+    assert annotations[b"x-opt-locked-until"] == (NOW + 60 * SECOND) // 1000
+
+
+def test_the_bare_message_goes_out_in_the_bytes_that_came() -> None:
+    payload = encoded(ServiceBusMessage(b"body", message_id="a", subject="s", application_properties={"n": 1}))
+    parts = amqp.split(payload)
+    out = outgoing(Received(held(incoming_message(payload)), parts.body))
+    assert out.endswith(parts.head + parts.body)
+
+
+def test_a_second_delivery_counts_one_before_it() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"x")))
+    assert seen(held(sent, deliveries=2)).delivery_count == 1
+    assert seen(held(sent, deliveries=2), is_peeked=True).delivery_count == 2
+
+
+def test_a_peeked_message_shows_no_lock_and_its_state() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"x")))
+    peeked = seen(held(sent, stage=Stage.DEFERRED_LOCKED, scheduled=NOW), is_peeked=True)
+    annotations = peeked.raw_amqp_message.annotations
+    assert annotations is not None
+    assert b"x-opt-lock-token" not in annotations
+    assert b"x-opt-locked-until" not in annotations
+    assert peeked.state.name == "DEFERRED"
+    assert peeked.scheduled_enqueue_time_utc == datetime.fromtimestamp(NOW / SECOND, UTC)
+
+
+def test_a_dead_letter_tells_its_reasons_and_where_it_was() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"x", application_properties={"n": 1})))
+    message = seen(held(sent, reason="why", description="in words"), "orders")
+    assert (message.dead_letter_reason, message.dead_letter_error_description) == ("why", "in words")
+    assert message.dead_letter_source == "orders"
+    assert message.application_properties == {
+        b"n": 1,
+        b"DeadLetterReason": b"why",
+        b"DeadLetterErrorDescription": b"in words",
+    }
+
+
+def test_a_delivery_tag_is_the_lock_token_as_dotnet_orders_it() -> None:
+    token = uuid.uuid4()
+    assert tag_of(token.bytes) == token.bytes_le
+    assert tag_of(tag_of(token.bytes)) == token.bytes

@@ -1,0 +1,197 @@
+"""What is asked at $management, without a client: what is wrong with a request is told by name and value."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from oncebus import amqp
+from oncebus.amqp import Properties, Timestamp
+from oncebus.broker.addresses import Address, parse_address
+from oncebus.broker.clock import wall_time
+from oncebus.servicebus.arguments import Arguments
+from oncebus.servicebus.errors import Refused, refusal_of
+from oncebus.servicebus.operations import OPERATIONS, Asked
+from oncebus.store import Action, Settlement
+
+from .bus import PATIENCE, Bus
+
+ALWAYS = Timestamp(253_402_300_800_000)
+SQL = {"sql-filter": {"expression": "price > 1"}}
+
+
+def ask(bus: Bus, operation: str, body: object, path: str) -> Any:
+    """The body of the answer. What is asked has AMQP's types, as on the wire."""
+    given = amqp.decode(amqp.encode(body))[0]
+    asked = Asked(bus.server.front, parse_address(path), Arguments(given), lambda session: None)
+
+    async def answer() -> Any:
+        return await OPERATIONS[f"com.microsoft:{operation}"].handler(asked)
+
+    return bus.run(answer())
+
+
+@pytest.fixture(scope="module")
+def queue(bus: Bus) -> str:
+    return bus.queue()
+
+
+@pytest.fixture(scope="module")
+def topic(bus: Bus) -> str:
+    return bus.topic("high")
+
+
+def encoded(body: bytes = b"x", **properties: Any) -> bytes:
+    return b"".join(amqp.encode_message(Properties(**properties), None, body))
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "condition", "told"),
+    [
+        ("peek-message", 5, "com.microsoft:argument-error", "The body of the request has value 5. Not a map."),
+        ("peek-message", {}, "com.microsoft:argument-error", "'from-sequence-number' has value None. Not a number"),
+        ("peek-message", {"from-sequence-number": 1, "message-count": 0}, "com.microsoft:argument-error", "from 1"),
+        ("renew-lock", {"lock-tokens": ["x"]}, "com.microsoft:argument-error", "has value 'x'. Not a uuid"),
+        ("renew-lock", {"lock-tokens": []}, "com.microsoft:argument-error", "Not a list of one or more"),
+        ("renew-lock", {"lock-tokens": [uuid.UUID(int=1)]}, "com.microsoft:message-lock-lost", "lock supplied"),
+        ("schedule-message", {"messages": [{}]}, "com.microsoft:argument-error", "'message' is missing"),
+        ("schedule-message", {"messages": [{"message": b"\x01"}]}, "amqp:decode-error", "AMQP section"),
+        ("cancel-scheduled-message", {"sequence-numbers": [9]}, "com.microsoft:message-not-found", "not be found"),
+        ("cancel-scheduled-message", {"sequence-numbers": ["9"]}, "com.microsoft:argument-error", "'9'. Not a number"),
+        ("receive-by-sequence-number", {"sequence-numbers": [9]}, "com.microsoft:message-not-found", "not be found"),
+        (
+            "receive-by-sequence-number",
+            {"sequence-numbers": [9], "session-id": "s"},
+            "com.microsoft:session-lock-lost",
+            "session lock has expired",
+        ),
+        (
+            "update-disposition",
+            {"disposition-status": "eaten", "lock-tokens": [uuid.UUID(int=1)]},
+            "com.microsoft:argument-error",
+            "'eaten'. Not one of completed, abandoned, defered, suspended",
+        ),
+        (
+            "update-disposition",
+            {"disposition-status": "completed", "lock-tokens": [uuid.UUID(int=1)]},
+            "com.microsoft:message-lock-lost",
+            "lock supplied",
+        ),
+        (
+            "update-disposition",
+            {"disposition-status": "abandoned", "lock-tokens": [uuid.UUID(int=1)], "properties-to-modify": 5},
+            "com.microsoft:argument-error",
+            "'properties-to-modify' has value 5. Not a map",
+        ),
+        ("renew-session-lock", {"session-id": "s"}, "com.microsoft:session-lock-lost", "session lock"),
+        ("set-session-state", {"session-id": 5}, "com.microsoft:argument-error", "'session-id' has value 5"),
+        ("get-message-sessions", {"last-updated-time": "x"}, "com.microsoft:argument-error", "Not a timestamp"),
+        ("batch-delete-messages", {"message-count": 1}, "com.microsoft:argument-error", "'enqueued-time-utc'"),
+        (
+            "batch-delete-messages",
+            {"message-count": 1, "enqueued-time-utc": ALWAYS, "session-id": "s"},
+            "amqp:not-implemented",
+            "one session",
+        ),
+        ("enumerate-rules", {}, "com.microsoft:argument-error", "Rules belong to subscriptions: 'QUEUE' is none"),
+        ("enumerate-rules at TOPIC", {}, "com.microsoft:argument-error", "'TOPIC' is none"),
+        (
+            "peek-message at TOPIC",
+            {"from-sequence-number": 1, "message-count": 1},
+            "com.microsoft:argument-error",
+            "a subscription of the topic 'TOPIC'",
+        ),
+        ("add-rule at TOPIC/Subscriptions/high", {}, "com.microsoft:argument-error", "'rule-name' has value None"),
+        (
+            "add-rule at TOPIC/Subscriptions/high",
+            {"rule-name": "r", "rule-description": {"sql-filter": {"expression": "price >"}}},
+            "com.microsoft:argument-error",
+            "",
+        ),
+        (
+            "add-rule at TOPIC/Subscriptions/high",
+            {"rule-name": "$default", "rule-description": SQL},
+            "com.microsoft:entity-already-exists",
+            "already exists",
+        ),
+        (
+            "remove-rule at TOPIC/Subscriptions/high",
+            {"rule-name": "r"},
+            "amqp:not-found",
+            "The messaging entity 'TOPIC/Subscriptions/high/Rules/r' could not be found.",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_done_is_refused_with_the_reason(
+    bus: Bus, queue: str, topic: str, operation: str, body: object, condition: str, told: str
+) -> None:
+    name, _, path = operation.partition(" at ")
+    with pytest.raises(Exception) as raised:  # noqa: PT011
+        ask(bus, name, body, path.replace("TOPIC", topic) or queue)
+    refusal = refusal_of(raised.value)
+    assert told.replace("TOPIC", topic).replace("QUEUE", queue) in refusal.text
+    assert refusal.condition == condition
+
+
+def test_every_operation_of_the_service_is_there() -> None:
+    assert {name.removeprefix("com.microsoft:") for name in OPERATIONS} == {
+        "renew-lock",
+        "peek-message",
+        "schedule-message",
+        "cancel-scheduled-message",
+        "receive-by-sequence-number",
+        "update-disposition",
+        "renew-session-lock",
+        "get-session-state",
+        "set-session-state",
+        "get-message-sessions",
+        "add-rule",
+        "remove-rule",
+        "enumerate-rules",
+        "batch-delete-messages",
+    }
+
+
+def test_scheduling_several_gives_their_numbers_in_order(bus: Bus) -> None:
+    queue = bus.queue()
+    later = Timestamp(wall_time() // 1000 + 60_000)
+    messages = [
+        b"".join(amqp.deliverable(b"", encoded(), amqp.Header(), {"x-opt-scheduled-enqueue-time": later}))
+        for _ in range(3)
+    ]
+    body = {"messages": [{"message": each, "message-id": "?"} for each in messages]}
+    assert ask(bus, "schedule-message", body, queue) == {"sequence-numbers": [1, 2, 3]}
+    assert bus.run(bus.broker.counts(queue)).scheduled == 3
+    assert ask(bus, "cancel-scheduled-message", {"sequence-numbers": [1, 3]}, queue) == {}
+    assert bus.run(bus.broker.counts(queue)).scheduled == 1
+
+
+def test_no_more_is_peeked_at_once_than_fits_into_an_answer(bus: Bus) -> None:
+    queue = bus.queue()
+    for _ in range(25):
+        bus.put(queue, ServiceBusMessage(bytes(250_000)))
+    asked = {"from-sequence-number": 1, "message-count": 1000}
+    found = ask(bus, "peek-message", asked, queue)["messages"]
+    assert len(found) == 20
+    bare = ask(bus, "peek-message", {**asked, "omit-message-body": True}, queue)["messages"]
+    assert len(bare) == 25
+    assert sum(len(each["message"]) for each in bare) < 25 * 500
+    assert ask(bus, "peek-message", {**asked, "from-sequence-number": 26}, queue) is None
+
+
+def test_a_deferred_message_is_not_held_when_another_one_is_missing(bus: Bus) -> None:
+    queue = bus.queue()
+    bus.put(queue, ServiceBusMessage(b"x"))
+    (held,) = bus.run(bus.broker.receive(Address(queue), 1, wait=PATIENCE))
+    assert held.message.token is not None
+    bus.run(bus.broker.settle(Address(queue), [Settlement(Action.DEFER, held.message.token)]))
+    with pytest.raises(Refused, match="could not be found"):
+        ask(bus, "receive-by-sequence-number", {"sequence-numbers": [1, 2]}, queue)
+    asked = {"sequence-numbers": [1, 1], "receiver-settle-mode": 1}
+    (message,) = ask(bus, "receive-by-sequence-number", asked, queue)["messages"]
+    assert isinstance(message["lock-token"], uuid.UUID)
+    # The attempt that came to nothing does not count.
+    assert amqp.split(message["message"]).header.delivery_count == 1

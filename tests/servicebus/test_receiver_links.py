@@ -1,0 +1,318 @@
+"""What receivers say, frame by frame, and what they get."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from amqp.client import credit
+from oncebus import amqp
+from oncebus.amqp import Symbol
+from oncebus.amqp.performatives import (
+    Accepted,
+    AmqpError,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    Modified,
+    Rejected,
+    Released,
+    Source,
+    Transfer,
+)
+from oncebus.broker.addresses import Address
+from oncebus.servicebus.messages import incoming_message
+
+from .raw import RawClient, Stage, message, of, play
+
+
+async def put(stage: Stage, *bodies: bytes, queue: str = "orders", session: str | None = None) -> None:
+    messages = [incoming_message(message(body, group_id=session)) for body in bodies]
+    await stage.broker.send(queue, messages)
+    await stage.broker.counts(queue)
+
+
+def body(payload: bytes) -> object:
+    return amqp.decode_body(amqp.split(payload).body)
+
+
+def settle(client: RawClient, numbers: list[int], state: object, *, settled: bool = False) -> None:
+    for number in numbers:
+        client.do(Disposition(role=True, first=number, settled=settled, state=state))  # type: ignore[arg-type]
+
+
+def test_all_that_is_settled_in_one_turn_is_answered_each_with_its_own_outcome(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, *(str(number).encode() for number in range(7)))
+        client = stage.client()
+        await client.attached(of("orders", rcv_settle_mode=1, snd_settle_mode=0), given=7)
+        found = await client.received(7)
+        ids = [transfer.delivery_id or 0 for transfer, _ in found]
+        reasons: dict[Symbol, object] = {Symbol("DeadLetterReason"): "r", Symbol("DeadLetterErrorDescription"): "d"}
+        client.do(
+            Disposition(role=True, first=ids[0], last=ids[1], state=Accepted()),
+            Disposition(role=True, first=ids[2], state=Modified(True, False)),
+            Disposition(role=True, first=ids[3], state=Modified(None, True)),
+            Disposition(role=True, first=ids[4], state=Rejected(AmqpError("com.microsoft:dead-letter", None, reasons))),
+            Disposition(role=True, first=ids[5], state=Released()),
+        )
+        assert await client.outcomes(6) == {
+            ids[0]: Accepted(),
+            ids[1]: Accepted(),
+            ids[2]: Modified(True, False),
+            ids[3]: Modified(None, True),
+            ids[4]: Rejected(),
+            ids[5]: Released(),
+        }
+        counts = await stage.broker.counts("orders")
+        assert (counts.active, counts.deferred, counts.dead_letter) == (3, 1, 1)
+        again = await stage.broker.receive(Address("orders"), 5)
+        # The abandoned one has been delivered twice now, the released one once.
+        assert [(each.message.sequence, each.message.deliveries) for each in again] == [(3, 2), (6, 1)]
+
+    play(tmp_path, scenario)
+
+
+def test_a_lost_lock_is_told_and_does_not_disturb_the_others(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"a", b"b")
+        client = stage.client()
+        await client.attached(of("orders"), given=1)
+        ((first, _),) = await client.received(1)
+        stage.time.advance(61)
+        client.do(credit(1, delivery_count=1))
+        ((second, _),) = await client.received(1)
+        settle(client, [first.delivery_id or 0, second.delivery_id or 0], Accepted())
+        outcomes = await client.outcomes(2)
+        assert outcomes[second.delivery_id or 0] == Accepted()
+        assert outcomes[first.delivery_id or 0].error.condition == "com.microsoft:message-lock-lost"
+
+    play(tmp_path, scenario)
+
+
+def test_who_settles_at_once_is_not_answered(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"a", b"b")
+        client = stage.client()
+        await client.attached(of("orders"), given=2)
+        (first, _), (second, _) = await client.received(2)
+        settle(client, [first.delivery_id or 0], Accepted(), settled=True)
+        settle(client, [second.delivery_id or 0], Accepted())
+        assert list(await client.outcomes(1)) == [second.delivery_id]
+        assert (await stage.broker.counts("orders")).active == 0
+
+    play(tmp_path, scenario)
+
+
+def test_a_drain_hands_out_what_is_there_and_uses_up_the_credit(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"a", b"b")
+        client = stage.client()
+        await client.attached(of("orders"))
+        client.do(credit(5, drain=True))
+        assert [body(payload) for _, payload in await client.received(2)] == [b"a", b"b"]
+        flow, _ = await client.next(Flow)
+        assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 5, True)
+        # With nothing there, and without credit.
+        client.do(credit(3, delivery_count=5, drain=True))
+        flow, _ = await client.next(Flow)
+        assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 8, True)
+        client.do(credit(0, delivery_count=8, drain=True))
+        flow, _ = await client.next(Flow)
+        assert (flow.link_credit, flow.delivery_count) == (0, 8)
+        # It goes on afterwards.
+        client.do(credit(1, delivery_count=8))
+        await put(stage, b"c")
+        ((_, payload),) = await client.received(1)
+        assert body(payload) == b"c"
+
+    play(tmp_path, scenario)
+
+
+def test_a_receiver_that_waits_can_be_drained(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(of("orders"), given=5)
+        client.do(credit(5, drain=True))
+        flow, _ = await client.next(Flow)
+        assert (flow.link_credit, flow.drain) == (0, True)
+        await put(stage, b"a")
+        assert [each.message.deliveries for each in await stage.broker.receive(Address("orders"), 5)] == [1]
+
+    play(tmp_path, scenario)
+
+
+def test_no_more_is_handed_out_than_there_is_credit(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, *(str(number).encode() for number in range(5)))
+        client = stage.client()
+        await client.attached(of("orders", snd_settle_mode=1), given=2)
+        assert [(body(payload), transfer.settled) for transfer, payload in await client.received(2)] == [
+            (b"0", True),
+            (b"1", True),
+        ]
+        assert (await stage.broker.counts("orders")).active == 3
+        client.do(credit(2, delivery_count=2))
+        assert [body(payload) for _, payload in await client.received(2)] == [b"2", b"3"]
+
+    play(tmp_path, scenario)
+
+
+def test_messages_are_dealt_out_in_turn_and_none_is_lost_with_a_receiver(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        clients = [stage.client() for _ in range(4)]
+        for client in clients:
+            await client.attached(of("orders"), given=10)
+        gone = clients.pop()
+        gone.lose()
+        await put(stage, *(str(number).encode() for number in range(6)))
+        for client in clients:
+            assert len(await client.received(2)) == 2
+        clients[0].do(Detach(handle=0, closed=True))
+        await put(stage, b"6", b"7")
+        assert [body(payload) for client in clients[1:] for _, payload in await client.received(1)] == [b"6", b"7"]
+
+    play(tmp_path, scenario)
+
+
+def test_however_many_receivers_wait_at_a_place_one_call_waits_for_them(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        clients = [stage.client() for _ in range(50)]
+        for client in clients:
+            await client.attached(of("orders"), given=1)
+        waiting = stage.broker._core.arrivals._waiting
+
+        async def calls(count: int) -> None:
+            async with asyncio.timeout(10):
+                while sum(len(events) for events in waiting.values()) != count:
+                    await asyncio.sleep(0.001)
+
+        await calls(1)
+        await put(stage, b"a")
+        await clients[0].received(1)
+        await calls(1)
+        for client in clients:
+            client.lose()
+        await calls(0)
+
+    play(tmp_path, scenario)
+
+
+def test_what_was_on_its_way_to_a_receiver_that_is_gone_goes_to_the_next(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"a", b"b", b"c")
+        first, second = stage.client(), stage.client()
+        await first.attached(of("orders"), given=5)
+        # The broker has begun to hand out, the link is over before it has.
+        await asyncio.sleep(0)
+        first.lose()
+        await second.attached(of("orders"), given=5)
+        found = await second.received(3)
+        assert [(body(payload), amqp.split(payload).header.delivery_count) for _, payload in found] == [
+            (b"a", 0),
+            (b"b", 0),
+            (b"c", 0),
+        ]
+
+    play(tmp_path, scenario)
+
+
+def test_nothing_is_deleted_for_a_receiver_that_is_gone_or_has_changed_its_mind(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        clients = [stage.client() for _ in range(3)]
+        for client in clients:
+            await client.attached(of("orders", snd_settle_mode=1), given=10)
+        await asyncio.sleep(0.01)
+        clients[0].lose()
+        clients[1].do(credit(1))
+        clients[2].do(credit(2))
+        await put(stage, *(str(number).encode() for number in range(9)))
+        assert len(await clients[1].received(1)) == 1
+        assert len(await clients[2].received(2)) == 2
+        assert (await stage.broker.counts("orders")).active == 6
+
+    play(tmp_path, scenario)
+
+
+def session_of(name: str | None, **fields: object) -> Attach:
+    source = Source("sessions", filter={Symbol("com.microsoft:session-filter"): name})
+    properties = {Symbol("com.microsoft:timeout"): amqp.UInt(50), **fields}
+    return of(None, source=source, properties=properties)
+
+
+def test_a_session_is_let_go_after_what_its_holder_has_settled_last(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.queue("sessions", requires_session=True)
+        await put(stage, b"a", b"b", queue="sessions", session="s")
+        client = stage.client()
+        answer = await client.attached(session_of(None), given=5)
+        assert answer.source is not None
+        assert answer.source.filter == {"com.microsoft:session-filter": "s"}
+        assert (answer.properties or {})[Symbol("com.microsoft:locked-until-utc")] == (
+            621_355_968_000_000_000 + (stage.time.now + 60_000_000) * 10
+        )
+        (first, _), (_, _) = await client.received(2)
+        client.do(
+            Disposition(role=True, first=first.delivery_id or 0, state=Accepted(), settled=True),
+            Detach(handle=0, closed=True),
+        )
+        other = stage.client()
+        while True:
+            other.do(session_of("s"))
+            answer, _ = await other.next(Attach)
+            if answer.source is not None:
+                break
+            await other.next(Detach)
+            other.do(Detach(handle=0, closed=True))
+        other.do(credit(5))
+        ((_, payload),) = await other.received(1)
+        assert body(payload) == b"b"
+        assert (await stage.broker.counts("sessions")).active == 1
+
+    play(tmp_path, scenario)
+
+
+def test_with_no_session_free_the_link_is_refused_after_the_clients_time(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.queue("sessions", requires_session=True)
+        client = stage.client()
+        condition, text = await client.refused(session_of(None))
+        assert (condition, text) == ("com.microsoft:timeout", "No session of 'sessions' became free in time.")
+        waiting = session_of(None, **{"com.microsoft:timeout": amqp.UInt(60_000)})
+        client.do(waiting)
+        await asyncio.sleep(0.01)
+        client.lose()
+        await put(stage, b"a", queue="sessions", session="s")
+        # Who is gone holds nothing.
+        await stage.client().attached(session_of(None))
+
+    play(tmp_path, scenario)
+
+
+def test_a_session_that_runs_out_detaches_its_link(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.queue("sessions", requires_session=True)
+        client = stage.client()
+        await client.attached(session_of("s"), given=1)
+        assert client.peer.deadline == stage.time.now + 60_000_000
+        stage.time.advance(60)
+        client.peer.check()
+        detach, _ = await client.next(Detach)
+        assert detach.error is not None
+        assert detach.error.condition == "com.microsoft:session-lock-lost"
+        await stage.client().attached(session_of("s"))
+
+    play(tmp_path, scenario)
+
+
+def test_the_messages_of_a_link_do_not_wait_for_one_another(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(of("orders"), given=3)
+        for number in range(3):
+            await put(stage, str(number).encode())
+            transfer, payload = await client.next(Transfer)
+            assert (transfer.delivery_id, body(payload)) == (number, str(number).encode())
+
+    play(tmp_path, scenario)

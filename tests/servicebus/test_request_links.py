@@ -1,0 +1,153 @@
+"""Requests and answers, frame by frame."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqp.client import credit
+from oncebus import amqp
+from oncebus.access import make_token
+from oncebus.amqp import ULong
+from oncebus.amqp.performatives import Accepted, Disposition, Target, Transfer
+from oncebus.durations import HOUR
+
+from .bus import LISTENER, ROOT
+from .raw import RawClient, Stage, message, of, play, request, to
+
+PEEK = "com.microsoft:peek-message"
+FIRST = {"from-sequence-number": 1, "message-count": amqp.Int(1)}
+
+
+async def managing(stage: Stage, address: str = "orders/$management") -> RawClient:
+    client = stage.client()
+    await client.attached(to(address, handle=0))
+    await client.attached(of(address, handle=1, target=Target("me")), given=10)
+    return client
+
+
+def answer(payload: bytes) -> tuple[dict[str, Any], Any, amqp.Id | None]:
+    """The properties of an answer, its body, and what it answers."""
+    parts = amqp.split(payload)
+    content = amqp.decode_body(parts.body)
+    assert isinstance(content, amqp.AmqpValue)
+    return amqp.application_properties(parts.head), content.value, amqp.properties(parts.head).correlation_id
+
+
+@pytest.mark.parametrize("identity", ["text", uuid.UUID(int=5), ULong(17), b"\x00"])
+def test_an_answer_bears_the_id_of_the_request_in_its_own_type(tmp_path: Path, identity: amqp.Id) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await managing(stage)
+        client.transfer(request(PEEK, FIRST, message_id=identity))
+        _, payload = await client.next(Transfer)
+        properties, _, correlation = answer(payload)
+        assert (correlation, type(correlation)) == (identity, type(identity))
+        assert properties == {"statusCode": 204, "statusDescription": "No Content"}
+
+    play(tmp_path, scenario)
+
+
+def test_a_request_without_a_link_for_its_answer_is_rejected(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders/$management"))
+        client.transfer(request(PEEK, FIRST), message(b"no request"))
+        outcomes = await client.outcomes(2)
+        assert outcomes[0].error.condition == "amqp:not-allowed"
+        assert "'operation'" in outcomes[1].error.description
+
+    play(tmp_path, scenario)
+
+
+def test_of_several_links_the_one_that_the_request_names_gets_the_answer(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders/$management", "requests", 0))
+        await client.attached(of("orders/$management", "one", 1, target=Target("first")), given=10)
+        await client.attached(of("orders/$management", "two", 2, target=Target("second")), given=10)
+        for reply_to, handle in {"second": 1, "two": 1, "first": 0, "elsewhere": 0}.items():
+            client.transfer(request(PEEK, FIRST, message_id="m", reply_to=reply_to))
+            transfer, _ = await client.next(Transfer)
+            assert transfer.handle == handle + 1, reply_to
+
+    play(tmp_path, scenario)
+
+
+def test_answers_do_not_wait_for_credit_that_a_client_never_renews(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await managing(stage)
+        client.do(credit(1, 1))
+        for _ in range(150):
+            client.transfer(request(PEEK, FIRST, message_id="m"))
+            await client.next(Transfer)
+
+    play(tmp_path, scenario)
+
+
+def test_a_request_that_takes_longer_than_the_client_waits_is_given_up(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.pipeline.is_paused = True
+        client = await managing(stage)
+        await client.attached(to("orders", "sender", 2))
+        client.transfer(message(), handle=2)
+        await client.next(Disposition)
+        client.transfer(request(PEEK, FIRST, {"com.microsoft:server-timeout": amqp.UInt(20)}, message_id="m"))
+        _, payload = await client.next(Transfer)
+        properties, _, _ = answer(payload)
+        assert (properties["statusCode"], properties["errorCondition"]) == (408, "com.microsoft:timeout")
+        stage.pipeline.is_paused = False
+
+    play(tmp_path, scenario)
+
+
+def test_a_token_is_put_before_anything_else(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client(is_signed_in=False)
+        assert (await client.refused(to("orders")))[0] == "amqp:unauthorized-access"
+        assert (await client.refused(of("orders/$management")))[0] == "amqp:unauthorized-access"
+        await client.attached(to("$cbs", handle=0))
+        await client.attached(of("$cbs", handle=1), given=10)
+
+        async def put(token: str, **own: object) -> tuple[int, str]:
+            client.transfer(request("put-token", token, {"name": "sb://localhost/orders", **own}, message_id="m"))
+            _, payload = await client.next(Transfer)
+            properties, _, _ = answer(payload)
+            return properties["status-code"], properties["status-description"]
+
+        end = stage.time.now + HOUR
+        wrong = make_token("sb://localhost/orders", ROOT.name, "wrong", end)
+        assert await put(wrong) == (401, "InvalidSignature: The token has an invalid signature.")
+        status, text = await put("eyJ0eXAiOiJKV1QifQ", type="jwt")
+        assert (status, text.partition(":")[0]) == (401, "MalformedToken")
+        listener = make_token("sb://localhost/orders", LISTENER.name, LISTENER.secondary_key, end)
+        assert await put(listener, type="jwt") == (202, "Accepted")
+        assert client.connection.is_trusted
+        assert client.peer.deadline == end - end % 1_000_000
+
+        condition, description = await client.refused(to("orders", "s", 2))
+        assert condition == "amqp:unauthorized-access"
+        assert description == (
+            "Unauthorized access. 'Send' claim(s) are required to perform this operation. "
+            "Resource: 'sb://localhost/orders'."
+        )
+        await client.attached(of("orders", "r", 3))
+        await client.attached(to("orders/$management", "m", 4))
+        await client.attached(of("orders/$management", "a", 5), given=5)
+        client.transfer(request("com.microsoft:schedule-message", {}, message_id="m"), handle=4)
+        _, payload = await client.next(Transfer)
+        properties, _, _ = answer(payload)
+        assert (properties["statusCode"], properties["errorCondition"]) == (401, "amqp:unauthorized-access")
+
+    play(tmp_path, scenario)
+
+
+def test_a_request_is_accepted_before_it_is_answered(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await managing(stage)
+        (number,) = client.transfer(request(PEEK, FIRST, message_id="m"))
+        assert await client.outcomes(1) == {number: Accepted()}
+
+    play(tmp_path, scenario)

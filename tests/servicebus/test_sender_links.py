@@ -1,0 +1,143 @@
+"""What senders say, frame by frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oncebus import amqp
+from oncebus.amqp import BATCH_FORMAT, Symbol
+from oncebus.amqp.performatives import Accepted, Coordinator, Flow, Rejected
+from oncebus.broker.addresses import Address
+from oncebus.servicebus import Limits
+from oncebus.store import Mode
+
+from .raw import Stage, message, play, to
+
+
+async def bodies(stage: Stage, count: int, queue: str = "orders") -> list[bytes]:
+    """What arrives in a queue."""
+    found: list[bytes] = []
+    while len(found) < count:
+        received = await stage.broker.receive(Address(queue), count, mode=Mode.RECEIVE_AND_DELETE, wait=10)
+        assert received
+        found += [content for each in received if isinstance(content := amqp.decode_body(each.body), bytes)]
+    return found
+
+
+def test_one_bad_transfer_among_many_refuses_itself_alone(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        good = [message(str(number).encode()) for number in range(40)]
+        payloads = [*good[:17], message(b"bad", message_id="x" * 129), *good[17:30], b"\x00\x53\x75", *good[30:]]
+        ids = client.transfer(*payloads)
+        outcomes = await client.outcomes(len(ids))
+        refused = {number: state for number, state in outcomes.items() if state != Accepted()}
+        assert {number: state.error.condition for number, state in refused.items()} == {
+            17: "com.microsoft:argument-out-of-range",
+            31: "amqp:decode-error",
+        }
+        assert await bodies(stage, 40) == [str(number).encode() for number in range(40)]
+        # What came together is one commit of the inbox, but for the halves that the bad one was in.
+        assert stage.broker._core.acceptor.last_commit < 15
+
+    play(tmp_path, scenario)
+
+
+def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        inner = [message(b"a"), message(b"b", message_id="x" * 129)]
+        bad = b"".join(amqp.encode_body(each) for each in inner)
+        good = b"".join(amqp.encode_body(message(each)) for each in (b"c", b"d"))
+        client.transfer(bad, good, b"", message_format=BATCH_FORMAT)
+        outcomes = await client.outcomes(3)
+        assert isinstance(outcomes[0], Rejected)
+        assert outcomes[1] == Accepted()
+        assert outcomes[2].error.description == "The batch of messages is empty."
+        assert await bodies(stage, 2) == [b"c", b"d"]
+
+    play(tmp_path, scenario)
+
+
+def test_what_is_sent_settled_is_not_answered(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        client.transfer(message(b"a"), b"no message", message(b"b"), settled=True)
+        (last,) = client.transfer(message(b"c"))
+        assert await client.outcomes(1) == {last: Accepted()}
+        assert await bodies(stage, 3) == [b"a", b"b", b"c"]
+
+    play(tmp_path, scenario)
+
+
+def test_transfers_larger_together_than_a_batch_may_be_are_all_accepted(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        answer = await client.attached(to("orders"))
+        assert answer.max_message_size == 256 * 1024
+        assert (answer.properties or {}).get(Symbol("com.microsoft:max-message-batch-size")) == 256 * 1024
+        # No frame is larger than 64 KB.
+        client.transfer(*[message(bytes([number]) * 60_000) for number in range(7)])
+        assert list((await client.outcomes(7)).values()) == [Accepted()] * 7
+        assert [body[:1] for body in await bodies(stage, 7)] == [bytes([number]) for number in range(7)]
+
+    play(tmp_path, scenario)
+
+
+def test_credit_is_given_at_once_and_again_before_it_is_used_up(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        flow, _ = await client.next(Flow)
+        assert flow.link_credit == 10
+        for _ in range(5):
+            client.transfer(*[message()] * 6)
+            await client.outcomes(6)
+            flow, _ = await client.next(Flow)
+            assert flow.link_credit == 10
+
+    play(tmp_path, scenario, Limits(credit=10))
+
+
+def test_a_client_that_sends_more_than_can_be_made_durable_is_not_read_for_a_while(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        client.transfer(*[message(bytes(1000))] * 5)
+        assert client.wire.is_paused
+        await client.outcomes(5)
+        assert not client.wire.is_paused
+
+    play(tmp_path, scenario, Limits(bytes_under_way=3000))
+
+
+def test_what_has_come_is_sent_though_the_client_be_gone(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        client.transfer(message(b"a"), message(b"b"))
+        client.lose()
+        assert await bodies(stage, 2) == [b"a", b"b"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_link_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        assert await client.refused(to(None)) == ("com.microsoft:argument-error", "The link has no address.")
+        assert (await client.refused(to("orders/$DeadLetterQueue")))[0] == "com.microsoft:argument-error"
+        coordinator = to(None)
+        coordinator.target = Coordinator()
+        assert await client.refused(coordinator) == ("amqp:not-implemented", "Transactions are not supported.")
+        await client.attached(to("orders", "1", 1))
+        await client.attached(to("orders", "2", 2))
+        assert await client.refused(to("orders", "3", 3)) == (
+            "amqp:resource-limit-exceeded",
+            "The connection has 2 links already.",
+        )
+
+    play(tmp_path, scenario, Limits(links=2))
