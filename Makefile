@@ -30,7 +30,7 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 torture: setup
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600

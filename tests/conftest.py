@@ -20,6 +20,25 @@ if not pyspark.__version__.startswith("4.0."):
     _FILE_MANAGER = f"checkpointing.{_FILE_MANAGER}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares something costly runs in one process, where tests run in several; the longest come first."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: _FIRST.index(_group(item)) if _group(item) in _FIRST else len(_FIRST))
+
+
+_FIRST = ("spark", "clients", "staged", "cli", "cluster", "test_kills.py")
+
+
+def _group(item: pytest.Item) -> str:
+    fixtures = getattr(item, "fixturenames", ())
+    for name in ("spark", "cluster"):
+        if name in fixtures:
+            return name
+    folder = item.path.parent.name
+    return folder if folder in _FIRST else item.path.name
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for nearly all tests. Tasks may fail three times."""
