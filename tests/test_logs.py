@@ -102,6 +102,7 @@ def test_no_text_breaks_the_line(formatter: logging.Formatter, text: str) -> Non
         f"GET /?token={TOKEN.replace('=', '%3D').replace('&', '%26')}",
         f"PrimaryKey={RULE.primary_key}",
     ],
+    ids=range(9),
 )
 def test_keys_and_signatures_are_masked_wherever_they_stand(text: str) -> None:
     for formatter in (TextFormatter(), JsonFormatter()):

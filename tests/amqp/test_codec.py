@@ -237,7 +237,7 @@ def test_depth_is_limited_alike_for_reading_and_writing() -> None:
         Char(""), Char("\ud800"), "\ud800", Symbol("ö"), object(), {1, 2}, [object()], Array(type(None), [None]),
         Array(UInt, ["a"]), Array(UInt, [-1]), Array(str, [b"a"]), Array(object, [1]),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_a_type_cannot_hold_is_not_written(value: Any) -> None:
     with pytest.raises(EncodeError):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from oncebus.amqp import Properties, application_properties, encode_message, message_id
 from oncebus.store import (
     Action,
     Message,
@@ -84,6 +85,18 @@ def test_an_abandoned_message_comes_back_first_with_its_new_properties(queue: St
     assert queue.size_of(QUEUE) == 300 + len(b"longer head") - len(b"head")
     assert settle(queue, again, Action.COMPLETE) is Outcome.DONE
     assert queue.size_of(QUEUE) == 200
+
+
+def test_properties_are_set_among_those_that_a_message_has(queue: Store) -> None:
+    head, _ = encode_message(Properties(message_id="m"), {"kept": 1, "changed": 1}, b"")
+    settle(queue, hold(queue)[0], Action.ABANDON, head=head)
+    settle(queue, hold(queue)[0], Action.DEFER, properties={"changed": "yes", "added": True})
+    (deferred, second, _) = queue.peek(QUEUE, 0, 9, START)
+    assert application_properties(deferred.head) == {"kept": 1, "changed": "yes", "added": True}
+    assert message_id(deferred.head) == "m"
+    # One whose head cannot be read is put aside as it is.
+    assert settle(queue, hold(queue)[0], Action.DEFER, properties={"added": True}) is Outcome.DONE
+    assert queue.peek(QUEUE, 2, 1, START)[0].head == second.head == b"head"
 
 
 def test_after_the_last_attempt_a_message_is_a_dead_letter(queue: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.applications import Starlette
@@ -23,7 +23,7 @@ from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, ba
 from oncebus.http.guard import Guard, NamespaceRules
 from oncebus.http.health import HEALTHY, Health
 from oncebus.http.limits import Limits
-from oncebus.http.metrics import CONTENT_TYPE, metrics
+from oncebus.http.metrics import CONTENT_TYPE, Metric, metrics
 from oncebus.http.paths import (
     HEALTH,
     LAST_NUMBER,
@@ -57,11 +57,12 @@ def make_app(
     limits: Limits | None = None,
     keys: KeyFile | None = None,
     amqp_port: int | None = None,
+    other_metrics: Callable[[], Iterable[Metric]] = tuple,
 ) -> Starlette:
     """The application over a broker and its core. With `host`, tokens must be for that one.
 
     With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
-    are handed out, where it is not the usual one.
+    are handed out, where it is not the usual one. `other_metrics` are shown with the broker's.
     """
     # Here, because they are built on this package.
     from oncebus.arm.authorization import Authorization
@@ -77,7 +78,7 @@ def make_app(
     atom = Atom(broker, core, guard, limits, observer)
     arm = Arm(broker, core, guard, limits, observer, authorization)
     deployments = template_routes(broker, core, guard, limits, namespace_rules, keys)
-    return Starlette(routes=[*deployments, _Everything(Front(broker, core, guard, limits, atom, arm))])
+    return Starlette(routes=[*deployments, _Everything(Front(broker, core, guard, limits, atom, arm, other_metrics))])
 
 
 class _Does(NamedTuple):
@@ -88,13 +89,23 @@ class _Does(NamedTuple):
 class Front:
     """Answers every request, whatever its path."""
 
-    def __init__(self, broker: Broker, core: Core, guard: Guard, limits: Limits, atom: Atom, arm: Arm) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        core: Core,
+        guard: Guard,
+        limits: Limits,
+        atom: Atom,
+        arm: Arm,
+        other_metrics: Callable[[], Iterable[Metric]],
+    ) -> None:
         self._broker = broker
         self._core = core
         self._limits = limits
         self._guard = guard
         self._atom = atom
         self._arm = arm
+        self._other_metrics = other_metrics
         self._health = Health(core, limits)
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
@@ -307,7 +318,8 @@ class Front:
         return JSONResponse(decided(done, numbers, outcomes))
 
     async def _metrics(self, _: Asked, __: Target) -> Response:
-        return Response(await metrics(self._core, self._health), media_type=CONTENT_TYPE)
+        text = await metrics(self._core, self._health, self._other_metrics())
+        return Response(text, media_type=CONTENT_TYPE)
 
     def _page_of(self, query: dict[str, str]) -> tuple[int, int]:
         limit = number_in(query, "limit", min(100, self._limits.page), 1, self._limits.page)

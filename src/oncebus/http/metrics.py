@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from oncebus.broker.core import Core
 from oncebus.durations import SECOND
@@ -28,7 +29,16 @@ _STATES = ("active", "scheduled", "deferred", "dead_letter", "transfer", "transf
 Labels = tuple[tuple[str, str], ...]
 
 
-async def metrics(core: Core, health: Health) -> str:
+class Metric(NamedTuple):
+    """One number that another part of the process counts. `kind` is Prometheus' counter or gauge."""
+
+    name: str
+    kind: str
+    text: str
+    value: float
+
+
+async def metrics(core: Core, health: Health, others: Iterable[Metric] = ()) -> str:
     """All that is counted, as it is now; nobody waits for what is in the pipeline."""
     entities = sorted(core.catalogue.entities.values(), key=lambda entity: entity.path)
     *counts, gone = await _counts(core, [*(entity.id for entity in entities), NOBODY])
@@ -78,6 +88,8 @@ async def metrics(core: Core, health: Health) -> str:
     alone("inbox_last_commit", "The newest commit of the inbox.", core.acceptor.last_commit)
     alone("ingest_position", "The last commit that came out of the pipeline.", core.progress.position)
     alone("catalogue_version", "The version of the catalogue in force.", core.catalogue.version)
+    for other in others:
+        add(other.name, other.kind, other.text, [((), other.value)])
     return "\n".join(lines) + "\n"
 
 

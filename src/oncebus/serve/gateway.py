@@ -130,6 +130,7 @@ async def _serve(
 ) -> None:
     url = url_of(settings, bound.http)
     rules = namespace_rules(keys, settings)
+    amqp = make_server(broker, core, namespace_rules=rules)
     app = make_app(
         broker,
         core,
@@ -137,9 +138,9 @@ async def _serve(
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
         keys=keys,
         amqp_port=bound.amqp_port,
+        other_metrics=amqp.metrics,
     )
     http = _server_at(app, bound.http, settings)
-    amqp = make_server(broker, core, namespace_rules=rules)
     certificate = tls_context(settings)
     await http.start()
     await amqp.start(bound.amqp, certificate)

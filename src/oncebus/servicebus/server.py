@@ -14,6 +14,7 @@ from oncebus.amqp.protocol import AmqpProtocol, Wire
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.http.metrics import Metric
 from oncebus.servicebus.connection import ClientConnection
 from oncebus.servicebus.errors import LIMIT
 from oncebus.servicebus.front import Front, Tasks
@@ -81,9 +82,25 @@ class ServiceBusServer:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.front.tasks.finish(seconds)
 
+    def metrics(self) -> list[Metric]:
+        """What is counted, for a monitor."""
+        counts = self.counts
+        return [
+            Metric("amqp_connections", "gauge", "AMQP connections.", counts.connections),
+            Metric("amqp_connections_total", "counter", "AMQP connections there have been.", counts.connections_total),
+            Metric("amqp_senders", "gauge", "Senders over AMQP.", counts.senders),
+            Metric("amqp_receivers", "gauge", "Receivers over AMQP.", counts.receivers),
+            Metric(
+                "amqp_session_receivers",
+                "gauge",
+                "Of those, the ones with a session or waiting for one.",
+                counts.session_receivers,
+            ),
+        ]
+
     @property
     def counts(self) -> Counts:
-        """For metrics."""
+        """What is connected."""
         links = [attached for client in self._clients for attached in client.links]
         return Counts(
             connections=len(self._clients),

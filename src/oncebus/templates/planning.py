@@ -28,7 +28,7 @@ from oncebus.entities import (
     TrueFilter,
     limits,
 )
-from oncebus.entities.names import DEFAULT_RULE, key_of_path
+from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
 from oncebus.errors import OncebusError
 from oncebus.http.guard import FORWARDING
 from oncebus.pipeline.rules import check_rule
@@ -242,12 +242,12 @@ class _Planner:
     def _explain(self, wanted: WantedEntity, old: Entity | None, error: OncebusError) -> None:
         """Note what is wrong with an entity: every property that is wrong by itself, else the whole."""
         told = self._judge(wanted, old)
-        is_absence = isinstance(error, EntityError) and error.sub_code == NOT_FOUND
-        if str(error) in told or (is_absence and not self._is_complete):
-            return
         match = _PARAMETER.search(str(error))
         about = PROPERTIES[wanted.kind].get(match["name"]) if match else None
-        self._problems.add(wanted.place if about is None else wanted.place_of(about.field), str(error))
+        absent = wanted.topic if about is None else path_of_address(str(wanted.given.values.get(about.field)))
+        is_absence = isinstance(error, EntityError) and error.sub_code == NOT_FOUND
+        if str(error) not in told and not (is_absence and self._is_expected(absent)):
+            self._problems.add(wanted.place if about is None else wanted.place_of(about.field), str(error))
 
     def _judge(self, wanted: WantedEntity, old: Entity | None) -> set[str]:
         """Note every property that is wrong by itself; the texts."""

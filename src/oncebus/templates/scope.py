@@ -9,7 +9,7 @@ from typing import Any
 
 from oncebus.templates.problems import Fault
 
-MOST_COST = 3_000_000
+MOST_COST = 500_000
 """Steps, characters and members that all expressions of a template may make together: a second of work or so."""
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
