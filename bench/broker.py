@@ -1,8 +1,10 @@
 """`make bench-broker`: the broker through its own object, with the pipeline as a process beside it.
 
 Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids, one after another
-in each round; where Debian's `nats-server` and nats-py are installed, JetStream beside them. Writes
-docs/bench/broker.json and prints a table. BENCH_ROUNDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is measured.
+in each round; then all three idle together, and one message through each. HTTP is served by the same process as the
+broker, its clients are a process of their own. Where Debian's `nats-server` is installed, JetStream beside them. Writes
+docs/bench/broker.json and prints a table. BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is
+measured.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from rich.console import Console
 from rich.table import Table
 
 from oncebus import amqp
+from oncebus.access import Right, fresh_rule, make_token
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue
 from oncebus.folders import Folders
+from oncebus.http import listen, make_app, server
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.store import Action, Settlement
 
@@ -41,7 +45,8 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "1"))
 IDS = int(os.environ.get("BENCH_IDS", "50000000"))
 IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "300"))
 RATES = (500, 2_000, 10_000)
-SECONDS = 8.0
+SECONDS = float(os.environ.get("BENCH_SECONDS", "8"))
+WARM_SECONDS = 2.5 * SECONDS
 SHARDS = 2
 BODY = b"x" * 200
 MODES: dict[str, int | None] = {"off": None, "20 seconds": 20_000_000, "7 days": 7 * 86_400_000_000}
@@ -125,7 +130,27 @@ async def drained(broker: Broker, receivers: int = 4) -> float:
     return taken / (time.perf_counter() - began)
 
 
-async def latencies(broker: Broker, rate: int) -> list[float]:
+async def http_sends_per_second(broker: Broker, core: Core, senders: int, batch: int) -> float:
+    """The same over HTTP, the clients in a process of their own."""
+    rule = fresh_rule("bench", [Right.MANAGE])
+    http = server(make_app(broker, core, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
+    await http.start()
+    try:
+        token = make_token(
+            f"http://127.0.0.1:{http.port}/", rule.name, rule.primary_key, core.clock.now() + 3_600_000_000
+        )
+        load = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bench.http_load", str(http.port), QUEUE.path, str(senders), str(batch)),
+            *(str(SECONDS), str(len(BODY)), token),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await load.communicate()
+        return float(said)
+    finally:
+        await http.stop()
+
+
+async def latencies(broker: Broker, rate: int, seconds: float = SECONDS) -> list[float]:
     """Seconds from before the send to the receiver's hands, of messages sent at a steady rate."""
     sent: dict[str, float] = {}
     found: list[float] = []
@@ -146,7 +171,7 @@ async def latencies(broker: Broker, rate: int) -> list[float]:
 
     receiving = asyncio.create_task(receiver())
     began, started, pending = time.perf_counter(), 0, set()
-    while (passed := time.perf_counter() - began) < SECONDS:
+    while (passed := time.perf_counter() - began) < seconds:
         while started < passed * rate:
             task = asyncio.create_task(send(message()))
             pending.add(task)
@@ -176,22 +201,35 @@ async def measured(mode: str, filled: Path | None) -> dict[str, float]:
         async def measure(name: str, work: Callable[[], Awaitable[float]]) -> None:
             figures[name] = await work()
             await core.progress.wait_for(core.acceptor.last_commit, 600)
-            print(f"  {mode}: {name}: {figures[name]:,.4g}", file=sys.stderr, flush=True)
+            print(f"  {mode}: {name}: {shown(figures[name])}", file=sys.stderr, flush=True)
 
+        # Java compiles what it has seen often enough.
+        await latencies(broker, RATES[1], WARM_SECONDS)
         await measure("sends/s, 1 sender", lambda: sends_per_second(broker, 1, 1))
         await measure("sends/s, 32 senders", lambda: sends_per_second(broker, 32, 1))
         await measure("sends/s, batches of 100, 8 senders", lambda: sends_per_second(broker, 8, 100))
         await measure("received and completed/s", lambda: drained(broker))
+        await measure("HTTP sends/s, 32 senders", lambda: http_sends_per_second(broker, core, 32, 1))
+        await measure("HTTP sends/s, batches of 100, 8 senders", lambda: http_sends_per_second(broker, core, 8, 100))
+        await drained(broker)
         for rate in RATES:
             found = sorted(await latencies(broker, rate))
             for name, at in (("p50", 0.5), ("p99", 0.99)):
                 figures[f"{name} s at {rate}/s"] = found[int(len(found) * at)]
                 print(f"  {mode}: {name} at {rate}/s: {figures[f'{name} s at {rate}/s']:.3f}", file=sys.stderr)
         figures["s, one message, idle"] = statistics.median([await single(broker) for _ in range(10)])
-        if IDLE_SECONDS:
-            await asyncio.sleep(IDLE_SECONDS)
-            figures[f"s, one message after {IDLE_SECONDS:.0f} s"] = await single(broker)
         return figures
+
+
+async def after_idling(ledger: Path) -> dict[str, float]:
+    """Seconds that the first message takes after a long idle spell, through each of three brokers."""
+    async with contextlib.AsyncExitStack() as stack:
+        brokers = {
+            mode: (await stack.enter_async_context(running(mode, ledger if mode == "7 days" else None)))[0]
+            for mode in MODES
+        }
+        await asyncio.sleep(IDLE_SECONDS)
+        return {mode: await single(broker) for mode, broker in brokers.items()}
 
 
 def filled_ledger(work: Path) -> Path:
@@ -204,6 +242,10 @@ def filled_ledger(work: Path) -> Path:
     return folder
 
 
+def shown(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.3f}"
+
+
 def main() -> None:
     from bench.nats import measured_nats
 
@@ -214,6 +256,9 @@ def main() -> None:
             for mode in MODES:
                 figures = asyncio.run(measured(mode, ledger if mode == "7 days" else None))
                 rounds.setdefault(mode, []).append(figures)
+            if IDLE_SECONDS:
+                for mode, seconds in asyncio.run(after_idling(ledger)).items():
+                    rounds[mode][-1][f"s, one message after {IDLE_SECONDS:.0f} s"] = seconds
             if (nats := asyncio.run(measured_nats(SECONDS, BODY))) is not None:
                 rounds.setdefault("NATS JetStream", []).append(nats)
     medians = {
@@ -226,7 +271,7 @@ def main() -> None:
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     table = Table("", *medians)
     for name in medians["off"]:
-        table.add_row(name, *(f"{medians[mode][name]:,.4g}" if name in medians[mode] else "" for mode in medians))
+        table.add_row(name, *(shown(medians[mode][name]) if name in medians[mode] else "" for mode in medians))
     Console(width=120).print(table)
 
 

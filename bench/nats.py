@@ -29,6 +29,7 @@ async def measured_nats(seconds: float, body: bytes) -> dict[str, float] | None:
             *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
         )
         try:
+            await _listening(port)
             client = await nats.connect(f"nats://127.0.0.1:{port}")
             stream = client.jetstream()
             await stream.add_stream(name="bench", subjects=["bench"], duplicate_window=600)
@@ -42,6 +43,17 @@ async def measured_nats(seconds: float, body: bytes) -> dict[str, float] | None:
         finally:
             server.terminate()
             await server.wait()
+
+
+async def _listening(port: int) -> None:
+    for _ in range(100):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+        else:
+            writer.close()
+            return
 
 
 async def _published(stream: Any, senders: int, seconds: float, body: bytes) -> float:

@@ -1,0 +1,50 @@
+"""http_load.py PORT QUEUE SENDERS BATCH SECONDS BODY TOKEN: prints how many messages a second were accepted over HTTP.
+
+Each sender has a connection of its own and awaits each answer. Speaks just enough HTTP to cost little itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+
+
+def request(queue: str, batch: int, body: int, token: str) -> bytes:
+    content = "x" * body
+    head = [f"POST /{queue}/messages HTTP/1.1", "Host: 127.0.0.1", f"Authorization: {token}"]
+    if batch == 1:
+        head += ["BrokerProperties: " + json.dumps({"MessageId": uuid.uuid4().hex})]
+        payload = content.encode()
+    else:
+        head += ["Content-Type: application/vnd.microsoft.servicebus.json"]
+        messages = [{"Body": content, "BrokerProperties": {"MessageId": uuid.uuid4().hex}} for _ in range(batch)]
+        payload = json.dumps(messages).encode()
+    return "\r\n".join([*head, f"Content-Length: {len(payload)}", "", ""]).encode() + payload
+
+
+async def sender(port: int, queue: str, batch: int, end: float, body: int, token: str) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sent = 0
+    while time.perf_counter() < end:
+        writer.write(request(queue, batch, body, token))
+        answer = await reader.readuntil(b"\r\n\r\n")
+        if not answer.startswith(b"HTTP/1.1 201"):
+            raise SystemExit(answer.decode())
+        sent += batch
+    writer.close()
+    return sent
+
+
+async def load(port: int, queue: str, senders: int, batch: int, seconds: float, body: int, token: str) -> float:
+    began = time.perf_counter()
+    end = began + seconds
+    sent = await asyncio.gather(*(sender(port, queue, batch, end, body, token) for _ in range(senders)))
+    return sum(sent) / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    port, queue, senders, batch, seconds, body, token = sys.argv[1:]
+    print(asyncio.run(load(int(port), queue, int(senders), int(batch), float(seconds), int(body), token)))
