@@ -17,6 +17,9 @@ import pyspark
 SPARK_HOME = Path(pyspark.__file__).parent
 _CLASSES = "org.apache.spark.deploy"
 
+# A JVM that lives for seconds is done sooner without its best compiler.
+QUICK_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -70,6 +73,7 @@ def daemon(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A Spark daemon for as long as the block lasts."""
     environment = {
         **os.environ,
+        **QUICK_JVM,
         "SPARK_HOME": str(SPARK_HOME),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",

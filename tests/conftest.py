@@ -27,14 +27,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _FIRST.index(_group(item)) if _group(item) in _FIRST else len(_FIRST))
 
 
-_FIRST = ("spark", "clients", "staged", "cli", "cluster", "test_kills.py")
+_FIRST = ("spark", "clients", "staged", "cli", "test_service.py")
 
 
 def _group(item: pytest.Item) -> str:
-    fixtures = getattr(item, "fixturenames", ())
-    for name in ("spark", "cluster"):
-        if name in fixtures:
-            return name
+    # One test compares what a cluster and the shared session say.
+    if {"spark", "cluster"} & {*getattr(item, "fixturenames", ())}:
+        return "spark"
     folder = item.path.parent.name
     return folder if folder in _FIRST else item.path.name
 

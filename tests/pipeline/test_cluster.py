@@ -7,9 +7,7 @@ from pathlib import Path
 
 from broker.scenes import message
 from cluster import Cluster
-from oncebus.broker.addresses import Address
 from oncebus.entities import Rule, SqlFilter
-from oncebus.store import Mode
 from serve.stage import Stage
 
 # More than one task takes.
@@ -30,22 +28,16 @@ def test_the_pipeline_runs_unchanged_on_a_standalone_cluster(cluster: Cluster, t
             colours = ("red", "blue", "red")
             await stage.broker.send("t", [message(colour, user={"colour": colour}) for colour in colours])
 
-        async def taken(path: str) -> list[str]:
-            found: list[str] = []
-            while batch := await stage.broker.receive(Address(path), 1000, mode=Mode.RECEIVE_AND_DELETE):
-                found += [each.message.message_id for each in batch]
-            return found
-
         stage.run(send(MESSAGES))
         stage.start_pipeline()
         stage.flow()
         stage.run(send(MESSAGES[::2]))
-        stage.flow()
-        assert sorted(stage.run(taken("q"))) == sorted(MESSAGES)
-        assert stage.run(taken(red)) == ["red"]
+        assert sorted(stage.taken("q")) == sorted(MESSAGES)
+        assert stage.taken(red) == ["red"]
         counts = stage.run(stage.broker.counts("q"))
         assert (counts.accepted, counts.duplicates) == (len(MESSAGES), len(MESSAGES) // 2)
         assert stage.run(stage.broker.counts("t")).duplicates == 4
         assert len(cluster.executors()) == 2
+        stage.orphan_pipeline()
     finally:
         stage.close()

@@ -9,22 +9,21 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from atom.admin import VERSION, description, elements
+from cluster import QUICK_JVM
 from oncebus.access import KeyFile, make_token
 from oncebus.broker.clock import wall_time
 from oncebus.durations import HOUR
 
 from .programs import is_alive, until
 
-# A JVM that lives for seconds is done sooner without its best compiler.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ONCEBUS_")} | {
-    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ONCEBUS_")} | QUICK_JVM
 READY = re.compile(r"^Oncebus is ready: (http://\S+)$", re.MULTILINE)
 BATCH = "application/vnd.microsoft.servicebus.json"
 
@@ -93,6 +92,18 @@ class Client:
         assert status == 200, (status, body)
         found: list[Any] = json.loads(body)["duplicates"]
         return found
+
+    def put(
+        self, path: str, values: Mapping[str, object] | None = None, kind: str = "Queue", *, update: bool = False
+    ) -> tuple[int, str]:
+        """Make or change an entity that is described by the service's names; the status, and what was said."""
+        body = description(f"{kind}Description", elements(**(values or {})))
+        status, _, text = self.exchange("PUT", f"/{path}?{VERSION}", body, {"If-Match": "*"} if update else None)
+        return status, text.decode()
+
+    def delete(self, path: str) -> int:
+        """Delete an entity."""
+        return self.exchange("DELETE", f"/{path}?{VERSION}")[0]
 
     def metric(self, name: str, **labels: str) -> int:
         """The sum of a metric over all that bear these labels."""
@@ -187,3 +198,13 @@ def all_end(pids: Sequence[int], why: str) -> None:
         until(lambda: not any(map(is_alive, pids)), why)
     except AssertionError as error:
         raise AssertionError(f"{error}, but these run: {left()}") from None
+
+
+def kill_everything(running: Running) -> None:
+    """A command and all that it has started, at the same instant, as when the machine dies."""
+    pids = [running.process.pid, *everything_below(running.process.pid)]
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    running.process.wait()
+    all_end(pids, "all are killed")

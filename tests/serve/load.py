@@ -11,19 +11,20 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from urllib.parse import urlsplit
 
-from .clients import Client, Running
+from .clients import Client, Running, everything_below
 
 SENDERS = 3
 DRAIN_SECONDS = 180.0
 LOCK_SECONDS = 2
 SCHEDULED_SECONDS = 3
 
-_DETECTS = {"requiresDuplicateDetection": True}
+# No history is so long that an id may be forgotten.
+_DETECTS = {"requiresDuplicateDetection": True, "duplicateDetectionHistoryTimeWindow": "P1D"}
 _RECEIVED = {"lockDuration": f"PT{LOCK_SECONDS}S", "maxDeliveryCount": 500}
 ENTITIES: list[dict[str, object]] = [
     {"type": "queue", "name": "direct", **_DETECTS, **_RECEIVED},
@@ -87,9 +88,10 @@ class Record:
 class Load:
     """Threads that send and receive until told otherwise. Every failure of a request is taken for "not answered"."""
 
-    def __init__(self, client: Client, seed: int) -> None:
+    def __init__(self, client: Client, seed: int, pause: float = 0.05) -> None:
+        """`pause` is between the messages of each sender, in seconds: Spark starts on the same machine."""
         self.record = Record()
-        self._client = client
+        self._client, self._pause = client, pause
         self._done_sending, self._done_receiving = threading.Event(), threading.Event()
         chances = [random.Random(seed * 100 + name) for name in range(SENDERS)]
         self._senders = [threading.Thread(target=self._send, args=each) for each in enumerate(chances)]
@@ -118,9 +120,12 @@ class Load:
         self.record.dropped = self._client.metric("messages_duplicates_total")
 
     def _send(self, name: int, chance: random.Random) -> None:
-        """Each message again and again until it is acknowledged, and now and then once more."""
+        """Each message again and again until it is acknowledged; now and then one that was acknowledged long ago."""
+        sent: list[tuple[str, dict[str, str]]] = []
         for number in itertools.count():
-            if self._done_sending.is_set():
+            if self._done_sending.wait(self._pause):
+                return
+            if sent and chance.random() < 0.2 and not self._is_acknowledged(*chance.choice(sent)):
                 return
             entity = chance.choice(["direct", "direct", "forwarding", "news", "sessions"])
             properties: dict[str, str] = {"MessageId": f"{name}-{number}"}
@@ -129,9 +134,9 @@ class Load:
             elif chance.random() < 0.2:
                 due = time.time() + SCHEDULED_SECONDS
                 properties["ScheduledEnqueueTimeUtc"] = formatdate(due, usegmt=True)
-            for _ in range(2 if chance.random() < 0.1 else 1):
-                if not self._is_acknowledged(entity, properties):
-                    return
+            if not self._is_acknowledged(entity, properties):
+                return
+            sent.append((entity, properties))
             with self.record.lock:
                 if entity == "sessions":
                     self.record.sessions.setdefault(properties["SessionId"], []).append(properties["MessageId"])
@@ -180,14 +185,20 @@ class Load:
             return 0, {}, ""
 
 
-def kill_parts(running: Running, names: Sequence[str]) -> int:
-    """Kill parts of a running broker at the same instant; how many were there to be killed."""
+def kill_parts(running: Running, names: Sequence[str], *, alone: bool = False) -> int:
+    """Kill parts of a running broker at the same instant; how many were there to be killed.
+
+    With all that they have started, or `alone`: then the supervisor has to clear up after them.
+    """
     found = 0
     for name in names:
         try:
-            os.kill(running.child(name), signal.SIGKILL)
-            found += 1
-        except (AssertionError, ProcessLookupError, FileNotFoundError):
+            pid = running.child(name)
+        except (AssertionError, FileNotFoundError):
             # It was killed a moment ago, and is not back yet.
             continue
+        found += 1
+        for each in [pid, *([] if alone else everything_below(pid))]:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
     return found

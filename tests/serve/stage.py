@@ -8,23 +8,35 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from oncebus.access import KeyFile
+from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import DEFAULT_PIPELINE_BYTES, Core
 from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
 from oncebus.folders import Folders
 from oncebus.http import HttpServer, listen, make_app, server
+from oncebus.store import Mode
 
-from .clients import Client, Running
+from .clients import Client, Running, all_end, everything_below
 
 T = TypeVar("T")
 SHARDS = 2
+# Starts the command behind it and stays, as its parent, until that ends or the test does.
+_STARTER = """
+import os, subprocess, sys, time
+test = os.getppid()
+started = subprocess.Popen([*sys.argv[1:], "--parent", str(os.getpid())])
+while started.poll() is None and os.getppid() == test:
+    time.sleep(0.1)
+"""
 PATIENCE = 120.0
 """How long something may take that waits for Spark to start, on a busy machine."""
 
@@ -52,7 +64,15 @@ class Stage:
 
     def run(self, doing: Coroutine[Any, Any, T], seconds: float = PATIENCE) -> T:
         """Do something in the gateway's own loop, and wait for it."""
-        return asyncio.run_coroutine_threadsafe(doing, self._loop).result(seconds)
+        return self.start(doing).result(seconds)
+
+    def start(self, doing: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to do something in the gateway's own loop."""
+        return asyncio.run_coroutine_threadsafe(doing, self._loop)
+
+    def call(self, do: Callable[[], object]) -> None:
+        """Have something called there, sooner or later."""
+        self._loop.call_soon_threadsafe(do)
 
     def open_gateway(self, most_bytes: int = DEFAULT_PIPELINE_BYTES) -> None:
         async def opened() -> HttpServer:
@@ -78,10 +98,9 @@ class Stage:
 
     def start_pipeline(self) -> None:
         words: list[str | Path] = ["pipeline", "--data", self.data, "--master", self._master]
-        # It ends with the test, however that ends.
-        words += ["--shards", str(SHARDS), "--parent", str(os.getpid())]
-        name = f"pipeline-{len(self._pipelines)}"
-        self._pipelines.append(Running(self._folder, name, words, within=(), **self._environment))
+        words += ["--shards", str(SHARDS)]
+        name, within = f"pipeline-{len(self._pipelines)}", [sys.executable, "-c", _STARTER]
+        self._pipelines.append(Running(self._folder, name, words, within=within, **self._environment))
 
     def signal_pipeline(self, number: signal.Signals) -> None:
         """To Spark and the process that started it, at the same instant."""
@@ -90,6 +109,14 @@ class Stage:
         os.killpg(process.pid, number)
         if number is signal.SIGKILL:
             process.wait()
+
+    def orphan_pipeline(self) -> None:
+        """Kill the process that has started it; it notices, and ends by itself."""
+        process = self._pipelines[-1].process
+        below = everything_below(process.pid)
+        process.kill()
+        process.wait()
+        all_end(below, "the pipeline ends when the process that started it is gone")
 
     @contextmanager
     def pipeline_held_up(self) -> Iterator[None]:
@@ -111,6 +138,18 @@ class Stage:
             self.open_gateway()
         if self._pipelines[-1].process.poll() is not None:
             self.start_pipeline()
+
+    def taken(self, path: str) -> list[str]:
+        """The ids of all messages, received and deleted, once all that is durable has come through."""
+
+        async def take() -> list[str]:
+            found: list[str] = []
+            while batch := await self.broker.receive(Address(path), 1000, mode=Mode.RECEIVE_AND_DELETE):
+                found += [each.message.message_id for each in batch]
+            return found
+
+        self.flow()
+        return self.run(take())
 
     # Entities
 

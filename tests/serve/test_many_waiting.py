@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .clients import Client, everything_below
+from .clients import Client, kill_everything
 from .programs import until
 from .services import everything_in, opened, service
 
@@ -40,9 +40,7 @@ def test_a_restart_with_a_hundred_thousand_messages_waiting(tmp_path: Path) -> N
         os.killpg(running.child("pipeline"), signal.SIGSTOP)
         send(client, names[in_store:])
         assert active(client) == in_store
-        # As when the machine dies.
-        for pid in [running.process.pid, *everything_below(running.process.pid)]:
-            os.kill(pid, signal.SIGKILL)
+        kill_everything(running)
 
     began = time.monotonic()
     with service(tmp_path, "second", ENTITIES) as running:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from . import load
-from .clients import Client, Running, all_end, everything_below
+from .clients import Client, Running, everything_below, kill_everything
 from .disk import SmallDisk, small_disk
 from .programs import is_alive, until
 from .services import PATIENCE, everything_in, opened, service
@@ -24,6 +23,7 @@ from .services import PATIENCE, everything_in, opened, service
 DETECTS = {"type": "queue", "requiresDuplicateDetection": True}
 ENTITIES = [*load.ENTITIES, {**DETECTS, "name": "orders"}, {**DETECTS, "name": "waiting"}]
 WAITING = [f"w{number}" for number in range(3000)]
+HALF = len(WAITING) // 2
 FAILED = "The pipeline failed: "
 NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
 
@@ -53,27 +53,48 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(running, Client(running.ready(), data), data, disk, why_not)
 
 
+@dataclass
+class History:
+    """What those were told who used the first broker meanwhile, what it said, and the second one over the same data."""
+
+    second: Served
+    record: load.Record
+    said_by_first: str
+
+
 @pytest.fixture(scope="module")
-def second(first: Served, battered: load.Record, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The same broker after its supervisor was killed, with messages in the store and others that are not yet there."""
-    half = len(WAITING) // 2
-    send_all(first.client, WAITING[:half])
-    until(lambda: waiting(first.client) == half, "half of them are in the store", limit=PATIENCE)
-    running = first.running
-    gateway, pipeline, below = (
-        running.child("gateway"),
-        running.child("pipeline"),
-        everything_below(running.process.pid),
-    )
-    os.killpg(pipeline, signal.SIGSTOP)
-    send_all(first.client, WAITING[half:])
-    running.process.kill()
-    running.process.wait()
-    until(lambda: not is_alive(gateway), "the gateway ends when the supervisor is killed")
-    os.killpg(pipeline, signal.SIGCONT)
-    all_end(below, "all end when the supervisor is killed")
-    with service(tmp_path_factory.mktemp("service"), "second", ENTITIES, disk=first.disk) as running:
-        yield Served(running, Client(running.ready(), first.data), first.data, first.disk, first.why_no_disk)
+def history(first: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """Under load: the disk is full for a while, parts are killed, then everything at once; and all is started again."""
+    chance, running, client = random.Random(), first.running, first.client
+    with ExitStack() as stack:
+        with load.Load(client, chance.randrange(10**6)).under_way() as record:
+            until(lambda: len(record.completed) > 20, "messages flow", limit=PATIENCE)
+            if first.disk is not None:
+                fill_for_a_while(first.disk, running, record)
+            record.kills += load.kill_parts(running, ["gateway"])
+            before = len(record.completed)
+            until(lambda: len(record.completed) > before + 20, "messages flow again", limit=PATIENCE)
+            send_all(client, WAITING[:HALF])
+            until(lambda: waiting(client) == HALF, "half of them are in the store", limit=PATIENCE)
+            time.sleep(chance.random())
+            record.kills += load.kill_parts(running, ["gateway", "pipeline"])
+            send_all(client, WAITING[HALF:])
+            kill_everything(running)
+            folder = tmp_path_factory.mktemp("service")
+            again = service(folder, "second", ENTITIES, disk=first.disk, port=urlsplit(client.url).port or 0)
+            second = stack.enter_context(again)
+            assert second.ready() == client.url
+        print(record)
+        yield History(Served(second, client, first.data, first.disk), record, running.err.read_text())
+
+
+def fill_for_a_while(disk: SmallDisk, running: Running, record: load.Record) -> None:
+    disk.fill()
+    until(lambda: record.refusals, "sends are refused")
+    until(lambda: FAILED in running.err.read_text(), "Spark fails for want of room", limit=PATIENCE)
+    disk.make_room()
+    accepted = len(record.accepted)
+    until(lambda: len(record.accepted) > accepted, "sends are accepted again")
 
 
 def send_all(client: Client, names: list[str], at_once: int = 500) -> None:
@@ -95,87 +116,52 @@ def test_a_message_sent_twice_is_delivered_once_and_the_drop_is_shown(first: Ser
     assert [drop["messageId"] for drop in client.drops("orders")] == ["a"]
 
 
-@pytest.fixture(scope="module")
-def battered(first: Served) -> load.Record:
-    """What became of messages that were under way while the disk was full, and while parts of the broker were killed."""
-    chance, running = random.Random(), first.running
-    parts = [("gateway",), ("pipeline",), ("gateway", "pipeline")]
-    chance.shuffle(parts)
-    with load.Load(first.client, chance.randrange(10**6)).under_way() as record:
-        until(lambda: len(record.numbers) > 20, "messages flow", limit=PATIENCE)
-        if first.disk is not None:
-            first.disk.fill()
-            until(lambda: record.refusals, "sends are refused")
-            until(lambda: FAILED in running.err.read_text(), "Spark fails for want of room", limit=PATIENCE)
-            first.disk.make_room()
-            accepted = len(record.accepted)
-            until(lambda: len(record.accepted) > accepted, "sends are accepted again")
-        for names in parts:
-            until(lambda names=names: count_kills(record, running, names), f"{names} to be killed")  # type: ignore[misc]
-            time.sleep(chance.uniform(0.2, 3.0))
-    print(record)
-    return record
-
-
-def count_kills(record: load.Record, running: Running, names: tuple[str, ...]) -> int:
-    killed = load.kill_parts(running, names)
-    record.kills += killed
-    return killed
-
-
-def test_what_is_accepted_while_parts_are_killed_arrives_once_and_stays_completed(
-    first: Served, battered: load.Record
-) -> None:
-    """Forwarded, scheduled, routed or none of it."""
-    battered.check()
-    assert battered.kills >= 3
-    assert first.client.metric("messages", state="active") == sum(map(len, battered.sessions.values()))
-    # Nobody but the log of Spark is told what Spark has to say.
-    assert "WARN" not in first.running.err.read_text()
-    assert (first.data / "spark.log").stat().st_size > 0
-
-
 def test_on_a_full_disk_sends_are_refused_and_all_goes_on_by_itself_when_there_is_room(
-    first: Served, battered: load.Record
+    first: Served, history: History
 ) -> None:
     assert first.disk is not None, first.why_no_disk
-    assert battered.refusals == {(503, f"<Error><Code>503</Code><Detail>{NO_ROOM}</Detail></Error>")}
-    assert not battered.lost | battered.doubled
-    assert "Traceback" not in first.running.err.read_text()
-    assert first.client.health() == 200
+    assert history.record.refusals == {(503, f"<Error><Code>503</Code><Detail>{NO_ROOM}</Detail></Error>")}
+    assert not history.record.lost | history.record.doubled
+    assert "Traceback" not in history.said_by_first
 
 
-def test_killed_with_thousands_waiting_and_started_again_none_is_lost_and_all_ids_are_remembered(
-    second: Served,
-) -> None:
-    client = second.client
+def test_what_is_accepted_while_parts_are_killed_arrives_once_and_stays_completed(history: History) -> None:
+    """Forwarded, scheduled, routed or none of it."""
+    history.record.check()
+    assert history.record.kills == 3
+    # Nobody but the log of Spark is told what Spark has to say.
+    assert "WARN" not in history.said_by_first
+    assert (history.second.data / "spark.log").stat().st_size > 0
+
+
+def test_started_again_with_thousands_waiting_none_is_lost_and_all_ids_are_remembered(history: History) -> None:
+    client = history.second.client
+    assert client.health() == 200
     send_all(client, WAITING)
-    assert client.send("orders", "a", "sent before the kill too") == 201
-    assert [drop["messageId"] for drop in client.drops("orders")][-1] == "a"
-    until(lambda: waiting(client) == len(WAITING), "all are there", limit=PATIENCE)
+    assert client.send("orders", "a", "3") == 201
+    assert [drop["messageId"] for drop in client.drops("orders")] == ["a", "a"]
     assert client.drops("waiting")
-    assert client.metric("messages_duplicates_total", entity="waiting") == len(WAITING)
+    assert waiting(client) == client.metric("messages_duplicates_total", entity="waiting") == len(WAITING)
 
 
 def test_asked_to_stop_it_leaves_nothing_running_and_all_messages_in_their_order(
-    second: Served, battered: load.Record, tmp_path: Path
+    history: History, tmp_path: Path
 ) -> None:
-    running = second.running
-    until(lambda: second.client.health() == 200, "it is well", limit=PATIENCE)
+    running, sent = history.second.running, history.record.sessions
     below = everything_below(running.process.pid)
     assert len(below) > 3
     assert running.stop() == 0
     assert not any(map(is_alive, below))
     # SQLite would look for the path that the folder has within its namespace.
-    shutil.copytree(second.data, tmp_path / "data")
+    shutil.copytree(history.second.data, tmp_path / "data")
 
     async def look() -> tuple[list[str], dict[str, list[str]]]:
         async with opened(tmp_path / "data") as broker:
-            sessions = {name: await everything_in(broker, "sessions", name) for name in battered.sessions}
+            sessions = {name: await everything_in(broker, "sessions", name) for name in sent}
             return await everything_in(broker, "waiting"), sessions
 
-    waiting, sessions = asyncio.run(look())
-    assert waiting == WAITING
+    found, sessions = asyncio.run(look())
+    assert found == WAITING
     # The last one of a session may have been accepted by a gateway that was killed before it could say so.
-    assert {name: ids[: len(battered.sessions[name])] for name, ids in sessions.items()} == battered.sessions
-    assert all(len(ids) <= len(battered.sessions[name]) + 1 for name, ids in sessions.items())
+    assert {name: ids[: len(sent[name])] for name, ids in sessions.items()} == sent
+    assert all(len(ids) <= len(sent[name]) + 1 for name, ids in sessions.items())

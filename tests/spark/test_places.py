@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cluster import Cluster, daemon, free_port, wait_for
+from cluster import QUICK_JVM, Cluster, daemon, free_port, wait_for
 from spark.streams import Stream, expected
 from spark.test_streaming import history_of
 
@@ -17,7 +18,11 @@ SCRIPT = Path(__file__).parent / "elsewhere.py"
 
 def run_elsewhere(how: str, url: str, folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), how, url, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, timeout=300
+        [sys.executable, str(SCRIPT), how, url, str(folder)],
+        env=os.environ | QUICK_JVM,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
 

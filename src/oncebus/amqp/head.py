@@ -84,6 +84,7 @@ _KINDS: tuple[frozenset[type], ...] = tuple(
     for name in _NAMES
 )
 _NULL = b"\x40"
+_NULLS = _NULL * _GROUP_ID
 _NOBODY = Identity(None, None)
 
 
@@ -91,7 +92,17 @@ def identity(head: bytes) -> Identity:
     """The message-id and the group-id (the session), without decoding the rest."""
     if not head:
         return _NOBODY
-    kind, start, stop = section(head, 0, len(head))
+    size = len(head)
+    # A short list that begins with a short text and has no group: what most messages have, at a third of the price.
+    if size > 7 and head[3] == 0xC0 and head[6] == 0xA1 and head.startswith(_PROPERTIES):
+        end, stop, count = 5 + head[4], 8 + head[7], head[5]
+        has_no_group = 0 < count <= _GROUP_ID or (count > 0 and head.startswith(_NULLS, stop, end))
+        if has_no_group and count < head[4] and stop <= end <= size:
+            try:
+                return Identity(str(head[8:stop], "utf-8"), None)
+            except UnicodeDecodeError:
+                pass
+    kind, start, stop = section(head, 0, size)
     if kind != PROPERTIES:
         return _NOBODY
     at, end, count = open_list(head, start, stop, "properties")

@@ -17,7 +17,6 @@ from oncebus.amqp.head import Properties, encode_head
 from oncebus.amqp.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
-    APPLICATION_PROPERTIES,
     DATA,
     FOOTER,
     HEADER,
@@ -43,6 +42,9 @@ class Header(NamedTuple):
     priority: int = DEFAULT_PRIORITY
     ttl: int | None = None
     delivery_count: int = 0
+
+
+_NO_HEADER = Header()
 
 
 class Parts(NamedTuple):
@@ -74,18 +76,20 @@ def split(data: Buffer) -> Parts:
 
     What lies inside the head is not looked at either; reading it from there may raise DecodeError.
     """
-    header = Header()
+    header = _NO_HEADER
     annotations: dict[Any, Any] = {}
     head_at = body_at = len(data)
     for kind, at, value, stop in sections(data):
-        if kind == HEADER:
+        if kind >= DATA:
+            if at < body_at:
+                body_at = at
+        elif kind >= PROPERTIES:
+            if at < head_at:
+                head_at = at
+        elif kind == HEADER:
             header = _header(decode(data, value, stop)[0], at)
         elif kind == MESSAGE_ANNOTATIONS:
             annotations = decode(data, value, stop)[0]
-        elif kind in (PROPERTIES, APPLICATION_PROPERTIES):
-            head_at = min(head_at, at)
-        elif kind >= DATA:
-            body_at = min(body_at, at)
     return Parts(header, annotations, bytes(data[head_at:body_at]), bytes(data[body_at:]))
 
 
@@ -93,10 +97,10 @@ def split_batch(data: Buffer) -> list[bytes]:
     """The encoded messages of a batch, in order. What the envelope says besides is ignored."""
     messages = []
     for kind, at, value, stop in sections(data):
-        if kind in (AMQP_SEQUENCE, AMQP_VALUE):
-            raise DecodeError("batch", at, "its messages must lie in data sections")
         if kind == DATA:
             messages.append(bytes(data[value + (2 if data[value] == 0xA0 else 5) : stop]))
+        elif kind in (AMQP_SEQUENCE, AMQP_VALUE):
+            raise DecodeError("batch", at, "its messages must lie in data sections")
     return messages
 
 

@@ -37,6 +37,7 @@ _NAMES = {
     FOOTER: "footer",
 }
 _LISTS, _MAPS, _BINARIES = frozenset({0x45, 0xC0, 0xD0}), frozenset({0xC1, 0xD1}), frozenset({0xA0, 0xB0})
+_SIZED_BY_A_BYTE = frozenset({0xA0, 0xC0, 0xC1})
 _TYPES = {
     HEADER: ("list", _LISTS),
     DELIVERY_ANNOTATIONS: ("map", _MAPS),
@@ -63,8 +64,12 @@ def section(data: Buffer, at: int, end: int) -> tuple[int, int, int]:
     else:
         kind, value = _kind_at(data, at, end)
     wanted, codes = _TYPES[kind]
-    if data[value] not in codes:
-        raise DecodeError(_NAMES[kind], value, f"format code 0x{data[value]:02x} is not one of a {wanted}")
+    code = data[value]
+    if code not in codes:
+        raise DecodeError(_NAMES[kind], value, f"format code 0x{code:02x} is not one of a {wanted}")
+    # What most sections are, without a call.
+    if code in _SIZED_BY_A_BYTE and value + 1 < end and (stop := value + 2 + data[value + 1]) <= end:
+        return kind, value, stop
     return kind, value, skip(data, value, end)
 
 
@@ -77,7 +82,7 @@ def sections(data: Buffer) -> Iterator[tuple[int, int, int, int]]:
     while at < end:
         kind, value, stop = section(data, at, end)
         if kind <= last:
-            if kind != last or kind not in (DATA, AMQP_SEQUENCE):
+            if kind != last or not DATA <= kind <= AMQP_SEQUENCE:
                 where = "comes twice" if kind == last else f"comes behind {_NAMES[last]}"
                 raise DecodeError(_NAMES[kind], at, f"the section {where}")
         elif last >= DATA and kind <= AMQP_VALUE:

@@ -58,6 +58,9 @@ class Core:
                 f"The store '{folders.store}' has taken commit {position}, but the inbox '{folders.inbox}' ends with "
                 f"commit {inbox.last_commit}: they are not of the same broker, or one was restored alone."
             )
+        self.folders = folders
+        # Told of each entry that the store has taken.
+        self.watchers: list[Callable[[IngestReport], None]] = []
         marks = inbox.unread_marks(position)
         self.clock = clock or Clock()
         self.clock.begin_at(max(store.newest_time(), marks.time or 0))
@@ -292,6 +295,8 @@ class Core:
         self.progress.reach(commit)
         self.backlog.take(commit)
         self.arrivals.tell(report.arrived)
+        for watch in self.watchers:
+            watch(report)
         if report.transfers or report.scheduled:
             self.wake_chores()
 

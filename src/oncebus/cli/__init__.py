@@ -9,12 +9,30 @@ from typing import Any
 import click
 
 from oncebus import __version__
-from oncebus.cli.errors import in_one_line
+from oncebus.cli.errors import in_lines
 
 __all__ = ["main"]
 
-COMMANDS = ("serve", "gateway", "pipeline", "duplicates", "token", "dedup")
-"""Each in the module of its name. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""
+COMMANDS = {
+    "serve": "serve",
+    "gateway": "gateway",
+    "pipeline": "pipeline",
+    "deploy": "deploy",
+    "export": "deploy",
+    "queue": "entities",
+    "topic": "entities",
+    "subscription": "entities",
+    "rule": "rule",
+    "send": "messages",
+    "receive": "messages",
+    "peek": "messages",
+    "top": "top",
+    "duplicates": "duplicates",
+    "quarantine": "quarantine",
+    "token": "token",
+    "dedup": "dedup",
+}
+"""Each with its module. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""
 
 
 class _Commands(click.Group):
@@ -26,7 +44,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"oncebus.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(importlib.import_module(f"oncebus.cli.{COMMANDS[cmd_name]}"), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -38,7 +56,8 @@ class _Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            click.echo(f"oncebus: {in_one_line(error)}", err=True)
+            for line in in_lines(error):
+                click.echo(f"oncebus: {line}", err=True)
             sys.exit(1)
 
 

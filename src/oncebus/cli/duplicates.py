@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oncebus.access import ROOT_RULE
+from oncebus.cli.reaching import trusted
 from oncebus.cli.token import client_settings, signed, url_for
 from oncebus.durations import MINUTE
 from oncebus.serve.client import duplicates as asked
@@ -47,7 +48,9 @@ def duplicates(
     settings = client_settings(data, key_file, settings_file)
     address = url_for(settings, url)
     token = signed(settings, address, entity, rule, 5 * MINUTE)
-    found = itertools.islice(asked(address, token, entity, message_id=message_id, since=since), limit)
+    certificate = trusted(settings, address)
+    drops = asked(address, token, entity, message_id=message_id, since=since, certificate=certificate)
+    found = itertools.islice(drops, limit)
     if as_json:
         for drop in found:
             click.echo(json.dumps(drop, ensure_ascii=False))

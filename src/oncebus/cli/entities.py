@@ -29,10 +29,14 @@ _COLUMNS = ("name", "status", "active", "scheduled", "dead letters", "window")
 
 Command = Callable[..., None]
 
-azure_options = (
-    click.option("--namespace-name", metavar="NAME", help="Checked to be the broker's, where it is given."),
-    click.option("--resource-group", "-g", metavar="NAME", help="Taken over from `az`; any will do."),
-)
+
+def azure_options(command: Command) -> Command:
+    """The options that `az` insists on, so that its command lines need not be changed."""
+    group = click.option("--resource-group", "-g", metavar="NAME", help="Taken over from `az`; any will do.")
+    named = click.option("--namespace-name", metavar="NAME", help="Checked to be the broker's, where it is given.")
+    return named(group(command))
+
+
 name_option = click.option("--name", "-n", required=True, metavar="NAME", help="Its name.")
 topic_option = click.option("--topic-name", required=True, metavar="NAME", help="The topic that it belongs to.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -73,25 +77,23 @@ def group_of(sort: Sort) -> click.Group:
         short_help=f"Manage {sort.word}s.",
         epilog=f"Example: {_example(sort, 'list')}",
     )
-    for word, command, options, text in (
-        (
-            "create",
-            _create(sort),
-            flags_of(sort.flags),
-            f"Make a {sort.word}; of one that is there, what is not given gets its default.",
-        ),
-        ("show", _show(sort), None, f"Show a {sort.word}."),
-        ("update", _update(sort), flags_of(sort.flags), f"Change a {sort.word}; what is not given stays as it is."),
-        ("delete", _delete(sort), None, f"Delete a {sort.word} with all that it holds."),
-    ):
-        group.add_command(_command(sort, word, name_option(options(command) if options else command), text))
-    group.add_command(_command(sort, "list", _list(sort), f"List all {sort.word}s."))
+    flags = flags_of(sort.flags)
+    make = f"Make a {sort.word}; of one that is there, what is not given gets its default."
+    group.add_command(_command(sort, "create", name_option(flags(_common(_create(sort)))), make))
+    group.add_command(_command(sort, "show", name_option(_common(_show(sort))), f"Show a {sort.word}."))
+    group.add_command(_command(sort, "list", _common(_list(sort)), f"List all {sort.word}s."))
+    change = f"Change a {sort.word}; what is not given stays as it is."
+    group.add_command(_command(sort, "update", name_option(flags(_common(_update(sort)))), change))
+    remove = f"Delete a {sort.word} with all that it holds."
+    group.add_command(_command(sort, "delete", name_option(azure_options(_delete(sort))), remove))
     return group
 
 
+def _common(function: Command) -> Command:
+    return azure_options(json_option(function))
+
+
 def _command(sort: Sort, word: str, function: Command, text: str) -> click.Command:
-    for option in (*reversed(azure_options), json_option):
-        function = option(function) if option is not json_option or word != "delete" else function
     if sort.is_of_topic:
         function = topic_option(function)
     return click.command(word, help=text, epilog=f"Example: {_example(sort, word)}")(function)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from oncebus.durations import BadDuration, parse_duration
-from oncebus.entities import iso_timespan
+from oncebus.entities import EntityStatus, iso_timespan
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Duration(click.ParamType):
+class _Duration(click.ParamType[str]):
     """A length of time: ISO 8601, a .NET time span, or words like '10 minutes'."""
 
     name = "duration"
@@ -32,7 +32,7 @@ class Flag(NamedTuple):
     """A flag: its names, the property it sets, what it holds and its help."""
 
     names: Sequence[str]
-    property: str
+    sets: str
     kind: Any
     help: str
     metavar: str | None = None
@@ -40,11 +40,11 @@ class Flag(NamedTuple):
     @property
     def argument(self) -> str:
         """What click calls it."""
-        return self.property.lower()
+        return self.sets.lower()
 
 
 DURATION = _Duration()
-_STATUS = click.Choice(["Active", "Disabled", "SendDisabled", "ReceiveDisabled"], case_sensitive=False)
+_STATUS = click.Choice([status.value for status in EntityStatus], case_sensitive=False)
 
 _WINDOW = Flag(
     ("--duplicate-detection-history-time-window", "-d"),
@@ -106,7 +106,7 @@ _FORWARD_DEAD = Flag(
 _IDLE = Flag(("--auto-delete-on-idle",), "autoDeleteOnIdle", DURATION, "Delete it when unused for so long.", "DURATION")
 _BATCHED = Flag(("--enable-batched-operations",), "enableBatchedOperations", bool, "Taken over, without effect.")
 _ORDERING = Flag(("--enable-ordering",), "supportOrdering", bool, "Taken over; messages are always in order.")
-_STATE = Flag(("--status",), "status", _STATUS, "Whether messages may go in and out.")
+_STATE = Flag(("--status",), "status", _STATUS, f"Whether messages go in and out: {', '.join(EntityStatus)}.", "STATUS")
 _METADATA = Flag(("--user-metadata",), "userMetadata", str, "Any text of your own.", "TEXT")
 
 QUEUE = (
@@ -183,4 +183,4 @@ def flags_of(flags: Sequence[Flag]) -> Callable[[F], F]:
 
 def given_properties(flags: Sequence[Flag], given: dict[str, Any]) -> dict[str, Any]:
     """The properties that were given, by the Resource Manager's names."""
-    return {flag.property: given[flag.argument] for flag in flags if given.get(flag.argument) is not None}
+    return {flag.sets: given[flag.argument] for flag in flags if given.get(flag.argument) is not None}

@@ -19,6 +19,12 @@ class RequestError(OncebusError, ValueError):
     """What was asked for on the command line cannot be done."""
 
 
+def in_lines(error: BaseException) -> list[str]:
+    """What went wrong, a line for each thing where the error says that there are several."""
+    several = getattr(error, "lines", None) if isinstance(error, OncebusError) else None
+    return [_joined(line) for line in several] if several else [in_one_line(error)]
+
+
 def in_one_line(error: BaseException) -> str:
     """What went wrong, without traceback, in one line."""
     if isinstance(error, OncebusError):

@@ -16,8 +16,8 @@ from oncebus.access import ROOT_RULE
 from oncebus.cli.errors import RequestError
 from oncebus.cli.token import client_settings, signed, url_for
 from oncebus.durations import MINUTE
-from oncebus.serve.certificate import CERTIFICATE
 from oncebus.serve.client import Client, NotAnswered
+from oncebus.settings import Settings
 
 API_VERSION = "2024-01-01"
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
@@ -41,7 +41,7 @@ class Reach:
         settings = client_settings(self.data, self.key_file, self.settings_file)
         url = url_for(settings, self.url)
         token = signed(settings, url, "", self.rule, lasts)
-        with Client(url, token, settings.tls_cert or _own_certificate(settings.data)) as client:
+        with Client(url, token, trusted(settings, url)) as client:
             yield client
 
 
@@ -75,9 +75,15 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
-def _own_certificate(data: Path) -> Path | None:
-    path = data / CERTIFICATE
-    return path if path.exists() else None
+def trusted(settings: Settings, url: str) -> Path | None:
+    """The certificate to trust: the broker's, as far as it is known; None where there is none, or no need of one."""
+    if not url.startswith("https:"):
+        return None
+    # Here, because few need it, and it takes a while to load.
+    from oncebus.serve.certificate import CERTIFICATE
+
+    own = settings.data / CERTIFICATE
+    return settings.tls_cert or (own if own.exists() else None)
 
 
 class Management:

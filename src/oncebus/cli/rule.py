@@ -37,18 +37,18 @@ def rule() -> None:
 
 
 def _of_subscription(command: Command) -> Command:
-    for option in (
-        *reversed(azure_options),
-        click.option("--subscription-name", required=True, metavar="NAME", help="The subscription of the topic."),
-        topic_option,
-    ):
-        command = option(command)
-    return command
+    named = click.option("--subscription-name", required=True, metavar="NAME", help="The subscription of the topic.")
+    return topic_option(named(command))
 
 
 def _filter_options(command: Command) -> Command:
     options = [
-        click.option("--filter-type", type=_FILTERS, help="What sort of filter; else what is given says so."),
+        click.option(
+            "--filter-type",
+            type=_FILTERS,
+            metavar="TYPE",
+            help="SqlFilter or CorrelationFilter; else what is given says so.",
+        ),
         click.option("--filter-sql-expression", metavar="SQL", help='Condition on a message, like "price > 100".'),
         click.option("--action-sql-expression", metavar="SQL", help="What is changed in the copy; '' for nothing."),
         click.option(
@@ -78,6 +78,7 @@ def _filter_options(command: Command) -> Command:
 @_of_subscription
 @name_option
 @_filter_options
+@azure_options
 @json_option
 @broker_options
 def create(
@@ -103,6 +104,7 @@ def create(
 @rule.command(epilog=f"Example: oncebus rule show {_WHERE} --name above")
 @_of_subscription
 @name_option
+@azure_options
 @json_option
 @broker_options
 def show(
@@ -125,6 +127,7 @@ def show(
 @_of_subscription
 @name_option
 @_filter_options
+@azure_options
 @json_option
 @broker_options
 def update(
@@ -152,6 +155,7 @@ def update(
 @rule.command(epilog=f"Example: oncebus rule delete {_WHERE} --name above")
 @_of_subscription
 @name_option
+@azure_options
 @broker_options
 def delete(
     reach: Reach,
@@ -170,6 +174,7 @@ def delete(
 
 @rule.command("list", epilog=f"Example: oncebus rule list {_WHERE}")
 @_of_subscription
+@azure_options
 @json_option
 @broker_options
 def list_rules(

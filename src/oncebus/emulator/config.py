@@ -59,16 +59,18 @@ class _Reader:
     def read(self, content: Value) -> Wanted:
         root = self._object(content, "", "The configuration")
         self._check_known(root, "", ["UserConfig"])
+        if is_object(content) and written_name(root, "UserConfig") is None:
+            self._problems.add("", "The member 'UserConfig' is missing.")
         config, path = self._inner(root, "", "UserConfig")
         self._check_known(config, path, ["Namespaces", "Logging"])
         self._check_logging(config, path)
+        is_right = not self._problems
         namespaces = list(self._list(config, path, "Namespaces"))
+        if len(namespaces) > 1 or (not namespaces and is_right and not self._problems):
+            count = len(namespaces)
+            self._problems.add(member(path, "Namespaces"), f"There are {count} namespaces. A broker is exactly one.")
         for place, namespace in namespaces:
             self._namespace(namespace, place)
-        if root and len(namespaces) != 1:
-            self._problems.add(
-                member(path, "Namespaces"), f"There are {len(namespaces)} namespaces. A broker is exactly one."
-            )
         name = find(namespaces[0][1], "Name") if namespaces else None
         return Wanted(
             name if isinstance(name, str) else None,
@@ -185,8 +187,6 @@ class _Reader:
         """An object within an object, empty where it is left out, and its place."""
         as_written = written_name(written, name)
         if as_written is None:
-            if not path and written:
-                self._problems.add("", f"The member '{name}' is missing.")
             return {}, member(path, name)
         place = member(path, as_written)
         return self._object(written[as_written], place, "The member"), place

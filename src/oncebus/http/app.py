@@ -58,17 +58,20 @@ def make_app(
     keys: KeyFile | None = None,
     amqp_port: int | None = None,
     other_metrics: Callable[[], Iterable[Metric]] = tuple,
+    portal_names: Iterable[str] = (),
 ) -> Starlette:
     """The application over a broker and its core. With `host`, tokens must be for that one.
 
     With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
-    are handed out, where it is not the usual one. `other_metrics` are shown with the broker's.
+    are handed out, where it is not the usual one. `other_metrics` are shown with the broker's. `portal_names` are the
+    hosts by which browsers know the gateway, besides localhost and addresses in numbers.
     """
     # Here, because they are built on this package.
     from oncebus.arm.authorization import Authorization
     from oncebus.arm.front import Arm
     from oncebus.atom.front import Atom
     from oncebus.atom.runtime import Observer
+    from oncebus.portal import Portal
     from oncebus.templates.front import routes as template_routes
 
     limits = limits or Limits()
@@ -78,7 +81,9 @@ def make_app(
     atom = Atom(broker, core, guard, limits, observer)
     arm = Arm(broker, core, guard, limits, observer, authorization)
     deployments = template_routes(broker, core, guard, limits, namespace_rules, keys)
-    return Starlette(routes=[*deployments, _Everything(Front(broker, core, guard, limits, atom, arm, other_metrics))])
+    portal = Portal(broker, core, guard, limits, host, portal_names)
+    front = Front(broker, core, guard, limits, atom, arm, other_metrics)
+    return Starlette(routes=[portal.route, *deployments, _Everything(front)])
 
 
 class _Does(NamedTuple):

@@ -61,11 +61,14 @@ def response(
 
 
 def described(received: Received, dead_letter_source: str | None = None) -> dict[str, object]:
-    """A message as an item of a batch, with what is told of it. A body that is not UTF-8 is base64."""
+    """A message as an item of a batch, with what is told of it. A body that is not UTF-8 is base64.
+
+    Who only looks is not told the token by which another holds it.
+    """
     message = received.message
     properties, own = _read_head(message.head)
     content = _content(received.body)
-    told = _told(message, properties, dead_letter_source)
+    told = _told(message._replace(token=None), properties, dead_letter_source)
     if message.reason is not None:
         told["DeadLetterReason"] = message.reason
     if message.description is not None:

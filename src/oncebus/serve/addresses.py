@@ -8,7 +8,6 @@ import socket
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from oncebus.http import listen
 from oncebus.settings import Settings
 
 USUAL_AMQP_PORT = 5672
@@ -27,6 +26,9 @@ class Sockets(NamedTuple):
     @classmethod
     def open(cls, settings: Settings) -> Self:
         """Listen where the settings say. Raises `CannotListen`."""
+        # Here, that the commands which only ask where a broker is need not load a server.
+        from oncebus.http import listen
+
         http = listen(settings.host, settings.http_port)
         try:
             port = settings.amqp_port if settings.tls_cert is None else settings.amqps_port

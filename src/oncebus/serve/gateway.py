@@ -139,6 +139,7 @@ async def _serve(
         keys=keys,
         amqp_port=bound.amqp_port,
         other_metrics=amqp.metrics,
+        portal_names=[settings.host],
     )
     http = _server_at(app, bound.http, settings)
     certificate = tls_context(settings)

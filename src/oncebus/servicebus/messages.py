@@ -51,21 +51,23 @@ def incoming(payload: bytes, message_format: int = 0) -> list[Incoming]:
 def incoming_message(payload: bytes) -> Incoming:
     """One encoded message."""
     header, annotations, head, body = amqp.split(payload)
-    identity = amqp.identity(head)
-    scheduled = annotations.get(SCHEDULED_TIME)
-    if scheduled is not None and (not isinstance(scheduled, int) or isinstance(scheduled, bool)):
-        raise _bad(SCHEDULED_TIME, scheduled, "a timestamp")
-    partition_key = annotations.get(PARTITION_KEY)
-    if partition_key is not None and not isinstance(partition_key, str):
-        raise _bad(PARTITION_KEY, partition_key, "a string")
+    message_id, group_id = amqp.identity(head)
+    scheduled = partition_key = None
+    if annotations:
+        scheduled = annotations.get(SCHEDULED_TIME)
+        if scheduled is not None and (not isinstance(scheduled, int) or isinstance(scheduled, bool)):
+            raise _bad(SCHEDULED_TIME, scheduled, "a timestamp")
+        partition_key = annotations.get(PARTITION_KEY)
+        if partition_key is not None and not isinstance(partition_key, str):
+            raise _bad(PARTITION_KEY, partition_key, "a string")
     return Incoming(
         head,
         body,
-        None if identity.message_id is None else amqp.id_text(identity.message_id),
-        identity.group_id,
+        None if message_id is None else amqp.id_text(message_id),
+        group_id,
         partition_key,
         None if scheduled is None else of_timestamp(scheduled),
-        _time_to_live(header.ttl, head),
+        None if header.ttl is None else _time_to_live(header.ttl, head),
     )
 
 
@@ -112,8 +114,8 @@ def _head_of(received: Received) -> bytes:
         return message.head
 
 
-def _time_to_live(ttl: int | None, head: bytes) -> int | None:
-    if ttl is None or ttl < _LONGEST_TTL:
+def _time_to_live(ttl: int, head: bytes) -> int:
+    if ttl < _LONGEST_TTL:
         return ttl
     properties = amqp.properties(head)
     if properties.creation_time is None or properties.absolute_expiry_time is None:

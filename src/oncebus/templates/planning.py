@@ -252,10 +252,13 @@ class _Planner:
     def _judge(self, wanted: WantedEntity, old: Entity | None) -> set[str]:
         """Note every property that is wrong by itself; the texts."""
         told: set[str] = set()
+        # What is wrong with every one of its kind is wrong with no property.
+        always = self._fault(wanted.kind, old, {})
         chosen = {name: wanted.given.values[name] for name in CHOSEN_AT_CREATION if name in wanted.given.values}
-        for name, value in wanted.given.values.items():
+        # These first: what is wrong with one of them shows in every look at another.
+        for name, value in {**chosen, **wanted.given.values}.items():
             fault = self._fault(wanted.kind, old, {name: value} if name in chosen else {**chosen, name: value})
-            if fault is not None and fault not in told:
+            if fault is not None and fault != always and fault not in told:
                 told.add(fault)
                 self._problems.add(wanted.place_of(name), fault)
         return told

@@ -22,7 +22,18 @@ from oncebus.templates.wanted import Kind, Wanted, WantedAuthorization, WantedEn
 PROVIDER = "microsoft.servicebus"
 _DEPLOYMENTS = "microsoft.resources/deployments"
 # Of every resource, and of no meaning here.
-_COMMON = {"apiversion", "comments", "metadata", "scope", "zones", "plan", "existing", "asserts", "import"}
+_COMMON = {"apiversion", "comments", "metadata", "scope", "zones", "plan", "existing", "asserts", "import", "kind"}
+# Parts of a namespace at Azure that are not here. What Azure exports is full of them, so they are left out, and told.
+_NOT_HERE = {
+    "namespaces/networkrulesets",
+    "namespaces/privateendpointconnections",
+    "namespaces/disasterrecoveryconfigs",
+    "namespaces/migrationconfigurations",
+}
+# Of a namespace, what would promise a safety that is not here, and what old templates say.
+_LEFT_OUT = ("disablelocalauth", "encryption", "privateendpointconnections", "createacsnamespace", "namespacetype")
+# Of an entity, in old templates: it is the name again.
+_PATH = "path"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -58,9 +69,11 @@ class Reader:
             if resource.names[0]:
                 self._namespaces.setdefault(resource.names[0].lower(), resource.names[0])
             reader = self._readers.get(resource.kind)
-            if reader is None:
+            if resource.kind in _NOT_HERE:
+                self._leave_out(resource)
+            elif reader is None:
                 known = ", ".join(self._readers)
-                self._note(resource, "type", f"The type '{resource.type}' is not supported. There are {known}.")
+                self._note(resource, "type", f"The type '{resource.type}' is not known. There are {known}.")
             elif resource.is_deployed:
                 identity = (resource.kind, *(name.lower() for name in resource.names))
                 if identity in seen and resource.is_named:
@@ -91,7 +104,11 @@ class Reader:
     def _foreign(self, resource: Resource) -> None:
         if resource.type.lower() == _DEPLOYMENTS:
             self._note(resource, "type", "A template within a template is not supported. Deploy it by itself.")
-        elif resource.is_deployed:
+        else:
+            self._leave_out(resource)
+
+    def _leave_out(self, resource: Resource) -> None:
+        if resource.is_deployed:
             name = "/".join(resource.names)
             self._warnings.append(f"{resource.path}: '{name}' is left out: {resource.type} is not for this broker.")
 
@@ -99,10 +116,24 @@ class Reader:
         members = {name: value for name, value in resource.members.items() if name.lower() not in _COMMON}
         if not is_whole(members):
             return
+        properties = written_name(members, "properties")
+        if properties is not None and is_object(members[properties]):
+            place = member(resource.path, properties)
+            members[properties] = self._without(members[properties], place)
         with self._problems.noted(resource.path):
             tier = reading.read_tier(reading.members_of(members, "The resource"))
             if tier is not None:
                 self._tier = WantedTier(member(resource.path, written_name(members, "sku") or ""), tier)
+
+    def _without(self, properties: Object, place: str) -> Object:
+        """The properties of a namespace that mean something here; those that do not are told."""
+        kept = {}
+        for name, value in properties.items():
+            if name.lower() not in _LEFT_OUT:
+                kept[name] = value
+            elif value:
+                self._warnings.append(f"{member(place, name)}: It is left out: it has no effect here.")
+        return kept
 
     def _entity(self, resource: Resource, kind: Kind) -> None:
         properties, path = self._properties(resource)
@@ -110,7 +141,7 @@ class Reader:
         places: dict[str, str] = {}
         known = {each.camel.lower(): each.kind for each in PROPERTIES[kind].values()}
         for name, value in properties.items():
-            if value is None or not is_whole(value):
+            if value is None or not is_whole(value) or name.lower() == _PATH:
                 continue
             place = member(path, name)
             if kind is Subscription and name.lower() == reading.WINDOW.lower():
@@ -132,6 +163,9 @@ class Reader:
             return
         _, topic, subscription, name = resource.names if resource.is_named else ("", "", "", "")
         eased = {each: _eased_part(value) if is_object(value) else value for each, value in properties.items()}
+        if written_name(eased, "filter") is not None and find(eased, "sqlFilter") is None:
+            # As rules were once written.
+            eased["sqlFilter"] = eased.pop(written_name(eased, "filter") or "")
         places = {"filter": _place_of_filter(properties, path), "action": _within(properties, path, "action")}
         with self._problems.noted(path):
             rule = reading.read_rule(reading.members_of(eased, "The member 'properties'"), name)
@@ -184,8 +218,8 @@ def _eased_part(part: Object) -> Object:
 
 def _place_of_filter(properties: Object, path: str) -> str:
     is_correlated = str(find(properties, "filterType")).lower() == "correlationfilter"
-    chosen = "correlationFilter" if is_correlated or find(properties, "sqlFilter") is None else "sqlFilter"
-    return _within(properties, path, chosen)
+    names = ["correlationFilter"] if is_correlated else ["sqlFilter", "filter", "correlationFilter"]
+    return _within(properties, path, next((name for name in names if find(properties, name) is not None), names[0]))
 
 
 def _within(properties: Object, path: str, part: str) -> str:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import pytest
+
 from serve.stage import Stage
 
 from .windows import QUEUES, Windows
 
-DETECTS: dict[str, Any] = {"requires_duplicate_detection": True}
-PARTED: dict[str, Any] = {**DETECTS, "enable_partitioning": True}
+DETECTS: dict[str, Any] = {"RequiresDuplicateDetection": True}
+PARTED: dict[str, Any] = {**DETECTS, "EnablePartitioning": True}
 LATER = "Mon, 21 Sep 2099 14:13:20 GMT"
 LONGEST = "😀" * 64
 
@@ -131,12 +133,9 @@ def flat(case: Case) -> list[Sent]:
 
 def send(stage: Stage, case: Case) -> list[int]:
     name = name_of(case)
-    if case.subscriptions:
-        stage.topic(name, **case.entity)
-        for subscription in case.subscriptions:
-            stage.subscription(name, subscription)
-    else:
-        stage.queue(name, **case.entity)
+    assert stage.client.put(name, case.entity, "Topic" if case.subscriptions else "Queue")[0] == 201
+    for path in paths_of(case) if case.subscriptions else ():
+        assert stage.client.put(path, kind="Subscription")[0] == 201
     answers, place = [], 0
     for sent in case.sent:
         batch = sent if isinstance(sent, list) else [sent]
@@ -200,12 +199,30 @@ def test_rules_2_and_4_an_id_is_new_one_window_after_it_was_accepted_and_the_sho
         assert len(drops) == (1 if is_forgotten else 2), name
 
 
+def test_rule_1_detection_cannot_be_switched_on_or_off_later(stage: Stage) -> None:
+    client = stage.client
+    for name, detects in (("switched-on", False), ("switched-off", True)):
+        assert client.put(name, {"RequiresDuplicateDetection": detects})[0] == 201
+        status, text = client.put(name, {"RequiresDuplicateDetection": not detects}, update=True)
+        assert (status, "RequiresDuplicateDetection" in text, "cannot be changed" in text) == (400, True, True)
+        assert [client.send(name, "a", body) for body in ("first", "second")] == [201, 201]
+        assert len(client.drops(name)) == detects
+
+
+@pytest.mark.parametrize(("window", "status"), [("PT19.999S", 400), ("PT20S", 201), ("P7D", 201), ("P7DT1S", 400)])
+def test_rule_2_a_window_is_between_20_seconds_and_7_days(stage: Stage, window: str, status: int) -> None:
+    described = {**DETECTS, "DuplicateDetectionHistoryTimeWindow": window}
+    answer, text = stage.client.put(f"window-{window}", described)
+    assert answer == status, text
+
+
 def test_rule_5_a_queue_that_is_made_again_has_forgotten(stage: Stage) -> None:
-    stage.queue("again", **DETECTS)
-    assert stage.client.send("again", "a", "before") == 201
-    stage.change(lambda catalogue, now: catalogue.delete_queue("again"))
-    assert stage.client.send("again", "a", "between") == 404
-    stage.queue("again", **DETECTS)
-    assert [stage.client.send("again", "a", body) for body in ("after", "twice")] == [201, 201]
-    assert len(stage.client.drops("again")) == 1
-    assert [body for _, body in stage.client.receive_all("again")] == ["after"]
+    client = stage.client
+    assert client.put("again", DETECTS)[0] == 201
+    assert client.send("again", "a", "before") == 201
+    assert client.delete("again") == 200
+    assert client.send("again", "a", "between") == 404
+    assert client.put("again", DETECTS)[0] == 201
+    assert [client.send("again", "a", body) for body in ("after", "twice")] == [201, 201]
+    assert len(client.drops("again")) == 1
+    assert [body for _, body in client.receive_all("again")] == ["after"]

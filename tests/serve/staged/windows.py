@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 from oncebus.durations import MINUTE, SECOND
 from serve.stage import Stage
 
-SHORT = 20 * SECOND
-LONG = 10 * MINUTE
-MOMENT = 3.0
+SHORT, LONG = 20 * SECOND, 10 * MINUTE
+MOMENT_SECONDS = 3.0
 
 QUEUES = {
     # The window when the first message came, the one in force since, and whether its id is forgotten after 20 seconds.
@@ -27,16 +25,19 @@ class Windows:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        for name, (first, _, _) in QUEUES.items():
+            described = {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": _written(first)}
+            assert stage.client.put(name, described)[0] == 201
         self._send("first")
         self._begun = time.monotonic()
-        for name, (first, later, _) in QUEUES.items():
-            if later != first:
-                changed = replace(stage.broker.catalogue.queue(name), **_detecting(later))
-                stage.change(lambda catalogue, now, changed=changed: catalogue.update_queue(changed, now))  # type: ignore[misc]
+        for name, (_, later, _) in QUEUES.items():
+            # Not over HTTP: that would tell how many messages there are, and wait for Spark, which is not there yet.
+            changed = replace(stage.broker.catalogue.queue(name), duplicate_detection_history_time_window=later)
+            stage.change(lambda catalogue, now, changed=changed: catalogue.update_queue(changed, now))  # type: ignore[misc]
 
     def send_within(self) -> None:
         """Some seconds later: what is dropped then must not let the windows begin anew."""
-        self._wait(MOMENT)
+        self._wait(MOMENT_SECONDS)
         self._send("within")
 
     def send_after(self) -> None:
@@ -45,14 +46,12 @@ class Windows:
         self._send("after")
 
     def _send(self, body: str) -> None:
-        for name, (window, _, _) in QUEUES.items():
-            if self._stage.broker.catalogue.find(name) is None:
-                self._stage.queue(name, **_detecting(window))
+        for name in QUEUES:
             assert self._stage.client.send(name, "a", body) == 201
 
     def _wait(self, seconds: float) -> None:
         time.sleep(max(0.0, self._begun + seconds - time.monotonic()))
 
 
-def _detecting(window: int) -> dict[str, Any]:
-    return {"requires_duplicate_detection": True, "duplicate_detection_history_time_window": window}
+def _written(window: int) -> str:
+    return f"PT{window // SECOND}S"

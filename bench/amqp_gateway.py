@@ -1,0 +1,106 @@
+"""amqp_gateway.py DATA FILL: the gateway's parts over a new data folder, until its standard input ends.
+
+One queue with detection on. It first holds FILL messages, which went through detection and routing in this process, and
+not on Spark; nothing of that runs any more when the gateway says that it is ready, with a line of JSON: its process id
+and its connection string. With BENCH_PIPELINE=1 the pipeline on Spark runs beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from oncebus import amqp
+from oncebus.access import Right, connection_string, fresh_rule
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.broker.sending import Incoming
+from oncebus.entities import Queue
+from oncebus.folders import Folders
+from oncebus.http import listen
+from oncebus.servicebus import make_server
+
+SHARDS = 2
+QUEUE = "bench"
+BODY = b"x" * 200
+AT_ONCE = 500
+PIPELINE = (
+    "import sys; from pathlib import Path; from oncebus.folders import Folders; "
+    "from oncebus.pipeline.process import run_pipeline; "
+    f"run_pipeline(Folders(Path(sys.argv[1])), master='local[2]', shards={SHARDS}, parent=int(sys.argv[2]))"
+)
+
+
+def message() -> Incoming:
+    identity = uuid.uuid4().hex
+    head, body = amqp.encode_message(amqp.Properties(message_id=identity), None, BODY)
+    return Incoming(head, body, identity)
+
+
+async def fill(broker: Broker, core: Core, count: int) -> None:
+    """Send messages and see them through detection and routing."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from broker.in_process import InProcessPipeline
+
+    for at in range(0, count, AT_ONCE):
+        await broker.send(QUEUE, [message() for _ in range(min(AT_ONCE, count - at))])
+    pipeline = asyncio.create_task(InProcessPipeline(core.folders).run())
+    assert await core.progress.wait_for(core.acceptor.last_commit, 120), "the messages do not come through"
+    pipeline.cancel()
+    await asyncio.gather(pipeline, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def spark(folders: Folders) -> Iterator[None]:
+    """The pipeline as a process beside this one."""
+    with (folders.data / "spark.log").open("wb") as log:
+        command = [sys.executable, "-c", PIPELINE, str(folders.data), str(os.getpid())]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+async def serve(folders: Folders, count: int) -> None:
+    core = await Core.open(folders, shards=SHARDS)
+    core.start()
+    broker = Broker(core)
+    queue = Queue(
+        name=QUEUE, max_size_in_megabytes=5120, lock_duration=300_000_000, requires_duplicate_detection=True
+    )
+    await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+    with contextlib.ExitStack() as stack:
+        if count:
+            await fill(broker, core, count)
+        elif os.environ.get("BENCH_PIPELINE") == "1":
+            stack.enter_context(spark(folders))
+            await broker.send(QUEUE, [message()])
+            assert await core.progress.wait_for(core.acceptor.last_commit, 120), "the pipeline does not run"
+        # As in a gateway that is ready, something has been accepted: the first time takes what it needs from the disk.
+        await broker.send(QUEUE, [message()])
+        # What filling has left behind is nothing that a gateway would have.
+        gc.collect()
+        rule = fresh_rule("bench", [Right.MANAGE])
+        server = make_server(broker, core, namespace_rules=lambda: (rule,))
+        listener = stack.enter_context(contextlib.closing(listen("127.0.0.1", 0)))
+        await server.start(listener)
+        string = connection_string("127.0.0.1", listener.getsockname()[1], rule, emulator=True)
+        print(json.dumps({"pid": os.getpid(), "string": string}), flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        await server.stop()
+        await core.close()
+
+
+if __name__ == "__main__":
+    data, wanted = sys.argv[1:]
+    asyncio.run(serve(Folders(Path(data)), int(wanted)))

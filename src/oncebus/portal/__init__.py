@@ -1,0 +1,5 @@
+"""The portal: the broker as a web page."""
+
+from oncebus.portal.portal import Portal
+
+__all__ = ["Portal"]

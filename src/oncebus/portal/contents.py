@@ -1,0 +1,155 @@
+"""What is in a message: its properties, and its body as text or in hexadecimal. All of it is somebody else's."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import Any
+from uuid import UUID
+
+from oncebus import amqp
+from oncebus.durations import MILLISECOND
+from oncebus.http.times import iso8601
+from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.wording import number
+
+LONGEST_TEXT = 4000
+LONGEST_HEX = 512
+LONGEST_VALUE = 500
+MOST_PROPERTIES = 100
+_HEX_WIDTH = 16
+
+_FIELDS = {
+    "subject": "Label",
+    "correlation_id": "CorrelationId",
+    "to": "To",
+    "reply_to": "ReplyTo",
+    "content_type": "ContentType",
+}
+
+
+def label_of(head: bytes) -> str | None:
+    """What the sender has called a message."""
+    try:
+        return amqp.properties(head).subject
+    except amqp.DecodeError:
+        return None
+
+
+def properties_list(head: bytes) -> Markup:
+    """The properties of a message, its own among them."""
+    try:
+        fields, own = amqp.properties(head), amqp.application_properties(head)
+    except amqp.DecodeError as error:
+        return tag("p", f"The properties cannot be read: {error}", class_="error")
+    known = [(title, getattr(fields, field)) for field, title in _FIELDS.items() if getattr(fields, field) is not None]
+    rows = [_row(title, value) for title, value in known]
+    rows += [_row(str(name), value, is_own=True) for name, value in list(own.items())[:MOST_PROPERTIES]]
+    left = len(own) - MOST_PROPERTIES
+    more = tag("p", f"{number(left)} more properties", class_="note") if left > 0 else None
+    return tag("div", tag("dl", rows, class_="facts plain") if rows else None, more)
+
+
+def body_shown(body: bytes) -> Markup:
+    """The body: text where it is text, else bytes; not all of it if it is long."""
+    try:
+        content = amqp.decode_body(body)
+    except amqp.DecodeError:
+        return _bytes(body, "Body that cannot be read")
+    if isinstance(content, amqp.AmqpSequence):
+        return _text(_json(list(content.items)), "Body, a sequence")
+    if isinstance(content, amqp.AmqpValue):
+        if isinstance(content.value, str):
+            return _text(content.value, "Body, a text value")
+        if isinstance(content.value, bytes):
+            return _either(content.value, "Body, a binary value")
+        return _text(_json(content.value), "Body, a value")
+    return _either(content, "Body")
+
+
+def _row(title: str, value: object, *, is_own: bool = False) -> Markup:
+    text = _written(value)
+    if len(text) > LONGEST_VALUE:
+        text = f"{text[:LONGEST_VALUE]}…"
+    name = foreign(title[:LONGEST_VALUE]) if is_own else title
+    return tag("div", tag("dt", name), tag("dd", foreign(text)))
+
+
+def _either(content: bytes, title: str) -> Markup:
+    if not content:
+        return tag("p", f"{title}: empty", class_="note")
+    some = content[: 4 * LONGEST_TEXT]
+    try:
+        # The last character may be cut in two.
+        text = codecs.getincrementaldecoder("utf-8")().decode(some, final=len(some) == len(content))
+    except UnicodeDecodeError:
+        return _bytes(content, title)
+    if any(character < " " and character not in "\t\n\r" for character in text):
+        return _bytes(content, title)
+    return _text(text, title, len(content))
+
+
+def _text(text: str, title: str, size: int | None = None) -> Markup:
+    is_cut = len(text) > LONGEST_TEXT
+    about: list[Content] = [title, f", {number(size)} bytes" if size is not None else None]
+    about.append(f", the first {number(LONGEST_TEXT)} characters" if is_cut else None)
+    return tag("div", tag("p", about, class_="note"), tag("pre", foreign(text[:LONGEST_TEXT]), tabindex="0"))
+
+
+def _bytes(content: bytes, title: str) -> Markup:
+    some = content[:LONGEST_HEX]
+    lines = [
+        f"{at:04x}  {some[at : at + _HEX_WIDTH].hex(' '):<47}  {_printable(some[at : at + _HEX_WIDTH])}"
+        for at in range(0, len(some), _HEX_WIDTH)
+    ]
+    cut = f", the first {number(LONGEST_HEX)}" if len(content) > LONGEST_HEX else ""
+    told = f"{title}, {number(len(content))} bytes in hexadecimal{cut}"
+    return tag("div", tag("p", told, class_="note"), tag("pre", "\n".join(lines), class_="hex", tabindex="0"))
+
+
+def _printable(some: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in some)
+
+
+def _written(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case amqp.Timestamp():
+            try:
+                return iso8601(value * MILLISECOND)
+            except OverflowError:
+                return str(int(value))
+        case bytes():
+            return f"0x{value[:LONGEST_VALUE].hex()}"
+        case str() | int() | float() | UUID():
+            return str(value)
+        case amqp.Described():
+            return _written(value.value)
+        case dict() | list() | tuple():
+            return _json(value)
+    return str(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, indent=1)
+
+
+def _plain(value: Any) -> Any:
+    """The value in what JSON has."""
+    match value:
+        case dict():
+            return {_written(name): _plain(item) for name, item in value.items()}
+        case amqp.Described():
+            return _plain(value.value)
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case None | bool():
+            return value
+        case amqp.Timestamp():
+            return _written(value)
+        case int():
+            return int(value)
+        case float():
+            return float(value)
+    return _written(value)

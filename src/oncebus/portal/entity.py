@@ -1,0 +1,177 @@
+"""One queue, topic or subscription as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from oncebus.access import Operation
+from oncebus.entities import Entity, Queue, Subscription, Topic
+from oncebus.portal.entity_head import heading, seen
+from oncebus.portal.fields import button, form_to, hidden
+from oncebus.portal.figures import Figures, series_of
+from oncebus.portal.links import link
+from oncebus.portal.markup import Markup, tag
+from oncebus.portal.rule_words import rule_in_words
+from oncebus.portal.visits import Visit
+from oncebus.portal.wording import in_words, number, rate, size_in_words
+from oncebus.store import Counts
+
+_HELD = {
+    "active": "Active",
+    "scheduled": "Scheduled",
+    "deferred": "Deferred",
+    "dead_letter": "Dead letters",
+    "transfer": "Being forwarded",
+    "transfer_dead_letter": "Could not be forwarded",
+}
+_OF_TOPIC = ("scheduled",)
+_TOTALS: dict[type[Entity], tuple[str, ...]] = {
+    Queue: ("accepted", "duplicates", "delivered", "dead_lettered", "quarantined"),
+    Topic: ("accepted", "duplicates", "unrouted", "quarantined", "discarded"),
+    Subscription: ("delivered", "dead_lettered"),
+}
+_TITLES = {
+    "accepted": "Accepted",
+    "duplicates": "Dropped as duplicates",
+    "delivered": "Delivered",
+    "dead_lettered": "Dead-lettered",
+    "unrouted": "Wanted by no subscription",
+    "quarantined": "Quarantined",
+    "discarded": "Discarded, their subscription being gone",
+}
+
+
+async def show(visit: Visit) -> Response:
+    """The page."""
+    entity = seen(visit)
+    if not visit.may(Operation.READ_ENTITY, entity.path):
+        return _without_figures(visit, entity)
+    # What was sent a moment ago is to be seen by who sent it.
+    figures = await _figures(visit, entity, await visit.desk.broker.counts(entity.path))
+    return visit.page(
+        entity.name,
+        heading(visit, entity, "entity"),
+        _detection(visit, entity),
+        _tiles(entity, figures),
+        figures.plot(),
+        tag("div", _held(entity, figures), _totals(entity, figures), class_="columns"),
+        _subscriptions(visit, entity, figures) if isinstance(entity, Topic) else None,
+        _rules(visit, entity) if isinstance(entity, Subscription) else None,
+        live=link("entity/live", path=entity.path),
+    )
+
+
+async def live(visit: Visit) -> Response:
+    """The same figures for the script."""
+    visit.require(Operation.READ_ENTITY, visit.path)
+    entity = visit.entity()
+    [counts] = await visit.desk.counts_of([entity])
+    return visit.json((await _figures(visit, entity, counts)).as_json())
+
+
+async def _figures(visit: Visit, entity: Entity, counts: Counts) -> Figures:
+    samples = visit.desk.rates.samples(entity.id)
+    names = ("delivered",) if isinstance(entity, Subscription) else ("accepted", "dropped")
+    figures = Figures(series=series_of(samples, *names))
+    for name, per_second in zip(("accepted", "dropped", "delivered"), samples.per_second(), strict=True):
+        figures.values[f"{name}-rate"] = rate(per_second)
+    for name in (*_HELD, *_TITLES):
+        figures.values[name] = number(getattr(counts, name))
+    figures.values["size"] = size_in_words(visit.desk.core.held(entity))
+    if isinstance(entity, Topic):
+        below = visit.desk.catalogue.subscriptions_of(entity)
+        for each, held in zip(below, await visit.desk.counts_of(below), strict=True):
+            figures.values |= {f"{each.id}-active": number(held.active), f"{each.id}-dead": number(held.dead_letter)}
+            figures.values[f"{each.id}-delivered"] = number(held.delivered)
+    return figures
+
+
+def _detection(visit: Visit, entity: Entity) -> Markup:
+    window = visit.desk.catalogue.window_of(entity)
+    whose = "Its topic detects duplicates" if isinstance(entity, Subscription) else "Duplicates are detected"
+    if window is None:
+        return tag("p", "Duplicates are not detected.", class_="lead")
+    return tag("p", f"{whose}: a MessageId is remembered for {in_words(window)}.", class_="lead")
+
+
+def _tiles(entity: Entity, figures: Figures) -> Markup:
+    tiles = []
+    if not isinstance(entity, Subscription):
+        tiles += [figures.tile("Accepted / s", "accepted-rate"), figures.tile("Dropped / s", "dropped-rate")]
+    if not isinstance(entity, Topic):
+        tiles += [figures.tile("Delivered / s", "delivered-rate"), figures.tile("Active", "active")]
+        tiles.append(figures.tile("Dead letters", "dead_letter"))
+    tiles.append(figures.tile("Size", "size"))
+    return tag("div", tiles, class_="tiles")
+
+
+def _held(entity: Entity, figures: Figures) -> Markup:
+    names = _OF_TOPIC if isinstance(entity, Topic) else tuple(_HELD)
+    rows = [tag("div", tag("dt", _HELD[name]), tag("dd", figures.shown(name))) for name in names]
+    return tag("section", tag("h2", "Held now"), tag("dl", rows, class_="facts"))
+
+
+def _totals(entity: Entity, figures: Figures) -> Markup:
+    rows = [tag("div", tag("dt", _TITLES[name]), tag("dd", figures.shown(name))) for name in _TOTALS[type(entity)]]
+    return tag("section", tag("h2", "Counted since it was made"), tag("dl", rows, class_="facts"))
+
+
+def _subscriptions(visit: Visit, topic: Topic, figures: Figures) -> Markup:
+    # Only those that were there when the figures were taken.
+    below = [each for each in visit.desk.catalogue.subscriptions_of(topic) if f"{each.id}-active" in figures.values]
+    create = None
+    if visit.may(Operation.CREATE_ENTITY, topic.path):
+        address = link("create", kind="subscription", topic=topic.name)
+        create = tag("p", tag("a", "Create a subscription", href=address, class_="button"))
+    content = _subscription_table(below, figures) if below else tag("p", "None yet: what is sent here goes nowhere.")
+    return tag("section", tag("h2", "Subscriptions"), content, create)
+
+
+def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Markup:
+    titles = ("Name", "Rules", "Active", "Dead letters", "Delivered")
+    head = tag(
+        "thead",
+        tag(
+            "tr", [tag("th", title, scope="col", class_="number" if title in titles[2:] else None) for title in titles]
+        ),
+    )
+    rows = []
+    for each in below:
+        name = tag("th", tag("a", each.name, href=link("entity", path=each.path)), scope="row")
+        rules = tag("td", ", ".join(rule.name for rule in each.rules) or "none", data_title="Rules")
+        cells = [
+            tag("td", figures.shown(f"{each.id}-{figure}"), data_title=title, class_="number")
+            for title, figure in zip(titles[2:], ("active", "dead", "delivered"), strict=True)
+        ]
+        rows.append(tag("tr", name, rules, cells))
+    return tag("table", tag("caption", "Subscriptions", class_="unseen"), head, tag("tbody", rows), class_="stacked")
+
+
+def _rules(visit: Visit, subscription: Subscription) -> Markup:
+    may_remove = visit.may(Operation.DELETE_ENTITY, subscription.path)
+    items = []
+    for rule in subscription.rules:
+        remove = None
+        if may_remove:
+            label = f"Remove the rule {rule.name}"
+            fields = [hidden("path", subscription.path), hidden("rule", rule.name)]
+            remove = form_to(
+                link("entity/rule/remove"), visit.seal, fields, button("Remove", class_="quiet", aria_label=label)
+            )
+        items.append(tag("li", tag("h3", rule.name), rule_in_words(rule), remove, class_="card"))
+    add = None
+    if visit.may(Operation.CREATE_ENTITY, subscription.path):
+        add = tag("p", tag("a", "Add a rule", href=link("entity/rule", path=subscription.path), class_="button"))
+    told = "A message is taken when one of the rules matches it."
+    listed = tag("ul", items, class_="cards") if items else tag("p", "None: this subscription gets no messages.")
+    return tag("section", tag("h2", "Rules"), tag("p", told, class_="hint"), listed, add)
+
+
+def _without_figures(visit: Visit, entity: Entity) -> Response:
+    told = "The key you signed in with may not see what this entity is and holds: that needs Manage."
+    rules = None
+    if isinstance(entity, Subscription) and visit.may(Operation.READ_RULES, entity.path):
+        rules = _rules(visit, entity)
+    return visit.page(entity.name, heading(visit, entity, "entity"), tag("p", told, class_="lead"), rules)

@@ -1,0 +1,254 @@
+"""Making, changing and deleting queues, topics and subscriptions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from oncebus.access import Operation
+from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
+from oncebus.entities.names import DEFAULT_RULE
+from oncebus.errors import OncebusError
+from oncebus.http.errors import bad, shown
+from oncebus.portal.entity_form import NAME, TITLES, described, entity_fields, place, tier_refusal
+from oncebus.portal.entity_head import heading
+from oncebus.portal.entity_properties import written
+from oncebus.portal.fields import Filled, button, form_to, hidden, problems, text_field
+from oncebus.portal.layout import trail
+from oncebus.portal.links import link
+from oncebus.portal.markup import Content, tag
+from oncebus.portal.rule_form import RULE_NAME, described_rule, filter_fields
+from oncebus.portal.visits import Visit, status_of
+from oncebus.portal.wording import moment
+
+KINDS: dict[str, type[Entity]] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
+_VERSION = "version"
+_FIRST_RULE = {"filter": "all"}
+
+
+# Creating
+
+
+async def show_create(visit: Visit) -> Response:
+    """The empty form."""
+    new = _new(visit)
+    visit.require(Operation.CREATE_ENTITY, new.topic if isinstance(new, Subscription) else "")
+    return _create_page(visit, new, Filled({**written(new), **_FIRST_RULE}))
+
+
+async def create(visit: Visit) -> Response:
+    """Make what the form describes, or show it again with what is wrong."""
+    base = _new(visit)
+    name = visit.posted[NAME].strip()
+    base = replace(base, name=name)
+    visit.require(Operation.CREATE_ENTITY, base.path)
+    form = Filled(visit.posted.values())
+    new = described(base, visit.posted, form)
+    rules = _first_rules(visit, form) if isinstance(new, Subscription) else None
+
+    def how(catalogue: Catalogue, now: int) -> Catalogue:
+        match new:
+            case Topic():
+                return catalogue.create_topic(new, now)
+            case Queue():
+                _check_forwarding(visit, None, new)
+                return catalogue.create_queue(new, now)
+        _check_forwarding(visit, None, new)
+        return catalogue.create_subscription(new, now, rules)
+
+    if not form.is_wrong:
+        try:
+            await visit.desk.broker.change(how)
+        except OncebusError as error:
+            return _create_page(visit, base, form, error)
+        return visit.go_to(link("entity", path=new.path), f"The {type(new).__name__.lower()} '{new.name}' was created.")
+    return _create_page(visit, base, form, status=400)
+
+
+def _new(visit: Visit) -> Entity:
+    """A new entity of the kind that is asked for, with the service's defaults."""
+    kind = visit.query.get("kind", "") or visit.posted["kind"]
+    if kind not in KINDS:
+        raise bad(f"The kind {shown(kind)} is none of {', '.join(KINDS)}.")
+    if kind == "subscription":
+        topic = visit.query.get("topic", "") or visit.posted["topic"]
+        return Subscription(topic=topic, name="")
+    return Queue(name="") if kind == "queue" else Topic(name="")
+
+
+def _first_rules(visit: Visit, form: Filled) -> list[Rule]:
+    rule = described_rule(visit.posted, form, name=visit.posted[RULE_NAME].strip() or DEFAULT_RULE)
+    return [rule] if rule is not None else []
+
+
+def _create_page(
+    visit: Visit, new: Entity, form: Filled, error: OncebusError | None = None, status: int = 200
+) -> Response:
+    if error is not None:
+        status = status_of(error)
+        place(error, form)
+    namespace = visit.desk.catalogue.namespace
+    kind = type(new)
+    title = f"Create a {kind.__name__.lower()}"
+    refusal = tier_refusal(kind, None, namespace)
+    if refusal is not None:
+        return visit.page(title, tag("h1", title), tag("p", refusal, class_="lead"))
+    above: Content = None
+    brought: list[Content] = [hidden("kind", kind.__name__.lower())]
+    rules: Content = None
+    if isinstance(new, Subscription):
+        visit.desk.catalogue.topic(new.topic)
+        above = trail(("Overview", link()), (new.topic, link("entity", path=new.topic)))
+        brought.append(hidden("topic", new.topic))
+        rules = filter_fields(form, is_first=True)
+    content = form_to(
+        link("create"),
+        visit.seal,
+        brought,
+        problems(form, "Not created", TITLES),
+        text_field(form, NAME, "Name", required=True, maxlength=260, hint=_NAMES[kind]),
+        rules,
+        entity_fields(kind, form, namespace, None),
+        button("Create", class_="main"),
+        class_="wide",
+    )
+    here = link("create", kind=kind.__name__.lower())
+    return visit.page(title, above, tag("h1", title), content, status=status, here=here)
+
+
+_NAMES: dict[type[Entity], str] = {
+    Queue: "Letters, numbers and . - _ ~, in segments with slashes between them.",
+    Topic: "Letters, numbers and . - _ ~, in segments with slashes between them.",
+    Subscription: "Letters, numbers and . - _ ~.",
+}
+
+
+# Changing
+
+
+async def show_change(visit: Visit) -> Response:
+    """The properties of an entity, in a form for who may change them."""
+    visit.require(Operation.READ_ENTITY, visit.path)
+    entity = visit.entity()
+    return _change_page(visit, entity, Filled({**written(entity), _VERSION: str(entity.updated_at)}))
+
+
+async def change(visit: Visit) -> Response:
+    """Change what the form says, or show it again with what is wrong."""
+    visit.require(Operation.UPDATE_ENTITY, visit.path)
+    seen = visit.entity()
+    # What the form leaves out because it cannot be changed is still shown.
+    form = Filled({**_fixed(seen), **visit.posted.values(), _VERSION: str(seen.updated_at)})
+    if visit.posted[_VERSION] != str(seen.updated_at):
+        form.general.append(f"'{seen.path}' was changed meanwhile. Look whether to change it to what is here.")
+        return _change_page(visit, seen, form, status=409)
+    new = described(seen, visit.posted, form)
+    if form.is_wrong:
+        return _change_page(visit, seen, form, status=400)
+
+    def how(catalogue: Catalogue, now: int) -> Catalogue:
+        if catalogue.entity(seen.id) != seen:
+            raise bad(f"'{seen.path}' was changed meanwhile. Open the page again.")
+        match new:
+            case Topic():
+                return catalogue.update_topic(new, now)
+            case Queue():
+                _check_forwarding(visit, seen, new)
+                return catalogue.update_queue(new, now)
+        _check_forwarding(visit, seen, new)
+        return catalogue.update_subscription(new, now)
+
+    try:
+        await visit.desk.broker.change(how)
+    except OncebusError as error:
+        place(error, form)
+        return _change_page(visit, seen, form, status=status_of(error))
+    return visit.go_to(link("entity/change", path=seen.path), "The changes are in force.")
+
+
+def _fixed(entity: Entity) -> dict[str, str]:
+    shown_as = written(entity)
+    names = ("requires_duplicate_detection", "requires_session", "enable_partitioning")
+    return {name: shown_as[name] for name in names if name in shown_as}
+
+
+def _check_forwarding(visit: Visit, old: Entity | None, new: Queue | Subscription) -> None:
+    """Who lets an entity forward must manage the target too."""
+    before = old if isinstance(old, Queue | Subscription) else None
+    visit.desk.guard.require_forwarding(visit.grant, before, new, {})
+
+
+def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
+    fields = entity_fields(type(entity), form, visit.desk.catalogue.namespace, entity)
+    brought = [hidden("path", entity.path), hidden(_VERSION, form.value(_VERSION))]
+    content = form_to(
+        link("entity/change"),
+        visit.seal,
+        brought,
+        problems(form, "Not changed", TITLES),
+        fields,
+        button("Save", class_="main"),
+        class_="wide",
+    )
+    if not visit.may(Operation.UPDATE_ENTITY, entity.path):
+        content = tag("div", fields, class_="wide")
+    made = ["Made at ", moment(entity.created_at), ", last changed at ", moment(entity.updated_at), "."]
+    return visit.page(
+        f"Properties of {entity.name}",
+        heading(visit, entity, "change"),
+        tag("p", made, class_="hint"),
+        content,
+        status=status,
+    )
+
+
+# Deleting
+
+
+async def show_delete(visit: Visit) -> Response:
+    """Asks whether one is sure."""
+    visit.require(Operation.DELETE_ENTITY, visit.path)
+    return _delete_page(visit, visit.entity(), Filled({}))
+
+
+async def delete(visit: Visit) -> Response:
+    """Delete an entity whose name was typed once more."""
+    visit.require(Operation.DELETE_ENTITY, visit.path)
+    entity = visit.entity()
+    form = Filled(visit.posted.values())
+    if form.value("confirm").strip() != entity.name:
+        form.errors["confirm"] = f"This is not the name. Type '{entity.name}' to delete it."
+        return _delete_page(visit, entity, form, status=400)
+
+    def how(catalogue: Catalogue, _: int) -> Catalogue:
+        if catalogue.entity(entity.id) is None:
+            raise bad(f"'{entity.path}' is not what it was when you looked: it was deleted meanwhile.")
+        match entity:
+            case Queue():
+                return catalogue.delete_queue(entity.name)
+            case Topic():
+                return catalogue.delete_topic(entity.name)
+        return catalogue.delete_subscription(entity.topic, entity.name)
+
+    await visit.desk.broker.change(how)
+    back = link("entity", path=entity.topic) if isinstance(entity, Subscription) else link()
+    return visit.go_to(back, f"The {type(entity).__name__.lower()} '{entity.name}' was deleted.")
+
+
+def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
+    kind = type(entity).__name__.lower()
+    below = len(visit.desk.catalogue.subscriptions_of(entity)) if isinstance(entity, Topic) else 0
+    also = f" Its {below} subscriptions are deleted with it." if below else ""
+    told = f"What the {kind} holds is lost, and the ids it remembers are forgotten.{also} This cannot be undone."
+    content = form_to(
+        link("entity/delete"),
+        visit.seal,
+        hidden("path", entity.path),
+        text_field(form, "confirm", f"Type the name of the {kind} to delete it", hint=entity.name, required=True),
+        button(f"Delete the {kind}", class_="danger"),
+        class_="wide",
+    )
+    return visit.page(
+        f"Delete {entity.name}", heading(visit, entity, "delete"), tag("p", told, class_="lead"), content, status=status
+    )

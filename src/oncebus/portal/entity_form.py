@@ -1,0 +1,191 @@
+"""The form in which an entity is made or changed, and what it describes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from oncebus import filters
+from oncebus.durations import HOUR
+from oncebus.entities import (
+    AlreadyExists,
+    BadRequest,
+    Entity,
+    EntityError,
+    EntityStatus,
+    Namespace,
+    Queue,
+    Topic,
+)
+from oncebus.entities.limits import Occasion, check_queue, check_topic, settled_queue, settled_topic
+from oncebus.errors import OncebusError
+from oncebus.portal.entity_properties import (
+    PROPERTIES,
+    WINDOW_UNITS,
+    Property,
+    Sort,
+    field_of,
+    is_given,
+    properties_of,
+    read,
+)
+from oncebus.portal.fields import Filled, area, check_box, choice, group, text_field
+from oncebus.portal.markup import Content, Markup, tag
+from oncebus.portal.posted import Posted
+
+DETECTION = "requires_duplicate_detection"
+WINDOW = "duplicate_detection_history_time_window"
+NAME = "name"
+
+_BY_NAME = {each.name: each for each in PROPERTIES}
+TITLES = {field_of(each.name, _BY_NAME): each.title for each in PROPERTIES}
+"""What stands above the fields."""
+_PARAMETER = re.compile(r"\nParameter name: (\w+)")
+_ABOUT_NAMES = re.compile(r"entity (path|name)\b|character\(s\)", re.IGNORECASE)
+# Whose text names no property.
+_OTHER_WORDS = {"lock time": "LockDuration", "partitioning": "EnablePartitioning"}
+
+# What is tried of a tier, to learn whether it has it and what the namespace says if not.
+_TRIED: dict[str, Any] = {
+    DETECTION: True,
+    "requires_session": True,
+    "enable_partitioning": True,
+    "forward_to": "elsewhere",
+    "forward_dead_lettered_messages_to": "elsewhere",
+    "auto_delete_on_idle": HOUR,
+    "max_message_size_in_kilobytes": 1024,
+}
+
+
+def described(base: Entity, posted: Posted, form: Filled) -> Entity:
+    """The entity that a form describes, where it says nothing as it was. What cannot be read becomes an error of it."""
+    values: dict[str, Any] = {}
+    # Without detection there is no window to speak of.
+    detects = bool(posted[DETECTION]) if DETECTION in posted or not base.id else getattr(base, DETECTION, False)
+    for each in properties_of(type(base)):
+        is_flag_of_new = each.sort is Sort.FLAG and (not base.id or not each.is_chosen_once)
+        if not is_flag_of_new and not is_given(each, posted):
+            continue
+        if each.sort is Sort.WINDOW and not detects:
+            continue
+        try:
+            values[each.field] = read(each, posted)
+        except BadRequest as error:
+            form.errors[field_of(each.name, _BY_NAME)] = _text_at_field(str(error))
+    return replace(base, **values)
+
+
+def place(error: OncebusError, form: Filled, name_field: str = NAME) -> None:
+    """Tell an error at the field that it is about, or else at the top. `name_field` is where the name was typed."""
+    text = error.text if isinstance(error, EntityError) else str(error)
+    name = _property_in(text)
+    if name is not None:
+        form.errors[field_of(name, _BY_NAME)] = _text_at_field(text)
+    elif isinstance(error, AlreadyExists) or (isinstance(error, BadRequest) and _ABOUT_NAMES.search(text)):
+        form.errors[name_field] = text
+    elif isinstance(error, filters.BadRule):
+        form.errors["action" if text.startswith("The action") else "expression"] = text
+    else:
+        form.general.append(text)
+
+
+def tier_refusal(kind: type[Entity], field: str | None, namespace: Namespace) -> str | None:
+    """What the namespace says to this property of a new entity because of its tier; to the kind itself for None."""
+    tried = {field: _TRIED[field]} if field is not None and field in _TRIED else {}
+    if field is not None and not tried:
+        return None
+    try:
+        if kind is Queue:
+            check_queue(settled_queue(Queue(name="x", **tried), namespace), Occasion(namespace))
+        elif kind is Topic:
+            check_topic(settled_topic(Topic(name="x", **tried), namespace), Occasion(namespace))
+    except BadRequest as error:
+        return _text_at_field(str(error))
+    return None
+
+
+def entity_fields(kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None) -> list[Content]:
+    """The fields for all properties; those of an entity that is there which cannot be changed are fixed."""
+    known = properties_of(kind)
+    usual = [_shown(each, kind, form, namespace, old) for each in known if not each.is_further]
+    further = [_shown(each, kind, form, namespace, old) for each in known if each.is_further]
+    is_open = any(each.field in form.errors for each in known if each.is_further)
+    return [usual, tag("details", tag("summary", "More"), further, open=is_open)]
+
+
+def _shown(each: Property, kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None) -> Markup | None:
+    refusal = tier_refusal(kind, each.field, namespace)
+    hint: list[Content] = [each.hint]
+    if each.is_chosen_once:
+        hint.append(" Chosen at creation: it cannot be changed." if old else " It cannot be changed later.")
+    if refusal is not None:
+        hint = [refusal]
+    is_fixed = refusal is not None or (old is not None and each.is_chosen_once)
+    match each.sort:
+        case Sort.FLAG:
+            return check_box(form, each.field, each.title, hint=hint, is_fixed=is_fixed)
+        case Sort.WINDOW:
+            return _window(each, form, old, tier_refusal(kind, DETECTION, namespace))
+        case Sort.STATUS:
+            options = [(status.value, status.value) for status in EntityStatus]
+            return choice(form, each.field, each.title, options) if old is not None else None
+        case Sort.NUMBER:
+            return text_field(
+                form, each.field, each.title, hint=hint, is_fixed=is_fixed, inputmode="numeric", class_="short"
+            )
+    if each.field == "user_metadata":
+        return area(form, each.field, each.title, hint=hint, rows=2)
+    return text_field(form, each.field, each.title, hint=hint, is_fixed=is_fixed)
+
+
+def _window(each: Property, form: Filled, old: Entity | None, refusal: str | None) -> Markup:
+    is_off = refusal is not None or (old is not None and not getattr(old, DETECTION))
+    first = f"{each.field}-days"
+    units = [
+        tag(
+            "div",
+            tag("label", unit.capitalize(), for_=f"{each.field}-{unit}"),
+            tag(
+                "input",
+                id=f"{each.field}-{unit}",
+                name=f"{each.field}-{unit}",
+                type="text",
+                inputmode="numeric",
+                autocomplete="off",
+                value=form.value(f"{each.field}-{unit}"),
+                aria_describedby=f"{first}-error" if first in form.errors else None,
+                aria_invalid="true" if first in form.errors else None,
+            ),
+        )
+        for unit, _ in WINDOW_UNITS
+    ]
+    iso = text_field(form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. Counts instead, if given.")
+    error = tag("p", form.errors[first], id=f"{first}-error", class_="error") if first in form.errors else None
+    told = "Duplicates are not detected here." if is_off else each.hint
+    return group(
+        each.title,
+        tag("p", told, class_="hint"),
+        tag("div", units, class_="units"),
+        error,
+        iso,
+        disabled=is_off,
+        # The script disables it while that box is not checked.
+        data_needs=DETECTION if old is None and not is_off else None,
+        class_="wrong" if error else None,
+    )
+
+
+def _property_in(text: str) -> str | None:
+    found = _PARAMETER.search(text)
+    if found is not None and found[1] in _BY_NAME:
+        return found[1]
+    for name in _BY_NAME:
+        if re.search(rf"\b{name}\b", text):
+            return name
+    return next((name for words, name in _OTHER_WORDS.items() if words in text.lower()), None)
+
+
+def _text_at_field(text: str) -> str:
+    """Where it stands says which property it is about."""
+    return _PARAMETER.sub("", text).replace("\n", " ")

@@ -1,0 +1,53 @@
+"""Figures that the script keeps up to date: each has a name, under which it stands on the page and in the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oncebus.portal.markup import Content, Markup, tag
+from oncebus.portal.rates import SLOT_SECONDS, SLOTS, Samples
+
+SERIES = {"accepted": "Accepted", "dropped": "Dropped as duplicates", "delivered": "Delivered"}
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a page shows that changes by itself. `states` are good or bad, by the same names."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+    series: dict[str, list[int]] = field(default_factory=dict)
+
+    def shown(self, name: str) -> Markup:
+        """A figure on the page."""
+        return tag("span", self.values[name], data_value=name, class_="figure", data_state=self.states.get(name))
+
+    def tile(self, title: str, name: str, note: Content = None) -> Markup:
+        """A figure that stands out."""
+        told = tag("p", note, class_="note") if note is not None else None
+        return tag("div", tag("h3", title), tag("p", self.shown(name), class_="large"), told, class_="tile")
+
+    def plot(self) -> Markup:
+        """Where the script draws the series over time."""
+        names = list(self.series)
+        key = [tag("li", tag("span", class_=f"key {name}"), SERIES[name]) for name in names]
+        minutes = SLOT_SECONDS * SLOTS // 60
+        svg = tag(
+            "svg", role="img", aria_label=f"Messages a second in the last {minutes} minutes", data_plot=" ".join(names)
+        )
+        without = tag(
+            "noscript", tag("p", "The plot needs JavaScript. The figures above are as of now.", class_="note")
+        )
+        caption = tag("figcaption", f"Messages a second, last {minutes} minutes", tag("ul", key, class_="legend"))
+        return tag("figure", caption, svg, without, class_="plot")
+
+    def as_json(self) -> dict[str, object]:
+        """The answer to the script."""
+        plot = {"seconds": SLOT_SECONDS, "series": self.series}
+        return {"values": self.values, "states": self.states, "plot": plot}
+
+
+def series_of(samples: Samples, *names: str) -> dict[str, list[int]]:
+    """Those of the samples that are wanted, under the names they have on a page."""
+    found = {"accepted": samples.accepted, "dropped": samples.duplicates, "delivered": samples.delivered}
+    return {name: found[name] for name in names}

@@ -1,0 +1,39 @@
+"""Where the pages of the portal are."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+from urllib.parse import quote, urlencode
+
+BASE = "/$portal/"
+STATIC = {
+    "portal.css": "text/css; charset=utf-8",
+    "portal.js": "text/javascript; charset=utf-8",
+    "portal.svg": "image/svg+xml",
+}
+
+
+def link(page: str = "", /, **query: str | int | None) -> str:
+    """The address of a page. What is None is left out; an underscore in a name is a hyphen."""
+    given = [(name.replace("_", "-"), str(value)) for name, value in query.items() if value is not None]
+    return f"{BASE}{page}?{urlencode(given, quote_via=quote, safe='/')}" if given else f"{BASE}{page}"
+
+
+def is_ours(address: str) -> bool:
+    """Whether an address is a page of the portal: to go on to one that came with a request, it has to be."""
+    return address.startswith(BASE) and address.isascii() and address.isprintable() and "\\" not in address
+
+
+def static_file(name: str) -> bytes:
+    """What the gateway serves besides pages."""
+    return resources.files("oncebus.portal").joinpath("static", name).read_bytes()
+
+
+def _stamped(name: str) -> str:
+    digest = hashlib.blake2b(static_file(name), digest_size=8).hexdigest()
+    return link(f"static/{name}", v=digest)
+
+
+STAMPED = {name: _stamped(name) for name in STATIC}
+"""Their addresses, which change with what they hold: browsers may keep them for ever."""

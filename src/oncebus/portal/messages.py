@@ -1,0 +1,182 @@
+"""Looking at messages without taking them, and giving dead letters another chance."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from oncebus.access import Operation
+from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Broker, Received
+from oncebus.entities import NO_LIMIT, Queue, Subscription, Topic
+from oncebus.http.errors import bad, shown
+from oncebus.http.paths import LAST_NUMBER, number_in
+from oncebus.portal.contents import body_shown, label_of, properties_list
+from oncebus.portal.entity_head import heading
+from oncebus.portal.fields import Filled, button, form_to, hidden, text_field
+from oncebus.portal.links import link
+from oncebus.portal.markup import Content, Markup, foreign, joined, tag
+from oncebus.portal.visits import Visit
+from oncebus.portal.wording import counted, moment, number, size_in_words
+from oncebus.store import Outcome, State, SubQueue
+
+PAGE = 20
+MOST_BYTES = 16 << 20
+"""Of bodies, for one page: they are read whole."""
+
+PLACES = {
+    "messages": SubQueue.MAIN,
+    "dead-letters": SubQueue.DEAD_LETTER,
+    "transfer-dead-letters": SubQueue.TRANSFER_DEAD_LETTER,
+}
+_TITLES = {
+    "messages": "Messages",
+    "dead-letters": "Dead letters",
+    "transfer-dead-letters": "Messages that could not be forwarded",
+}
+_STATES = {State.ACTIVE: "Active", State.DEFERRED: "Deferred", State.SCHEDULED: "Scheduled"}
+
+
+async def show(visit: Visit) -> Response:
+    """A page of messages, from a number on."""
+    visit.require(Operation.PEEK, visit.path)
+    entity = visit.entity()
+    of = visit.query.get("of") or "messages"
+    if of not in PLACES:
+        raise bad(f"The parameter 'of' has value {shown(of)}. There are {', '.join(PLACES)}.")
+    if isinstance(entity, Topic):
+        raise bad(f"The topic '{entity.path}' holds no messages: look into its subscriptions.")
+    start = visit.number("from")
+    found = await _peek(visit.desk.broker, Address(entity.path, PLACES[of]), start, _largest(visit, entity))
+    # Also where it was cut short.
+    has_more = len(found) > PAGE or sum(len(each.body) for each in found) >= MOST_BYTES
+    page = found[:PAGE]
+    return visit.page(
+        f"{_TITLES[of]} of {entity.name}",
+        heading(visit, entity, "messages" if of == "messages" else "dead-letters"),
+        tag("h2", _TITLES[of]),
+        _explained(of, entity),
+        _from(entity.path, of, start),
+        _list(visit, entity, of, page),
+        _further(entity.path, of, page, start, has_more),
+    )
+
+
+async def resubmit(visit: Visit) -> Response:
+    """Make the chosen dead letters messages again."""
+    visit.require(Operation.RESUBMIT, visit.path)
+    entity = visit.entity()
+    numbers = [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in visit.posted.all("number")]
+    address = link("entity/messages", path=entity.path, of="dead-letters")
+    if not numbers:
+        return visit.go_to(address, "Nothing was chosen.")
+    outcomes = await visit.desk.broker.resubmit(entity.path, numbers)
+    done = outcomes.count(Outcome.DONE)
+    told = f"{counted(done, 'dead letter')} resubmitted."
+    if done < len(numbers):
+        told += f" {number(len(numbers) - done)} could not be: held by a receiver, or gone."
+    return visit.go_to(address, told)
+
+
+async def _peek(broker: Broker, address: Address, start: int, largest: int) -> list[Received]:
+    """A page of messages and one more; fewer where their bodies are too much together."""
+    at_once = max(min(PAGE + 1, MOST_BYTES // largest), 1)
+    found: list[Received] = []
+    size = 0
+    while len(found) <= PAGE and size < MOST_BYTES:
+        some = await broker.peek(address, start, min(at_once, PAGE + 1 - len(found)))
+        if not some:
+            break
+        found += some
+        size += sum(len(each.body) for each in some)
+        start = some[-1].message.sequence + 1
+    return found
+
+
+def _largest(visit: Visit, entity: Queue | Subscription) -> int:
+    holder = visit.desk.catalogue.topic_of(entity) if isinstance(entity, Subscription) else entity
+    return (holder.max_message_size_in_kilobytes or 256) * 1024
+
+
+def _explained(of: str, entity: Queue | Subscription) -> Markup:
+    if of == "messages":
+        return tag("p", "Looking takes nothing: receivers still get them.", class_="hint")
+    if of == "dead-letters":
+        other = tag(
+            "a",
+            "could not be forwarded",
+            href=link("entity/messages", path=entity.path, of="transfer-dead-letters"),
+        )
+        told = "A dead letter that is resubmitted is a new message of this entity, past duplicate detection. "
+        return tag("p", told, "Apart from these: messages that ", other, ".", class_="hint")
+    return tag("p", "Messages that their target refused, or that were forwarded too often.", class_="hint")
+
+
+def _from(path: str, of: str, start: int) -> Markup:
+    form = Filled({"from": str(start) if start else ""})
+    box = text_field(form, "from", "From number", inputmode="numeric", class_="short")
+    brought = [hidden("path", path), hidden("of", of)]
+    return tag("form", brought, box, button("Show"), method="get", action=link("entity/messages"), class_="inline")
+
+
+def _list(visit: Visit, entity: Queue | Subscription, of: str, page: list[Received]) -> Markup:
+    if not page:
+        return tag("p", "None.")
+    may_resubmit = of == "dead-letters" and visit.may(Operation.RESUBMIT, entity.path)
+    cards = tag("ol", [_card(each, may_resubmit) for each in page], class_="cards")
+    if not may_resubmit:
+        return cards
+    brought = hidden("path", entity.path)
+    return form_to(link("entity/resubmit"), visit.seal, brought, cards, button("Resubmit the chosen", class_="main"))
+
+
+def _card(received: Received, is_choosable: bool) -> Markup:
+    message = received.message
+    label = label_of(message.head)
+    title: list[Content] = [foreign(message.message_id, class_="foreign id")]
+    if label:
+        title += [" ", foreign(label[:200], class_="foreign label")]
+    choose = None
+    if is_choosable:
+        box = f"choose-{message.sequence}"
+        choose = tag(
+            "div",
+            tag("input", type="checkbox", name="number", value=message.sequence, id=box),
+            tag("label", "Choose", tag("span", f" number {message.sequence}", class_="unseen"), for_=box),
+            class_="check",
+        )
+    facts: list[tuple[str, Content]] = [
+        ("Number", str(message.sequence)),
+        ("Enqueued", moment(message.enqueued)),
+        ("State", _STATES[message.state]),
+        ("Deliveries", number(message.deliveries)),
+        ("Size", size_in_words(message.size)),
+    ]
+    if message.session is not None:
+        facts.append(("Session", foreign(message.session)))
+    if message.partition_key is not None:
+        facts.append(("Partition key", foreign(message.partition_key)))
+    if message.scheduled is not None:
+        facts.append(("Scheduled for", moment(message.scheduled)))
+    if message.expires is not None and message.expires < message.enqueued + NO_LIMIT:
+        facts.append(("Expires", moment(message.expires)))
+    if message.reason is not None:
+        facts.append(("Reason", foreign(message.reason)))
+    if message.description is not None:
+        facts.append(("Description", foreign(message.description[:1000])))
+    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
+    details = tag(
+        "details", tag("summary", "Properties and body"), properties_list(message.head), body_shown(received.body)
+    )
+    return tag("li", tag("h3", title), choose, tag("dl", rows, class_="facts row"), details, class_="card")
+
+
+def _further(path: str, of: str, page: list[Received], start: int, has_more: bool) -> Markup | None:
+    links = []
+    if start:
+        links.append(tag("a", "From the beginning", href=link("entity/messages", path=path, of=of)))
+    if has_more and page:
+        following = page[-1].message.sequence + 1
+        links.append(
+            tag("a", "Next", href=link("entity/messages", path=path, of=of, **{"from": following}), rel="next")
+        )
+    return tag("nav", joined(links), class_="pages", aria_label="Pages") if links else None

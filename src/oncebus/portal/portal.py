@@ -1,0 +1,325 @@
+"""The portal's door: which requests are its own, who may come in, and which page answers."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from oncebus.access import AccessRefused, Reason
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.entities import EntityError
+from oncebus.http.errors import HEADERS_TOO_LONG, Refused, verdict, wrong_method
+from oncebus.http.guard import Guard
+from oncebus.http.health import Health
+from oncebus.http.limits import Limits
+from oncebus.http.paths import has_api_version, query_of, segments_of
+from oncebus.http.requests import Asked
+from oncebus.portal import drops, entity, messages, overview, quarantine, rules, sending
+from oncebus.portal import entity_changes as changes
+from oncebus.portal.hosts import Hosts, port_of
+from oncebus.portal.layout import PRIVATE, SAFETY, Frame, page
+from oncebus.portal.links import BASE, STATIC, is_ours, link, static_file
+from oncebus.portal.markup import Content, tag
+from oncebus.portal.posted import Posted, read_form
+from oncebus.portal.rates import Rates
+from oncebus.portal.remembered import Remembered
+from oncebus.portal.sessions import Failures, Seal, Session, Sessions, fresh_id
+from oncebus.portal.signing_in import WRONG_KEY, Unreadable, believe, credentials_in, sign_in_page
+from oncebus.portal.visits import Desk, Visit
+
+log = logging.getLogger(__name__)
+
+LARGEST_FORM = 1 << 20
+_LARGEST_SIGN_IN = 16 * 1024
+_FIRST_SEGMENT = re.compile(rb"/(?:\$|%24)portal(?:/|$)", re.IGNORECASE)
+_FOREVER = "public, max-age=31536000, immutable"
+
+Handler = Callable[[Visit], Awaitable[Response]]
+
+PAGES: dict[str, dict[str, Handler]] = {
+    "": {"GET": overview.show},
+    "live": {"GET": overview.live},
+    "create": {"GET": changes.show_create, "POST": changes.create},
+    "entity": {"GET": entity.show},
+    "entity/live": {"GET": entity.live},
+    "entity/change": {"GET": changes.show_change, "POST": changes.change},
+    "entity/delete": {"GET": changes.show_delete, "POST": changes.delete},
+    "entity/drops": {"GET": drops.show},
+    "entity/messages": {"GET": messages.show},
+    "entity/resubmit": {"POST": messages.resubmit},
+    "entity/send": {"GET": sending.show, "POST": sending.send},
+    "entity/rule": {"GET": rules.show_add, "POST": rules.add},
+    "entity/rule/remove": {"POST": rules.remove},
+    "quarantine": {"GET": quarantine.show, "POST": quarantine.decide},
+}
+# Asked by the script again and again: neither a use of the session nor answered with a page.
+_FIGURES = frozenset({"live", "entity/live"})
+
+
+class Portal:
+    """Answers what is asked below `/$portal/`."""
+
+    def __init__(
+        self, broker: Broker, core: Core, guard: Guard, limits: Limits, host: str | None, names: Iterable[str] = ()
+    ) -> None:
+        """`host` is the one that tokens must be for; `names` are others by which browsers know the gateway."""
+        passed = core.clock.passed
+        self._desk = Desk(
+            broker, core, guard, Health(core, limits), Rates(passed), Remembered(core.folders.ledger, passed)
+        )
+        core.watchers.append(self._desk.rates.record)
+        self._limits = limits
+        self._host = host or "oncebus"
+        self._hosts = Hosts([host, *names])
+        self._sessions = Sessions(passed)
+        self._failures = Failures(passed)
+        self._seal = Seal()
+        self.route = _Route(self)
+
+    def owns(self, scope: Scope) -> bool:
+        """Whether a request is for the portal: a browser that asks for the root is sent there."""
+        raw_path: bytes = scope["raw_path"]
+        if raw_path == b"/":
+            headers = Headers(scope=scope)
+            wants_page = "text/html" in headers.get("accept", "").lower()
+            is_client = "authorization" in headers or has_api_version(scope["query_string"])
+            return wants_page and not is_client and scope["method"] in ("GET", "HEAD")
+        return _FIRST_SEGMENT.match(raw_path) is not None
+
+    async def respond(self, request: Asked) -> Response:
+        """The answer to a request of its own; what is raised becomes a page."""
+        try:
+            return await self._respond(request)
+        except ClientDisconnect:
+            # Nobody will read it.
+            return Response(status_code=400)
+        except Exception as error:
+            response = self._error_page(error)
+            await request.leave(response)
+            return response
+
+    async def _respond(self, request: Asked) -> Response:
+        host = request.headers.get("host", "")
+        if not self._hosts.knows(host):
+            raise Refused(
+                421,
+                f"The portal is not known by the name {host!r:.100}. Open it by an address in numbers, as localhost, "
+                "or by the name that the gateway was given.",
+            )
+        raw_path: bytes = request.scope["raw_path"]
+        if not raw_path.startswith(BASE.encode()):
+            return RedirectResponse(BASE, 303, {**SAFETY, **PRIVATE, "vary": "accept"})
+        if request.header_bytes > self._limits.header_bytes:
+            raise Refused(431, HEADERS_TOO_LONG)
+        name = "/".join(segments_of(raw_path)[1:])
+        if name.startswith("static/"):
+            return _static(name.removeprefix("static/"))
+        method = "GET" if request.method == "HEAD" else request.method
+        if method == "POST":
+            _check_origin(request, host)
+        if name == "sign-in":
+            return await self._sign_in(request, method)
+        if name == "sign-out":
+            return await self._sign_out(request, method)
+        session = self._session(request, is_use=name not in _FIGURES)
+        if session is None:
+            return self._not_signed_in(request, name, method)
+        return await self._visit(request, session, name, method)
+
+    async def _visit(self, request: Asked, session: Session, name: str, method: str) -> Response:
+        try:
+            # Each time: a key that was replaced, or whose rule is gone, opens nothing any more.
+            grant = self._desk.guard.verify(session.token)
+        except AccessRefused:
+            self._sessions.end(session.id)
+            return self._not_signed_in(request, name, method)
+        seal = self._seal.of(session.id)
+        query = query_of(request.scope["query_string"])
+        handlers = PAGES.get(name)
+        posted = Posted()
+        if handlers is not None and method == "POST" and method in handlers:
+            posted = await self._form(request, LARGEST_FORM, session.id)
+        visit = Visit(self._desk, session, grant, seal, query, posted)
+        try:
+            if handlers is None:
+                raise Refused(404, f"The portal has no page {name!r:.100}.")
+            if method not in handlers:
+                raise wrong_method(request.method, handlers)
+            return await handlers[method](visit)
+        except Exception as error:
+            if name in _FIGURES:
+                return _figures_refused(error)
+            # Where one is and who stays on the page.
+            status, title, text = _told(error)
+            await request.leave(response := visit.page(title, *_error_content(title, text), status=status))
+            return response
+
+    # Signing in and out
+
+    async def _sign_in(self, request: Asked, method: str) -> Response:
+        if method not in ("GET", "POST"):
+            raise wrong_method(request.method, ["GET", "POST"])
+        name = self._cookie_name(request, "form")
+        nonce = _cookie(request, name)
+        if method == "GET":
+            if self._session(request) is not None:
+                return RedirectResponse(BASE, 303, {**SAFETY, **PRIVATE})
+            onward = query_of(request.scope["query_string"]).get("onward", "")
+            nonce = nonce or fresh_id()
+            response = sign_in_page(Frame(), self._seal.of(nonce), Posted(), onward=onward)
+            self._set_cookie(response, request, name, nonce)
+            return response
+        posted = await self._form(request, _LARGEST_SIGN_IN, nonce)
+        onward = posted["onward"]
+        address = request.client.host if request.client else "unknown"
+        wait = self._failures.wait_of(address)
+        if wait:
+            text = f"Too many attempts failed. Try again in {wait} seconds."
+            response = sign_in_page(Frame(), self._seal.of(nonce), posted, text, 429, onward)
+            response.headers["retry-after"] = str(wait)
+            return response
+        try:
+            shown = credentials_in(posted)
+            believed = believe(shown, self._desk.guard, self._host, self._desk.core.clock.now())
+        except Unreadable as error:
+            return sign_in_page(Frame(), self._seal.of(nonce), posted, str(error), 400, onward)
+        except AccessRefused as error:
+            self._failures.note(address)
+            log.warning("Somebody could not sign in to the portal", extra={"fields": {"address": address}})
+            # What else may be wrong is told only to who has the key.
+            text = WRONG_KEY if error.reason in (Reason.SIGNATURE, Reason.MALFORMED) else str(error)
+            return sign_in_page(Frame(), self._seal.of(nonce), posted, text, 403, onward)
+        self._failures.forget(address)
+        self._sessions.end(_cookie(request, self._cookie_name(request)))
+        session = self._sessions.begin(believed.token)
+        log.info("Signed in to the portal", extra={"fields": {"rule": believed.grant.rule, "address": address}})
+        response = RedirectResponse(onward if is_ours(onward) else BASE, 303, {**SAFETY, **PRIVATE})
+        self._set_cookie(response, request, self._cookie_name(request), session.id)
+        self._set_cookie(response, request, name, "")
+        return response
+
+    async def _sign_out(self, request: Asked, method: str) -> Response:
+        if method != "POST":
+            raise wrong_method(request.method, ["POST"])
+        session = self._session(request)
+        if session is not None:
+            await self._form(request, _LARGEST_SIGN_IN, session.id)
+            self._sessions.end(session.id)
+        response = RedirectResponse(link("sign-in"), 303, {**SAFETY, **PRIVATE})
+        self._set_cookie(response, request, self._cookie_name(request), "")
+        return response
+
+    def _not_signed_in(self, request: Asked, name: str, method: str) -> Response:
+        if name in _FIGURES:
+            return JSONResponse({"error": "Not signed in."}, 401, {**SAFETY, **PRIVATE})
+        onward = None
+        if method == "GET" and name:
+            query = request.scope["query_string"].decode("latin-1")
+            onward = f"{request.scope['raw_path'].decode('latin-1')}{'?' if query else ''}{query}"
+        address = link("sign-in", onward=onward if onward is not None and is_ours(onward) else None)
+        return RedirectResponse(address, 303, {**SAFETY, **PRIVATE})
+
+    def _session(self, request: Asked, *, is_use: bool = True) -> Session | None:
+        return self._sessions.find(_cookie(request, self._cookie_name(request)), is_use=is_use)
+
+    async def _form(self, request: Asked, most: int, cookie: str) -> Posted:
+        """The form that a request brings, if it was made here for who sends it."""
+        body = await request.read_body(most, self._limits.body_seconds)
+        if body is None:
+            raise Refused(413, f"The form exceeds the limit of {most} bytes.")
+        posted = read_form(body, request.headers.get("content-type", ""))
+        if not self._seal.is_right(cookie, posted["seal"]):
+            raise Refused(403, "The form is not one of this session. Open the page again, and send it from there.")
+        return posted
+
+    # Cookies
+
+    def _cookie_name(self, request: Asked, what: str = "session") -> str:
+        # Browsers do not tell ports apart: without it two brokers of one machine would sign each other out.
+        port = port_of(request.headers.get("host", ""), request.scope["scheme"])
+        prefix = "__Secure-" if request.scope["scheme"] == "https" else ""
+        return f"{prefix}oncebus-{what}-{port}"
+
+    def _set_cookie(self, response: Response, request: Asked, name: str, value: str) -> None:
+        """A cookie for the portal alone, until the browser is closed; an empty one is taken away."""
+        response.set_cookie(
+            name,
+            value,
+            max_age=None if value else 0,
+            path=BASE,
+            secure=request.scope["scheme"] == "https",
+            httponly=True,
+            samesite="strict",
+        )
+
+    # Pages for everybody
+
+    def _error_page(self, error: Exception) -> Response:
+        status, title, text = _told(error)
+        return page(Frame(), title, *_error_content(title, text), status=status)
+
+
+class _Route(BaseRoute):
+    """All paths of the portal."""
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See `BaseRoute`."""
+        is_ours = scope["type"] == "http" and self._portal.owns(scope)
+        return (Match.FULL if is_ours else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `BaseRoute`."""
+        response = await self._portal.respond(Asked(scope, receive, send))
+        await response(scope, receive, send)
+
+
+def _static(name: str) -> Response:
+    if name not in STATIC:
+        raise Refused(404, "There is no such file.")
+    headers = {**SAFETY, "cache-control": _FOREVER, "content-type": STATIC[name]}
+    return Response(static_file(name), 200, headers)
+
+
+def _check_origin(request: Asked, host: str) -> None:
+    """Refuse a form that a page of somebody else's sends, where the browser tells."""
+    origin = request.headers.get("origin")
+    # Not the scheme: TLS may end at a proxy before us.
+    is_foreign = origin is not None and urlsplit(origin).netloc != host
+    if is_foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Refused(403, "The form was sent from another site.")
+
+
+def _cookie(request: Asked, name: str) -> str:
+    """The value of a cookie; empty where there is none."""
+    return request.cookies.get(name, "")
+
+
+def _told(error: Exception) -> tuple[int, str, str]:
+    """Status, title and text for an error."""
+    if isinstance(error, AccessRefused):
+        return 403, "Not permitted", f"The key you signed in with does not permit this. {error}"
+    told = verdict(error)
+    text = error.text if isinstance(error, EntityError) and told.status != 503 else told.text
+    titles = {404: "Not found", 403: "Refused", 503: "Try again later", 500: "Something went wrong"}
+    return told.status, titles.get(told.status, "Refused"), text
+
+
+def _error_content(title: str, text: str) -> list[Content]:
+    return [tag("h1", title), tag("p", text, class_="lead"), tag("p", tag("a", "To the overview", href=BASE))]
+
+
+def _figures_refused(error: Exception) -> Response:
+    status, _, text = _told(error)
+    return JSONResponse({"error": text}, status, {**SAFETY, **PRIVATE})

@@ -1,0 +1,97 @@
+"""The form in which a rule of a subscription is described."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from oncebus.amqp import Timestamp
+from oncebus.entities import BadRequest, CorrelationFilter, Filter, FilterValue, Rule, SqlAction, SqlFilter, TrueFilter
+from oncebus.errors import OncebusError
+from oncebus.http.properties import Value, value_of
+from oncebus.portal.fields import Filled, area, choice, group, text_field
+from oncebus.portal.markup import Markup, joined
+from oncebus.portal.posted import Posted
+from oncebus.portal.rule_words import CORRELATED
+
+FILTERS = [("all", "All messages"), ("sql", "Those that a SQL filter matches"), ("correlation", "A correlation filter")]
+RULE_NAME = "rule-name"
+PROPERTIES = "properties"
+LINES = 'One to a line, as name: value. Texts that look like something else in quotes: 3 is a number, "3" is a text.'
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
+    """The fields. Of a new subscription's first rule the name need not be given."""
+    name = text_field(
+        form, RULE_NAME, "Name of the rule", required=not is_first, hint="$Default unless given." if is_first else None
+    )
+    sql = group(
+        "SQL filter",
+        area(
+            form,
+            "expression",
+            "Expression",
+            rows=2,
+            hint="Such as: colour = 'red' AND quantity > 3, or sys.Label LIKE 'order%'",
+        ),
+        data_when="filter=sql",
+    )
+    fields = [text_field(form, f"filter-{field}", title) for field, title in CORRELATED.items()]
+    correlation = group(
+        "Correlation filter: all that is given must be equal",
+        fields,
+        area(form, PROPERTIES, "Own properties", hint=LINES),
+        data_when="filter=correlation",
+    )
+    action = area(
+        form,
+        "action",
+        "Action",
+        rows=2,
+        hint="What is changed in the copy, such as: SET urgent = true. Empty for nothing.",
+    )
+    kind = choice(form, "filter", "Messages to take", FILTERS)
+    return (
+        group("First rule", kind, name, sql, correlation, action)
+        if is_first
+        else joined([name, kind, sql, correlation, action])
+    )
+
+
+def described_rule(posted: Posted, form: Filled, name: str) -> Rule | None:
+    """The rule that a form describes; None where something of it cannot be read, which becomes an error of it."""
+    chosen: Filter = TrueFilter()
+    if posted["filter"] == "sql":
+        chosen = SqlFilter(posted["expression"].strip())
+        if not chosen.expression:
+            form.errors["expression"] = "Give an expression."
+    elif posted["filter"] == "correlation":
+        fields = {field: posted[f"filter-{field}"] or None for field in CORRELATED}
+        try:
+            own = tuple((each, _compared(value)) for each, value in lines_of(posted[PROPERTIES]).items())
+        except OncebusError as error:
+            form.errors[PROPERTIES] = str(error)
+            return None
+        chosen = CorrelationFilter(**fields, properties=own)
+    action = posted["action"].strip()
+    return None if form.is_wrong else Rule(name, chosen, SqlAction(action) if action else None)
+
+
+def lines_of(text: str) -> dict[str, Value]:
+    """Properties, one to a line. Raises `BadRequest`."""
+    found: dict[str, Value] = {}
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        name, colon, value = line.partition(":")
+        name = name.strip()
+        if not colon or not name:
+            raise BadRequest(f"The line {line!r:.100} is not a property. Write it as name: value.")
+        if name in found:
+            raise BadRequest(f"The property {name!r:.100} is given more than once.")
+        found[name] = value_of(name, value)
+    return found
+
+
+def _compared(value: Value) -> FilterValue:
+    return _EPOCH + timedelta(milliseconds=value) if isinstance(value, Timestamp) else value

@@ -1,0 +1,135 @@
+"""Sending a test message, and telling what has become of it."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from oncebus import amqp
+from oncebus.access import Operation
+from oncebus.broker.sending import Incoming
+from oncebus.entities import EntityError, Queue, Subscription, Topic
+from oncebus.errors import OncebusError
+from oncebus.http.broker_properties import checked_text
+from oncebus.http.errors import bad
+from oncebus.portal.entity_head import heading
+from oncebus.portal.fields import Filled, area, button, form_to, hidden, problems, text_field
+from oncebus.portal.links import link
+from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.posted import Posted
+from oncebus.portal.rule_form import LINES, PROPERTIES, lines_of
+from oncebus.portal.visits import Visit, status_of
+from oncebus.portal.wording import in_words, moment
+
+_TEXTS = {"message-id": "MessageId", "session": "SessionId", "partition-key": "PartitionKey", "label": "Label"}
+
+
+async def show(visit: Visit) -> Response:
+    """The empty form."""
+    visit.require(Operation.SEND, visit.path)
+    return _page(visit, _target(visit), Filled({}))
+
+
+async def send(visit: Visit) -> Response:
+    """Send the message. The form stays filled: to send it once more is what this page is for."""
+    visit.require(Operation.SEND, visit.path)
+    target = _target(visit)
+    form = Filled(visit.posted.values())
+    began = visit.desk.core.clock.now()
+    try:
+        message = _message(visit.posted)
+        [number] = await visit.desk.broker.send(target.path, [message])
+    except OncebusError as error:
+        _place(error, form)
+        return _page(visit, target, form, status=status_of(error))
+    return _page(visit, target, form, await _outcome(visit, target, number, began))
+
+
+def _target(visit: Visit) -> Queue | Topic:
+    entity = visit.entity()
+    if isinstance(entity, Subscription):
+        raise bad(f"Messages are sent to the topic '{entity.topic}', not to its subscription '{entity.path}'.")
+    return entity
+
+
+def _message(posted: Posted) -> Incoming:
+    given = {name: checked_text(posted[name], title) or None for name, title in _TEXTS.items()}
+    content_type = posted["content-type"].strip() or None
+    if content_type is not None and not content_type.isascii():
+        raise bad(f"The content type {content_type!r:.100} is not ASCII.")
+    properties = amqp.Properties(
+        message_id=given["message-id"],
+        subject=given["label"],
+        group_id=given["session"],
+        content_type=content_type,
+    )
+    head, body = amqp.encode_message(properties, lines_of(posted[PROPERTIES]), posted["body"].encode())
+    return Incoming(head, body, given["message-id"], given["session"], given["partition-key"])
+
+
+async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int) -> Markup:
+    """What has become of the message, as far as the key permits to tell."""
+    accepted: list[Content] = ["Accepted as number ", tag("strong", str(number)), "."]
+    identity = visit.posted["message-id"]
+    if target.window is None or not identity or not visit.may(Operation.READ_DROPS, target.path):
+        return tag("p", accepted, class_="notice", role="status")
+    drops = await visit.desk.broker.drops(target.path, message_id=identity, since=began)
+    mine = next((drop for drop in drops if drop.sequence == number), None)
+    if mine is None:
+        core = visit.desk.core
+        is_seen = core.progress.position >= core.last_sent(target.id)
+        accepted.append(" It was no duplicate." if is_seen else " It is still in the pipeline.")
+        return tag("p", accepted, class_="notice", role="status")
+    accepted += [" It was dropped as a duplicate of "]
+    if mine.original_sequence is not None and mine.original_time is not None:
+        accepted += [
+            "number ",
+            tag("strong", str(mine.original_sequence)),
+            ", accepted at ",
+            moment(mine.original_time),
+        ]
+    else:
+        accepted.append("an earlier message")
+    accepted += [". ", foreign(identity), f" is remembered for {in_words(target.window)}."]
+    return tag("p", accepted, class_="notice dropped", role="status")
+
+
+def _place(error: OncebusError, form: Filled) -> None:
+    text = error.text if isinstance(error, EntityError) else str(error)
+    # What is named first is what is wrong.
+    named = {name: text.find(title) for name, title in _TEXTS.items() if title in text}
+    field = min(named, key=lambda name: named[name], default=None)
+    if field is None and "property" in text:
+        field = PROPERTIES
+    if field is None:
+        form.general.append(text)
+    else:
+        form.errors[field] = text.partition("\n")[0]
+
+
+def _page(visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200) -> Response:
+    detects = target.window is not None
+    hint = "Send one twice to see the second one dropped." if detects else "A fresh one unless given."
+    needs_session = isinstance(target, Queue) and target.requires_session
+    content = form_to(
+        link("entity/send"),
+        visit.seal,
+        hidden("path", target.path),
+        problems(form, "Not sent"),
+        text_field(form, "message-id", "MessageId", hint=hint),
+        text_field(form, "session", "SessionId", required=needs_session),
+        text_field(form, "partition-key", "PartitionKey") if target.enable_partitioning else None,
+        text_field(form, "label", "Label (subject)"),
+        area(form, "body", "Body", rows=5),
+        text_field(form, "content-type", "Content type", hint="Such as text/plain or application/json"),
+        area(form, PROPERTIES, "Own properties", hint=LINES, rows=3),
+        button("Send", class_="main"),
+        class_="wide",
+    )
+    return visit.page(
+        f"Send to {target.name}",
+        heading(visit, target, "send"),
+        tag("h2", "Send a test message"),
+        outcome,
+        content,
+        status=status,
+    )

@@ -1,0 +1,113 @@
+"""How somebody comes in: a connection string, or the name of a rule and its key."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from oncebus.access import AccessRefused, Grant, Reason, make_token
+from oncebus.errors import OncebusError
+from oncebus.http.guard import Guard
+from oncebus.portal.fields import Filled, button, form_to, group, hidden, problems, text_field
+from oncebus.portal.layout import Frame, page
+from oncebus.portal.links import link
+from oncebus.portal.markup import tag
+from oncebus.portal.posted import Posted
+from oncebus.portal.sessions import LONGEST
+
+WRONG_KEY = "No rule of that name has that key."
+_LONGEST_STRING = 4096
+
+
+class Unreadable(OncebusError):
+    """What was given is no key. The text holds no part of it."""
+
+
+class Credentials(NamedTuple):
+    """What somebody shows. Without an entity it is for the whole namespace."""
+
+    rule: str
+    key: str
+    entity: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.rule!r})"
+
+
+class Believed(NamedTuple):
+    """What a key permits, and the token that proves it from now on."""
+
+    grant: Grant
+    token: str
+
+
+def credentials_in(posted: Posted) -> Credentials:
+    """What a form brought. Raises `Unreadable`."""
+    text = posted["connection-string"].strip()
+    if not text:
+        rule, key = posted["rule"].strip(), posted["key"].strip()
+        if not rule or not key:
+            raise Unreadable("Give a connection string, or the name of a rule and its key.")
+        return Credentials(rule, key, posted["entity"].strip())
+    if len(text) > _LONGEST_STRING:
+        raise Unreadable("The connection string is too long.")
+    parts = [part.partition("=") for part in text.split(";") if part.strip()]
+    given = {name.strip().lower(): value.strip() for name, _, value in parts}
+    for name in ("SharedAccessKeyName", "SharedAccessKey"):
+        if not given.get(name.lower()):
+            raise Unreadable(f"The connection string has no {name}.")
+    return Credentials(given["sharedaccesskeyname"], given["sharedaccesskey"], given.get("entitypath", ""))
+
+
+def believe(shown: Credentials, guard: Guard, host: str, now: int) -> Believed:
+    """What the key permits. Raises `AccessRefused` where there is no such rule, or it has another key.
+
+    The string of a namespace's rule may name an entity too, and is good for all of them all the same.
+    """
+    try:
+        return _signed(shown, "", guard, host, now)
+    except AccessRefused as error:
+        if error.reason is not Reason.SIGNATURE or not shown.entity:
+            raise
+        return _signed(shown, shown.entity, guard, host, now)
+
+
+def _signed(shown: Credentials, entity: str, guard: Guard, host: str, now: int) -> Believed:
+    token = make_token(f"sb://{host}/{entity}", shown.rule, shown.key, now + LONGEST)
+    return Believed(guard.verify(token), token)
+
+
+def sign_in_page(
+    frame: Frame, seal: str, posted: Posted, error: str | None = None, status: int = 200, onward: str = ""
+) -> Response:
+    """The form. It never shows a key that was typed."""
+    form = Filled({name: posted[name] for name in ("rule", "entity")}, general=[error] if error else [])
+    text = text_field(
+        form,
+        "connection-string",
+        "Connection string",
+        type_="password",
+        hint="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…",
+        required=True,
+    )
+    key = [
+        text_field(form, "rule", "Name of the rule", hint="Such as RootManageSharedAccessKey", required=True),
+        text_field(form, "key", "Key", type_="password", required=True),
+        text_field(form, "entity", "Entity", hint="Only for a rule that stands on a queue or a topic"),
+    ]
+    # Two, so that no browser takes one secret for the other.
+    forms = [
+        form_to(
+            link("sign-in"),
+            seal,
+            hidden("onward", onward),
+            group(title, fields, button("Sign in", class_="main"), class_="decision"),
+            class_="narrow",
+            aria_label=title,
+        )
+        for title, fields in (("With a connection string", text), ("Or with a key", key))
+    ]
+    intro = tag("p", "What you can see and do here is what the key permits.", class_="lead")
+    content = [tag("h1", "Sign in"), intro, problems(form, "Not signed in"), *forms]
+    return page(frame, "Sign in", content, status=status)

@@ -1,0 +1,138 @@
+"""A request of somebody who is signed in: what they ask, what they may, and the page they get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from oncebus.access import AccessRefused, Grant, Operation, Reason
+from oncebus.broker.broker import Broker
+from oncebus.broker.core import Core
+from oncebus.entities import Catalogue, Entity, NotFound
+from oncebus.http.errors import verdict
+from oncebus.http.guard import Guard
+from oncebus.http.health import Health
+from oncebus.http.paths import LAST_NUMBER, number_in
+from oncebus.portal.layout import PRIVATE, SAFETY, Frame, page
+from oncebus.portal.links import link
+from oncebus.portal.markup import Content
+from oncebus.portal.posted import Posted
+from oncebus.portal.rates import Rates
+from oncebus.portal.remembered import Remembered
+from oncebus.portal.sessions import Session
+from oncebus.store import Counts, Store
+
+
+def status_of(error: Exception) -> int:
+    """The status of a page that tells of an error. Who is signed in and may not is not asked who they are."""
+    return 403 if isinstance(error, AccessRefused) else verdict(error).status
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What all pages are made from."""
+
+    broker: Broker
+    core: Core
+    guard: Guard
+    health: Health
+    rates: Rates
+    remembered: Remembered
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """All entities as they are now."""
+        return self.broker.catalogue
+
+    async def counts_of(self, entities: Sequence[Entity]) -> list[Counts]:
+        """What entities hold just now; nobody waits for what is in the pipeline."""
+        ids = [entity.id for entity in entities]
+
+        def look(store: Store) -> list[Counts]:
+            return [store.counts(each) for each in ids]
+
+        return await self.core.run(look)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request. What it may is asked of the same table as every protocol's."""
+
+    desk: Desk
+    session: Session
+    grant: Grant
+    seal: str
+    query: dict[str, str]
+    posted: Posted
+
+    # Rights
+
+    def may(self, operation: Operation, path: str = "") -> bool:
+        """Whether the key permits an operation on the entity at a path, or on the namespace."""
+        try:
+            self.require(operation, path)
+        except AccessRefused:
+            return False
+        return True
+
+    def require(self, operation: Operation, path: str = "") -> None:
+        """Raise `AccessRefused` unless the key permits it."""
+        try:
+            self.desk.guard.require(self.grant, operation, path)
+        except AccessRefused as error:
+            if error.reason is not Reason.AUDIENCE or self.grant.scope.path:
+                raise
+            # A key of the whole namespace is also for what cannot be a path: the catalogue will say so.
+            self.desk.guard.require(self.grant, operation, "")
+
+    # What is asked for
+
+    @property
+    def path(self) -> str:
+        """The path of the entity that the request is about."""
+        return self.query.get("path", "") or self.posted["path"]
+
+    def entity(self) -> Entity:
+        """The entity that the request is about. To be asked once it is known that it may be told of."""
+        found = self.desk.catalogue.find(self.path)
+        if found is None:
+            raise NotFound(self.path)
+        return found
+
+    def number(self, name: str, otherwise: int = 0) -> int:
+        """A whole number of the query."""
+        return number_in(self.query, name, otherwise, 0, LAST_NUMBER)
+
+    # Answers
+
+    def page(
+        self, title: str, *content: Content, status: int = 200, live: str | None = None, here: str = ""
+    ) -> Response:
+        """A page."""
+        notices = list(self.session.notices)
+        self.session.notices.clear()
+        return page(self._frame(), title, *content, status=status, notices=notices, live=live, here=here)
+
+    def go_to(self, address: str, notice: str | None = None) -> Response:
+        """Something was done: the browser is sent to a page that can be loaded again, and tells of it."""
+        if notice is not None:
+            self.session.notices.append(notice)
+        return RedirectResponse(address, 303, {**SAFETY, **PRIVATE})
+
+    def json(self, value: object) -> Response:
+        """Figures for the script."""
+        return JSONResponse(value, headers={**SAFETY, **PRIVATE})
+
+    def _frame(self) -> Frame:
+        namespace = self.desk.catalogue.namespace
+        links = [("Overview", link())]
+        if self.may(Operation.CREATE_ENTITY):
+            links += [
+                ("Create a queue", link("create", kind="queue")),
+                ("Create a topic", link("create", kind="topic")),
+            ]
+        if self.may(Operation.QUARANTINE):
+            links.append(("Quarantine", link("quarantine")))
+        return Frame(namespace.name, namespace.tier.value, self.grant.rule, self.seal, links)

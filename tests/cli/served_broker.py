@@ -1,0 +1,118 @@
+"""A broker without Spark behind HTTP, in a thread of its own, and commands that are told where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from click.testing import CliRunner, Result
+
+from broker.in_process import running_broker
+from oncebus.access import KeyFile
+from oncebus.broker.broker import Broker
+from oncebus.cli import main
+from oncebus.entities import Tier
+from oncebus.http import listen, make_app, server
+from oncebus.serve.addresses import write_url
+
+T = TypeVar("T")
+
+
+@dataclass
+class Served:
+    """A broker, and the command line beside it."""
+
+    data: Path
+    url: str
+    broker: Broker
+    loop: asyncio.AbstractEventLoop
+
+    def run(self, *words: str | Path, stdin: bytes | str | None = None, **environment: str) -> Result:
+        """A command over the broker's data folder."""
+        cleared: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("ONCEBUS_"))
+        runner = CliRunner(env=cleared | {"ONCEBUS_DATA": str(self.data)} | environment)
+        return runner.invoke(main, list(map(str, words)), input=stdin)
+
+    def ok(self, *words: str | Path, stdin: bytes | str | None = None) -> str:
+        """What a command prints that succeeds."""
+        result = self.run(*words, stdin=stdin)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, *words: str | Path) -> Any:
+        """What a command prints as JSON."""
+        return json.loads(self.ok(*words, "--json"))
+
+    def json_lines(self, *words: str | Path) -> list[Any]:
+        """What a command prints as JSON, a value a line."""
+        return [json.loads(line) for line in self.ok(*words, "--json").splitlines()]
+
+    def refusal(self, *words: str | Path) -> str:
+        """The one line that a command fails with."""
+        (line,) = self.refusals(*words)
+        return line
+
+    def refusals(self, *words: str | Path) -> list[str]:
+        """The lines that a command fails with."""
+        result = self.run(*words)
+        assert result.exit_code == 1, result.output
+        assert result.stdout == ""
+        lines = result.stderr.splitlines()
+        assert all(line.startswith("oncebus: ") for line in lines), result.stderr
+        return [line.removeprefix("oncebus: ") for line in lines]
+
+    def do(self, doing: Awaitable[T]) -> T:
+        """Do something on the broker's own loop."""
+
+        async def run() -> T:
+            return await doing
+
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+
+
+@contextmanager
+def served_broker(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
+    """A broker at a free port, until the block ends."""
+    started: Future[tuple[Served, Callable[[], object]]] = Future()
+
+    async def run() -> None:
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        keys = KeyFile(data / "keys.json")
+        keys.create()
+        async with running_broker(data, tier=tier) as broker:
+            app = make_app(broker, broker._core, namespace_rules=keys.rules, keys=keys)
+            running = server(app, listen("127.0.0.1", 0))
+            await running.start()
+            url = f"http://127.0.0.1:{running.port}"
+            write_url(data, url)
+            started.set_result((Served(data, url, broker, loop), lambda: loop.call_soon_threadsafe(stopping.set)))
+            await stopping.wait()
+            await running.stop()
+
+    def work() -> None:
+        try:
+            asyncio.run(run())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        served, stop = started.result(30)
+        try:
+            yield served
+        finally:
+            stop()
+    finally:
+        thread.join(30)

@@ -1,0 +1,262 @@
+"""`oncebus queue`, `topic`, `subscription` and `rule` against a broker over HTTP."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from oncebus.access import KeyFile, Right
+from oncebus.durations import HOUR, MINUTE
+from oncebus.entities import (
+    NO_LIMIT,
+    CorrelationFilter,
+    EntityStatus,
+    Queue,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Topic,
+    TrueFilter,
+)
+
+from .served_broker import Served
+
+RULE = ("--topic-name", "news", "--subscription-name", "rules")
+
+
+def queue(served: Served, name: str) -> Queue:
+    return served.broker.catalogue.queue(name)
+
+
+def rules(served: Served) -> dict[str, Rule]:
+    found = served.broker.catalogue.find("news/Subscriptions/rules")
+    assert isinstance(found, Subscription)
+    return {rule.name: rule for rule in found.rules}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _news(served: Served) -> None:
+    served.ok("topic", "create", "--name", "news")
+    served.ok("subscription", "create", "--topic-name", "news", "--name", "rules")
+
+
+def test_a_queue_is_made_as_the_flags_of_az_say(served: Served) -> None:
+    served.ok("queue", "create", "-n", "target")
+    flags = """
+        --enable-duplicate-detection true --duplicate-detection-history-time-window PT1H --enable-session false
+        --lock-duration 00:02:00 --max-delivery-count 5 --max-size 2048 --default-message-time-to-live P1D
+        --enable-dead-lettering-on-message-expiration --forward-to target --forward-dead-lettered-messages-to target
+        --auto-delete-on-idle PT1H --enable-express false --status SendDisabled --enable-batched-operations false
+        --enable-partitioning --user-metadata mine --resource-group any --namespace-name ONCEBUS
+    """
+    served.ok("queue", "create", "--name", "all/flags", *flags.split())
+    made = queue(served, "all/flags")
+    assert made == Queue(
+        name="all/flags",
+        id=made.id,
+        requires_duplicate_detection=True,
+        duplicate_detection_history_time_window=HOUR,
+        lock_duration=2 * MINUTE,
+        max_delivery_count=5,
+        max_size_in_megabytes=2048 * 16,
+        default_message_time_to_live=24 * HOUR,
+        dead_lettering_on_message_expiration=True,
+        forward_to="target",
+        forward_dead_lettered_messages_to="target",
+        auto_delete_on_idle=HOUR,
+        status=EntityStatus.SEND_DISABLED,
+        enable_batched_operations=False,
+        enable_partitioning=True,
+        user_metadata="mine",
+        max_message_size_in_kilobytes=256,
+        created_at=made.created_at,
+        updated_at=made.updated_at,
+        accessed_at=made.accessed_at,
+    )
+
+
+def test_short_flags_and_durations_in_words_are_taken(served: Served) -> None:
+    served.ok("queue", "create", "-n", "short", "--duplicate-detection", "-d", "3 hours", "-g", "any")
+    assert queue(served, "short").window == 3 * HOUR
+
+
+def test_create_gives_what_is_not_named_its_default_and_update_leaves_it(served: Served) -> None:
+    served.ok("queue", "create", "-n", "kept", "--lock-duration", "PT2M", "--max-delivery-count", "3")
+    served.ok("queue", "update", "-n", "kept", "--max-delivery-count", "4")
+    assert (queue(served, "kept").lock_duration, queue(served, "kept").max_delivery_count) == (2 * MINUTE, 4)
+    served.ok("queue", "create", "-n", "kept")
+    assert (queue(served, "kept").lock_duration, queue(served, "kept").max_delivery_count) == (MINUTE, 10)
+
+
+def test_an_update_can_take_forwarding_away_and_keeps_what_is_partitioned(served: Served) -> None:
+    served.ok("queue", "create", "-n", "there")
+    served.ok("queue", "create", "-n", "from", "--forward-to", "there", "--enable-partitioning", "--max-size", "1024")
+    size = queue(served, "from").max_size_in_megabytes
+    served.ok("queue", "update", "-n", "from", "--forward-to", "")
+    assert (queue(served, "from").forward_to, queue(served, "from").max_size_in_megabytes) == (None, size)
+
+
+def test_show_and_list_print_tables_or_json(served: Served) -> None:
+    served.ok("queue", "create", "-n", "shown", "--enable-duplicate-detection")
+    served.ok("send", "shown", "hello")
+    text = served.ok("queue", "show", "-n", "SHOWN")
+    assert "Queue shown" in text
+    assert "duplicateDetectionHistoryTimeWindow" in text
+    shown = served.json("queue", "show", "-n", "shown")
+    assert shown["properties"]["countDetails"]["activeMessageCount"] == 1
+    names = [each["name"] for each in served.json("queue", "list")]
+    assert "shown" in names
+    row = next(line for line in served.ok("queue", "list").splitlines() if " shown " in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")] == ["shown", "Active", "1", "0", "0", "PT10M"]
+
+
+def test_a_queue_is_deleted_and_one_that_is_not_there_is_no_failure(served: Served) -> None:
+    served.ok("queue", "create", "-n", "gone")
+    assert served.ok("queue", "delete", "-n", "gone") == "Queue gone is deleted.\n"
+    assert served.broker.catalogue.find("gone") is None
+    assert served.ok("queue", "delete", "-n", "gone") == "There was no queue 'gone'.\n"
+
+
+def test_topics_and_subscriptions_have_their_own_flags(served: Served) -> None:
+    served.ok("topic", "create", "-n", "a/topic", "--enable-duplicate-detection", "--enable-ordering", "false")
+    topic = served.broker.catalogue.topic("a/topic")
+    assert isinstance(topic, Topic)
+    assert (topic.window, topic.support_ordering) == (10 * MINUTE, False)
+    where = ("--topic-name", "a/topic")
+    served.ok(
+        "subscription", "create", *where, "-n", "s", "--enable-session", "-f", "false", "--lock-duration", "PT30S"
+    )
+    made = served.broker.catalogue.subscription("a/topic", "s")
+    assert (made.requires_session, made.dead_lettering_on_filter_evaluation_exceptions) == (True, False)
+    served.ok("subscription", "update", *where, "-n", "s", "--status", "disabled")
+    changed = served.broker.catalogue.subscription("a/topic", "s")
+    assert (changed.status, changed.lock_duration) == (EntityStatus.DISABLED, MINUTE // 2)
+    assert [each["name"] for each in served.json("subscription", "list", *where)] == ["s"]
+    assert served.json("subscription", "show", *where, "-n", "s")["type"].endswith("topics/subscriptions")
+    assert served.ok("subscription", "delete", *where, "-n", "s") == "Subscription s is deleted.\n"
+    assert served.ok("subscription", "list", *where) == "There are no subscriptions.\n"
+    assert "a/topic" in served.ok("topic", "list")
+    served.ok("topic", "delete", "-n", "a/topic")
+    assert served.broker.catalogue.find("a/topic") is None
+
+
+def test_lists_of_many_come_whole(served: Served) -> None:
+    def made(catalogue: Any, now: int) -> Any:
+        for at in range(1005):
+            catalogue = catalogue.create_subscription(Subscription(topic="many", name=f"s{at:04}"), now)
+        return catalogue
+
+    served.ok("topic", "create", "-n", "many")
+    served.do(served.broker.change(made))
+    found = [each["name"] for each in served.json("subscription", "list", "--topic-name", "many")]
+    assert found == [f"s{at:04}" for at in range(1005)]
+
+
+def test_rules_have_sql_filters_and_actions(served: Served) -> None:
+    served.ok("rule", "create", *RULE, "-n", "high", "--filter-sql-expression", "price > 100")
+    served.ok("rule", "update", *RULE, "-n", "high", "--action-sql-expression", "SET urgent = true")
+    assert rules(served)["high"].filter == SqlFilter("price > 100")
+    assert rules(served)["high"].action == SqlAction("SET urgent = true")
+    served.ok("rule", "update", *RULE, "-n", "high", "--filter-sql-expression", "price > 200")
+    assert (rules(served)["high"].filter, rules(served)["high"].action) == (
+        SqlFilter("price > 200"),
+        SqlAction("SET urgent = true"),
+    )
+    served.ok("rule", "update", *RULE, "-n", "high", "--action-sql-expression", "")
+    assert rules(served)["high"].action is None
+    assert served.json("rule", "show", *RULE, "-n", "high")["properties"]["filterType"] == "SqlFilter"
+
+
+def test_rules_have_correlation_filters(served: Served) -> None:
+    words = "--correlation-filter colour=red --correlation-filter size=a=b --label news --session-id s --to t"
+    served.ok("rule", "create", *RULE, "-n", "red", *words.split())
+    assert rules(served)["red"].filter == CorrelationFilter(
+        label="news", session_id="s", to="t", properties=(("colour", "red"), ("size", "a=b"))
+    )
+    served.ok("rule", "update", *RULE, "-n", "red", "--filter-sql-expression", "a = 1")
+    assert rules(served)["red"].filter == SqlFilter("a = 1")
+    served.ok("rule", "update", *RULE, "-n", "red", "--filter-type", "CorrelationFilter", "--correlation-id", "c")
+    assert rules(served)["red"].filter == CorrelationFilter(correlation_id="c")
+    table = served.ok("rule", "list", *RULE)
+    assert '{"correlationId": "c", "properties": {}}' in table
+    served.ok("rule", "delete", *RULE, "-n", "red")
+    assert "red" not in rules(served)
+
+
+def test_a_rule_without_a_filter_takes_all_messages(served: Served) -> None:
+    served.ok("rule", "create", *RULE, "-n", "all")
+    assert rules(served)["all"].filter == TrueFilter()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["queue", "show", "-n", "nothing"], "There is no queue 'nothing'."),
+        (["queue", "update", "-n", "nothing"], "There is no queue 'nothing'."),
+        (["rule", "show", *RULE, "-n", "nothing"], "There is no rule 'nothing'."),
+        (["queue", "create", "-n", "bad name!"], "'bad name!' contains character(s)"),
+        (
+            ["queue", "create", "-n", "x", "--lock-duration", "PT9M"],
+            "answers 400: SubCode=40000. The supplied lock time",
+        ),
+        (["queue", "create", "-n", "x", "--max-size", "5"], "The specified value 5 is invalid."),
+        (["topic", "show", "-n", "nothing"], "There is no topic 'nothing'."),
+        (["subscription", "list", "--topic-name", "nothing"], "answers 404: "),
+        (["rule", "create", *RULE, "-n", "x", "--filter-sql-expression", "a ="], "The filter cannot be read"),
+        (
+            ["rule", "create", *RULE, "-n", "x", "--filter-sql-expression", "a = 1", "--label", "l"],
+            "A rule has a SQL filter or a correlation filter, not both.",
+        ),
+        (["rule", "create", *RULE, "-n", "x", "--correlation-filter", "red"], "'red'. Write it like name=value."),
+        (
+            ["rule", "create", *RULE, "-n", "x", "--filter-type", "correlationfilter"],
+            "does not fit what else is given.",
+        ),
+        (
+            ["queue", "list", "--namespace-name", "other"],
+            "Option --namespace-name has value 'other'. The broker at {url} is the namespace 'oncebus'.",
+        ),
+        (["queue", "list", "--rule", "nobody"], "Authorization rule 'nobody' is not in"),
+    ],
+)
+def test_a_failure_is_one_line_and_exit_code_1(served: Served, words: list[str], said: str) -> None:
+    assert said.format(url=served.url) in served.refusal(*words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["queue"],
+        ["queue", "create"],
+        ["queue", "make", "-n", "x"],
+        ["queue", "create", "-n", "x", "--max-size", "large"],
+        ["queue", "create", "-n", "x", "--lock-duration", "soon"],
+        ["queue", "create", "-n", "x", "--status", "Sleepy"],
+        ["queue", "create", "-n", "x", "--enable-session", "perhaps"],
+        ["subscription", "list"],
+        ["rule", "create", "-n", "x"],
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(served: Served, words: list[str]) -> None:
+    assert served.run(*words).exit_code == 2
+
+
+def test_who_may_not_manage_is_told_so(served: Served) -> None:
+    KeyFile(served.data / "keys.json").put("sender", [Right.SEND])
+    assert "answers 403: " in served.refusal("queue", "create", "-n", "x", "--rule", "sender")
+
+
+def test_a_broker_that_is_not_there_is_told(served: Served) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    said = served.refusal("queue", "list", "--url", f"http://127.0.0.1:{port}")
+    assert said == f"The broker at http://127.0.0.1:{port} cannot be reached: Connection refused."
+
+
+def test_no_limit_is_shown_as_the_service_writes_it(served: Served) -> None:
+    served.ok("queue", "create", "-n", "endless")
+    assert queue(served, "endless").default_message_time_to_live == NO_LIMIT
+    assert "P10675199DT2H48M5.4775807S" in served.ok("queue", "show", "-n", "endless")

@@ -1,0 +1,283 @@
+"""`oncebus send`, `receive`, `peek`, `top` and `quarantine` against a broker over HTTP."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from oncebus.amqp import Properties, Timestamp, encode_message
+from oncebus.broker.addresses import parse_address
+from oncebus.broker.broker import Received
+from oncebus.broker.sending import Incoming
+from oncebus.cli.top import Load, loads_of, rates_of
+from oncebus.entities import Rule, SqlFilter, Subscription
+from oncebus.store import Mode
+
+from .served_broker import Served
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def name(served: Served) -> str:
+    """A queue that remembers ids, for one test."""
+    made = f"q{next(NUMBERS)}"
+    served.ok("queue", "create", "-n", made, "--enable-duplicate-detection")
+    return made
+
+
+def taken(served: Served, path: str) -> list[Received]:
+    """All that has come, received and deleted."""
+    served.do(served.broker.counts(path))
+    return served.do(served.broker.receive(parse_address(path), 1000, mode=Mode.RECEIVE_AND_DELETE))
+
+
+def peeked(served: Served, path: str, *words: str) -> list[Any]:
+    return served.json_lines("peek", path, *words)
+
+
+def test_a_message_is_sent_with_its_properties(served: Served, name: str) -> None:
+    said = served.ok(
+        *("send", name, "hello", "--message-id", "ö/1", "--session-id", "s", "--label", "greeting"),
+        *("--correlation-id", "c", "--content-type", "text/plain", "--to", "t", "--reply-to", "r"),
+        *("--reply-to-session-id", "rs", "--time-to-live", "1 hour", "--partition-key", "s"),
+        *("-p", "orderId=12", "-p", "weight=0.5", "-p", "urgent=true", "-p", 'size="2"', "-p", "note=a=b"),
+        *("-p", "due=2026-01-31T08:30:00Z"),
+    )
+    assert said == f"1 message accepted by '{name}'.\n"
+    (message,) = peeked(served, name)
+    told = message["BrokerProperties"]
+    assert message["Body"] == "hello"
+    assert message["UserProperties"] == {
+        "orderId": 12,
+        "weight": 0.5,
+        "urgent": True,
+        "size": "2",
+        "note": "a=b",
+        "due": "2026-01-31T08:30:00Z",
+    }
+    assert {each: told[each] for each in ("MessageId", "SessionId", "PartitionKey", "Label", "CorrelationId")} == {
+        "MessageId": "ö/1",
+        "SessionId": "s",
+        "PartitionKey": "s",
+        "Label": "greeting",
+        "CorrelationId": "c",
+    }
+    assert (told["ContentType"], told["To"], told["ReplyTo"], told["ReplyToSessionId"]) == (
+        "text/plain",
+        "t",
+        "r",
+        "rs",
+    )
+    assert (told["TimeToLive"], told["State"]) == (3600, "Active")
+
+
+def test_standard_input_may_be_the_body_whatever_its_bytes(served: Served, name: str) -> None:
+    served.ok("send", name, "-", stdin=b"\xff\x00\n")
+    served.ok("send", name, "-", stdin="two\nlines")
+    first, second = peeked(served, name)
+    assert (first["Body"], first["IsBodyBase64"]) == ("/wAK", True)
+    assert (second["Body"], second.get("IsBodyBase64")) == ("two\nlines", None)
+
+
+def test_many_are_sent_and_an_id_may_hold_their_number(served: Served, name: str) -> None:
+    assert served.json("send", name, "x", "--count", "250", "--message-id", "m-{n}") == {
+        "entity": name,
+        "accepted": 250,
+    }
+    ids = [message.message.message_id for message in taken(served, name)]
+    assert ids == [f"m-{number}" for number in range(1, 251)]
+
+
+def test_the_same_id_again_is_a_duplicate(served: Served, name: str) -> None:
+    served.ok("send", name, "x", "--count", "3", "--message-id", "same")
+    assert len(taken(served, name)) == 1
+    (first, second) = served.json_lines("duplicates", name)
+    assert (first["messageId"], second["original"]["sequenceNumber"]) == ("same", 1)
+
+
+def test_a_large_body_is_sent(served: Served, name: str) -> None:
+    served.ok("send", name, "-", "--count", "8", stdin="ö" * 120_000)
+    assert [len(message.body) > 240_000 for message in taken(served, name)] == [True] * 8
+
+
+def test_a_message_may_be_scheduled_by_time_or_from_now(served: Served, name: str) -> None:
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    served.ok("send", name, "x", "--scheduled", tomorrow)
+    served.ok("send", name, "y", "--scheduled", "10 minutes")
+    assert [message["BrokerProperties"]["State"] for message in peeked(served, name)] == ["Scheduled", "Scheduled"]
+    assert "Not a time like" in served.refusal("send", name, "x", "--scheduled", "soonish")
+
+
+def test_received_messages_are_printed_and_completed(served: Served, name: str) -> None:
+    served.ok("send", name, "one", "--message-id", "1")
+    served.ok("send", name, "two\x1b[2J", "--message-id", "2")
+    text = served.ok("receive", name, "--count", "5", "--wait", "0.5")
+    assert text == "1  1  one\n2  2  two\\x1b[2J\n"
+    assert served.ok("receive", name, "--wait", "0") == f"No message came from '{name}'.\n"
+    assert peeked(served, name) == []
+
+
+def test_received_messages_may_be_put_back_or_deleted(served: Served, name: str) -> None:
+    own = {"a": 1, "due": Timestamp(1_769_848_200_000), "note": "ö"}
+    head, body = encode_message(Properties(message_id="1"), own, b"one")
+    served.do(served.broker.send(name, [Incoming(head, body, "1")]))
+    served.ok("send", name, "two", "--message-id", "2")
+    served.do(served.broker.counts(name))
+    held = served.json_lines("receive", name, "--count", "9", "--abandon", "--wait", "0")
+    assert [message["Body"] for message in held] == ["one", "two"]
+    assert held[0]["UserProperties"] == {"a": 1, "due": "Sat, 31 Jan 2026 08:30:00 GMT", "note": "ö"}
+    assert held[0]["BrokerProperties"]["LockToken"]
+    assert [message["BrokerProperties"]["DeliveryCount"] for message in peeked(served, name)] == [1, 1]
+    assert served.ok("receive", name, "--receive-and-delete") == "1  1  one\n"
+    assert len(peeked(served, name)) == 1
+    assert served.run("receive", name, "--receive-and-delete", "--abandon").exit_code == 2
+
+
+def test_dead_letters_are_received_and_looked_at(served: Served) -> None:
+    served.ok("queue", "create", "-n", "dying", "--max-delivery-count", "1")
+    served.ok("send", "dying", "x", "--message-id", "1")
+    served.ok("receive", "dying", "--abandon", "--wait", "5")
+    (dead,) = peeked(served, "dying", "--dead-letters")
+    assert dead["BrokerProperties"]["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+    assert served.ok("receive", "dying", "--dead-letters").endswith("  1  x\n")
+    assert peeked(served, "dying", "--dead-letters") == []
+
+
+def test_a_subscription_gets_what_its_rules_take(served: Served) -> None:
+    served.ok("topic", "create", "-n", "prices")
+    rules = [Rule("high", SqlFilter("price > 100"))]
+    made = Subscription(topic="prices", name="high")
+    served.do(served.broker.change(lambda catalogue, now: catalogue.create_subscription(made, now, rules)))
+    served.ok("send", "prices", "low", "-p", "price=50")
+    served.ok("send", "prices", "high", "-p", "price=150")
+    assert [message["Body"] for message in peeked(served, "prices/Subscriptions/high")] == ["high"]
+    assert served.ok("receive", "prices/Subscriptions/high").endswith("  high\n")
+
+
+def test_peek_goes_on_from_a_number_and_over_many_pages(served: Served, name: str) -> None:
+    served.ok("send", name, "x", "--count", "130", "--message-id", "{n}")
+    found = peeked(served, name, "--count", "1000")
+    assert [message["BrokerProperties"]["MessageId"] for message in found] == [str(at) for at in range(1, 131)]
+    found = peeked(served, name, "--from", "129")
+    assert [message["BrokerProperties"]["SequenceNumber"] for message in found] == [129, 130]
+    assert len(peeked(served, name, "--count", "3")) == 3
+    table = served.ok("peek", name, "--count", "1")
+    assert "│ 1      │ 1          │ Active │" in table
+    assert "There are no messages" in served.ok("peek", name, "--from", "999")
+
+
+def test_peek_may_be_of_one_session(served: Served) -> None:
+    served.ok("queue", "create", "-n", "sessions", "--enable-session")
+    for session in ("a", "b", "a"):
+        served.ok("send", "sessions", "x", "--session-id", session)
+    assert len(peeked(served, "sessions", "--session-id", "a")) == 2
+    assert "answers 400: " in served.refusal("receive", "sessions", "--wait", "0")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["send", "nowhere", "x"], "answers 404: "),
+        (["receive", "nowhere"], "answers 404: "),
+        (["peek", "nowhere"], "answers 404: "),
+        (["peek", "news"], "answers 400: "),
+        (["send", "news", "x", "--property", "a"], "Option --property has value 'a'. Write it like name=value."),
+        (["send", "news", "x", "--message-id", "i" * 129], "answers 400: "),
+        (["quarantine", "--discard", "7"], "Nothing is in quarantine under '7'."),
+        (["quarantine", "--entity", "nowhere"], "answers 404: "),
+    ],
+)
+def test_a_failure_is_one_line_and_exit_code_1(served: Served, words: list[str], said: str) -> None:
+    served.ok("topic", "create", "-n", "news")
+    assert said in served.refusal(*words)
+
+
+def test_a_wrong_command_line_is_exit_code_2(served: Served) -> None:
+    for words in (["send", "q"], ["send", "q", "x", "--count", "0"], ["receive", "q", "--wait", "-1"], ["peek"]):
+        assert served.run(*words).exit_code == 2
+    assert served.run("quarantine", "--entity", "q", "--discard", "1").exit_code == 2
+
+
+# Looking
+
+
+def test_top_shows_what_entities_hold_and_have_counted(served: Served, name: str) -> None:
+    served.ok("send", name, "x", "--count", "3", "--message-id", "same")
+    served.ok("send", name, "y", "--scheduled", "1 hour")
+    served.do(served.broker.counts(name))
+    row = next(line for line in served.ok("top", "--once").splitlines() if f" {name} " in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [name, "queue", "1", "1", "0", "2", "2", "", ""]
+    (told,) = [each for each in served.json_lines("top", "--once") if each["entity"] == name]
+    assert (told["active"], told["duplicates"], told["perSecond"]) == (1, 2, None)
+
+
+def test_metrics_are_read_with_their_labels_as_they_are_meant() -> None:
+    metrics = (
+        "# HELP oncebus_messages Messages held, by state.\n"
+        'oncebus_messages{entity="a\\"b\\\\c",kind="queue",state="active"} 7\n'
+        'oncebus_messages{entity="a\\"b\\\\c",kind="queue",state="deferred"} 1\n'
+        'oncebus_messages_accepted_total{entity="a\\"b\\\\c",kind="queue"} 9\n'
+        "oncebus_messages_discarded_total 3\n"
+        "oncebus_pipeline_lag_seconds 0.5\n"
+    )
+    assert loads_of(metrics) == [Load('a"b\\c', "queue", {"active": 7, "accepted": 9})]
+
+
+def test_rates_are_of_what_was_counted_in_between() -> None:
+    before = [Load("a", "queue", {"accepted": 10, "duplicates": 1}), Load("made anew", "queue", {"accepted": 50})]
+    after = [Load("a", "queue", {"accepted": 30, "duplicates": 2}), Load("made anew", "queue", {"accepted": 5})]
+    assert rates_of(before, [*after, Load("new", "queue", {"accepted": 5})], 2.0) == {
+        "a": {"accepted": 10.0, "duplicates": 0.5},
+        "made anew": {"accepted": 0.0, "duplicates": 0.0},
+    }
+    assert rates_of(None, after, 2.0) == {}
+
+
+@pytest.mark.parametrize("words", [["--json"], []])
+def test_top_goes_on_until_it_is_interrupted(served: Served, name: str, words: list[str]) -> None:
+    command = [sys.executable, "-m", "oncebus.cli", "top", "--interval", "0.1", "--data", str(served.data), *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        looks = 0
+        for line in process.stdout:
+            looks += name in line
+            if looks == 3:
+                process.send_signal(signal.SIGINT)
+                break
+        process.communicate(timeout=30)
+    assert looks == 3
+    assert process.returncode == 0
+
+
+def test_an_empty_quarantine_is_told(served: Served) -> None:
+    assert served.ok("quarantine") == "Nothing is in quarantine.\n"
+    assert served.ok("quarantine", "--json") == ""
+
+
+def test_what_is_in_quarantine_is_shown_released_and_discarded(served: Served) -> None:
+    """A rule asks for properties, and the messages have none that could be read."""
+    served.ok("topic", "create", "-n", "unreadable")
+    made = Subscription(topic="unreadable", name="some")
+    rules = [Rule("x", SqlFilter("x = 1"))]
+    served.do(served.broker.change(lambda catalogue, now: catalogue.create_subscription(made, now, rules)))
+    broken = Incoming(b"\x00\x53\x73\xd0\x00", b"", "id\x1b")
+    served.do(served.broker.send("unreadable", [broken] * 3))
+    served.do(served.broker.counts("unreadable"))
+    table = served.ok("quarantine", "--entity", "unreadable")
+    assert "id\\x1b" in table
+    numbers = [str(each["number"]) for each in served.json_lines("quarantine", "--entity", "unreadable")]
+    assert len(numbers) == 3
+    said = served.ok("quarantine", "--discard", numbers[0], "--discard", "999999")
+    assert said == "1 message discarded.\nNot in quarantine: 999999.\n"
+    assert served.json_lines("quarantine", "--discard", numbers[1]) == [
+        {"discarded": [int(numbers[1])], "notFound": []}
+    ]
+    assert served.ok("quarantine", "--release", numbers[2]) == "1 message released.\n"
+    assert numbers[2] not in [str(each["number"]) for each in served.json_lines("quarantine")]

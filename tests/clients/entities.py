@@ -1,0 +1,78 @@
+"""The entities of the one broker that all tests here share: so many of each kind, each for one scenario alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+DETECTS: dict[str, object] = {"requiresDuplicateDetection": True}
+SESSIONS: dict[str, object] = {"requiresSession": True}
+SHORT: dict[str, object] = {"lockDuration": "PT5S"}
+PARTITIONED: dict[str, object] = {"enablePartitioning": True}
+
+QUEUES: dict[str, tuple[int, dict[str, object]]] = {
+    "plain": (80, {}),
+    "short": (16, SHORT),
+    "twice": (6, {"maxDeliveryCount": 2}),
+    "detecting": (24, DETECTS),
+    "sessions": (24, SESSIONS),
+    "short-sessions": (8, SESSIONS | SHORT),
+    "detecting-sessions": (6, DETECTS | SESSIONS),
+    "detecting-partitioned": (8, DETECTS | PARTITIONED),
+    "disabled": (3, {"status": "Disabled"}),
+    "send-disabled": (3, {"status": "SendDisabled"}),
+    "receive-disabled": (3, {"status": "ReceiveDisabled"}),
+}
+TOPICS: dict[str, tuple[int, dict[str, object]]] = {
+    "topic": (10, {}),
+    "detecting-topic": (8, DETECTS),
+}
+SUBSCRIPTIONS: dict[str, list[dict[str, object]] | None] = {
+    "all": None,
+    "dear": [{"name": "dear", "sqlFilter": "price > 100", "action": "SET urgent = true"}],
+    "red": [{"name": "red", "correlationFilter": {"label": "paint", "properties": {"colour": "red"}}}],
+}
+FOR_SAMPLES: list[dict[str, object]] = [
+    {"type": "queue", "name": "orders", **DETECTS},
+    {"type": "queue", "name": "baskets", **SESSIONS},
+    {"type": "topic", "name": "prices"},
+    {
+        "type": "subscription",
+        "topic": "prices",
+        "name": "high",
+        "rules": [{"name": "high", "sqlFilter": "price > 100"}],
+    },
+]
+
+
+def names(kind: str) -> list[str]:
+    """All there are of a kind."""
+    return [f"{kind}-{number}" for number in range(1, (QUEUES | TOPICS)[kind][0] + 1)]
+
+
+def described() -> Iterator[dict[str, object]]:
+    """What the entities file holds."""
+    for kind, (_, properties) in QUEUES.items():
+        for name in names(kind):
+            yield {"type": "queue", "name": name, **properties}
+    for kind, (_, properties) in TOPICS.items():
+        for name in names(kind):
+            yield {"type": "topic", "name": name, **properties}
+            for subscription, rules in SUBSCRIPTIONS.items():
+                given = {} if rules is None else {"rules": rules}
+                yield {"type": "subscription", "topic": name, "name": subscription, **given}
+    yield from FOR_SAMPLES
+
+
+class Pool:
+    """Hands each entity out once."""
+
+    def __init__(self) -> None:
+        self._left = {kind: names(kind) for kind in QUEUES | TOPICS}
+        self._lock = threading.Lock()
+
+    def take(self, kind: str, count: int = 1) -> list[str]:
+        with self._lock:
+            assert len(self._left[kind]) >= count, f"no more of the kind '{kind}': make more in entities.py"
+            taken, self._left[kind] = self._left[kind][:count], self._left[kind][count:]
+        return taken

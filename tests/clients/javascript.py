@@ -1,0 +1,133 @@
+"""Node, with the official client for JavaScript installed from npm once for a virtual environment."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .served import Served
+
+HERE = Path(__file__).parent / "javascript"
+INSTALLED = Path(sys.prefix) / "javascript"
+"""Ignored by git as the rest of the virtual environment, and gone with it."""
+
+PATIENCE = 120.0
+NEEDED = "Install Node 20 or later, with npm: the scenarios of the JavaScript client and the samples run on it."
+
+
+def modules() -> Path:
+    """The folder `node_modules` with what package.json asks for."""
+    for program in ("node", "npm"):
+        assert shutil.which(program) is not None, f"The program '{program}' was not found. {NEEDED}"
+    wanted = b"".join((HERE / name).read_bytes() for name in ("package.json", "package-lock.json"))
+    mark, digest = INSTALLED / "installed", hashlib.sha256(wanted).hexdigest()
+    INSTALLED.mkdir(exist_ok=True)
+    with (INSTALLED / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not mark.exists() or mark.read_text() != digest:
+            for name in ("package.json", "package-lock.json"):
+                shutil.copy(HERE / name, INSTALLED)
+            command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+            done = subprocess.run(command, cwd=INSTALLED, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"npm ci failed: {done.stderr}"
+            mark.write_text(digest)
+    return INSTALLED / "node_modules"
+
+
+@contextmanager
+def workplace(*files: Path) -> Iterator[Path]:
+    """A folder with copies of these files, from which they find the installed modules."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "node_modules").symlink_to(modules())
+        for file in files:
+            shutil.copy(file, folder)
+        yield folder
+
+
+def environment(served: Served, port: int | None = None, **more: str) -> dict[str, str]:
+    """What scenarios and samples are told."""
+    return {
+        **os.environ,
+        "SERVICEBUS_CONNECTION_STRING": served.string(port=port),
+        "NODE_EXTRA_CA_CERTS": str(served.certificate),
+        **more,
+    }
+
+
+def run(folder: Path, words: list[str], environment: dict[str, str]) -> str:
+    """Run a command to its end, which must be a good one; what it said."""
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(words)}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_scenarios(name: str, served: Served, entities: dict[str, list[str]], **more: str) -> str:
+    """Run a file of scenarios with Node's own test runner."""
+    with workplace(HERE / name, HERE / "stage.mjs") as folder:
+        told = {
+            "ENTITIES": json.dumps(entities),
+            "ONLY_SENDS": served.string(served.only_sends),
+            "ONLY_LISTENS": served.string(served.only_listens),
+            "EXPIRED": served.token_string(-1),
+            "EXPIRES_SOON": served.token_string(8),
+            **more,
+        }
+        return run(folder, ["node", "--test", name], environment(served, None, **told))
+
+
+class Node:
+    """A program that is told what to do line by line, and tells what it has done."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def expect(self, line: str) -> None:
+        """Wait for a line."""
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + PATIENCE
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            assert selector.select(max(0.0, deadline - time.monotonic())), f"waited for the line: {line}"
+            said = self._process.stdout.readline().rstrip("\n")
+        assert said == line, said or self._process.wait(PATIENCE)
+
+
+@contextmanager
+def started(name: str, served: Served, port: int, queue: str) -> Iterator[Node]:
+    """A program that is under way; it has to end well once it has nothing more to read."""
+    with workplace(HERE / name) as folder:
+        process = subprocess.Popen(
+            ["node", name],
+            cwd=folder,
+            env=environment(served, port, QUEUE=queue),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            try:
+                yield Node(process)
+                assert process.stdin is not None
+                process.stdin.close()
+                assert process.wait(PATIENCE) == 0
+            finally:
+                process.kill()

@@ -1,0 +1,54 @@
+// What the scenarios share: a client, entities of their own, and ways to receive.
+
+import { ServiceBusClient } from "@azure/service-bus";
+
+export const connection = process.env.SERVICEBUS_CONNECTION_STRING;
+
+const left = JSON.parse(process.env.ENTITIES);
+
+/** The name of an entity that nobody else uses. */
+export function take(kind) {
+  const name = left[kind]?.shift();
+  if (name === undefined) throw new Error(`no more of the kind '${kind}'`);
+  return name;
+}
+
+/** How long a message that is there, or will be, may take to come on a busy machine. */
+export const patience = 60_000;
+
+/** So many messages, in as many goes as it takes. */
+export async function received(receiver, count) {
+  const found = [];
+  while (found.length < count) {
+    const some = await receiver.receiveMessages(count - found.length, { maxWaitTimeInMs: patience });
+    if (some.length === 0) throw new Error(`${found.length} of ${count} came`);
+    found.push(...some);
+  }
+  return found;
+}
+
+/** The bodies of so many messages, which are gone then. */
+export async function completed(receiver, count) {
+  const messages = await received(receiver, count);
+  for (const message of messages) await receiver.completeMessage(message);
+  return messages.map((message) => message.body);
+}
+
+/** Whether nothing comes. */
+export async function isEmpty(receiver) {
+  return (await receiver.receiveMessages(1, { maxWaitTimeInMs: 1000 })).length === 0;
+}
+
+export const sleep = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+export const range = (count) => [...Array(count).keys()];
+
+/** A client for the block, which is closed whatever happens. */
+export async function withClient(use, text = connection, options = {}) {
+  const client = new ServiceBusClient(text, options);
+  try {
+    return await use(client);
+  } finally {
+    await client.close();
+  }
+}

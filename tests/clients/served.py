@@ -1,0 +1,199 @@
+"""One real `oncebus serve`, Spark and all, and the official clients of it."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from azure.servicebus import ServiceBusClient, ServiceBusReceivedMessage, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient as AsyncClient
+from azure.servicebus.aio import ServiceBusReceiver as AsyncReceiver
+from azure.servicebus.management import ServiceBusAdministrationClient
+from proton.utils import BlockingConnection
+
+from oncebus.access import AuthorizationRule, KeyFile, Right, connection_string, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import SECOND
+from oncebus.serve.certificate import CERTIFICATE, own_certificate
+from serve.clients import Client, Running
+from serve.programs import until
+from serve.services import service
+
+from .entities import Pool, described
+from .relay import relay
+
+PATIENCE = 60.0
+"""How long a message that is there, or will be, may take to come on a busy machine."""
+SHORT = 1.0
+"""So long is waited for what should not come."""
+
+
+class Pair(NamedTuple):
+    """A queue, and open clients of it."""
+
+    queue: str
+    sender: ServiceBusSender
+    receiver: ServiceBusReceiver
+
+
+class Served:
+    """The broker from outside. Each scenario takes entities of its own."""
+
+    def __init__(self, running: Running, folder: Path, port: int, url: str, https_port: int, certificate: Path) -> None:
+        self.running, self.port, self.https_port, self.certificate = running, port, https_port, certificate
+        self.http = Client(url, folder / "data")
+        keys = KeyFile(folder / "data" / "keys.json")
+        self.root = keys.rules()[0]
+        self.only_sends = keys.put("only-sends", {Right.SEND})
+        self.only_listens = keys.put("only-listens", {Right.LISTEN})
+        self.pool = Pool()
+
+    @property
+    def gateway(self) -> int:
+        """The process id of the gateway that runs now."""
+        return self.running.child("gateway")
+
+    def queue(self, kind: str = "plain") -> str:
+        """A queue that nobody else uses."""
+        return self.pool.take(kind)[0]
+
+    def topic(self, kind: str = "topic") -> str:
+        """A topic that nobody else uses, with the subscriptions of `entities.SUBSCRIPTIONS`."""
+        return self.pool.take(kind)[0]
+
+    # Clients
+
+    def string(self, rule: AuthorizationRule | None = None, port: int | None = None) -> str:
+        """A connection string; with `port` one that leads over a relay."""
+        return connection_string("localhost", port or self.port, rule or self.root, emulator=True)
+
+    def token_string(self, seconds: float, rule: AuthorizationRule | None = None) -> str:
+        """A connection string with a token that is good for so long."""
+        signer = rule or self.root
+        expiry = wall_time() + round(seconds * SECOND)
+        token = make_token(f"sb://localhost:{self.port}/", signer.name, signer.primary_key, expiry)
+        return f"Endpoint=sb://localhost:{self.port}/;SharedAccessSignature={token};UseDevelopmentEmulator=true"
+
+    def client(self, rule: AuthorizationRule | None = None, **options: Any) -> ServiceBusClient:
+        """The official client, as it is unless options are given."""
+        return ServiceBusClient.from_connection_string(self.string(rule), **options)
+
+    def async_client(self, rule: AuthorizationRule | None = None, **options: Any) -> AsyncClient:
+        """The official client for asyncio."""
+        return AsyncClient.from_connection_string(self.string(rule), **options)
+
+    @contextmanager
+    def pair(self, kind: str = "plain", **options: Any) -> Iterator[Pair]:
+        """A queue of its own for a scenario, with a sender and a receiver that are open; options are the receiver's."""
+        queue = self.queue(kind)
+        with (
+            self.client() as client,
+            client.get_queue_sender(queue) as sender,
+            client.get_queue_receiver(queue, **options) as receiver,
+        ):
+            yield Pair(queue, sender, receiver)
+
+    @contextmanager
+    def administration(self) -> Iterator[ServiceBusAdministrationClient]:
+        """The official administration client. It insists on TLS, which a relay ends for the broker."""
+        text = connection_string("localhost", self.https_port, self.root, emulator=False)
+        trusted = str(self.certificate)
+        with ServiceBusAdministrationClient.from_connection_string(text, connection_verify=trusted) as client:
+            yield client
+
+    @contextmanager
+    def proton(self) -> Iterator[BlockingConnection]:
+        """Qpid Proton, which knows nothing of Service Bus."""
+        connection = BlockingConnection(
+            f"amqp://localhost:{self.port}",
+            timeout=PATIENCE,
+            user=self.root.name,
+            password=self.root.primary_key,
+            allowed_mechs="PLAIN",
+            allow_insecure_mechs=True,
+        )
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    # What the broker tells over HTTP
+
+    def dropped(self, entity: str, count: int) -> list[str]:
+        """Wait for so many duplicates on record; their ids."""
+        until(lambda: len(self.http.drops(entity)) >= count, f"{count} duplicates of {entity}", limit=PATIENCE)
+        return [drop["messageId"] for drop in self.http.drops(entity)]
+
+    def memory(self) -> int:
+        """What the gateway has in memory, in bytes."""
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.gateway}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+
+
+def body(message: ServiceBusReceivedMessage) -> bytes:
+    """All of a message's body."""
+    return b"".join(message.body)
+
+
+def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """So many messages, in as many goes as it takes."""
+    found: list[ServiceBusReceivedMessage] = []
+    while len(found) < count:
+        some = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
+        assert some, f"{len(found)} of {count} came"
+        found += some
+    return found
+
+
+async def async_received(receiver: AsyncReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """So many messages, in as many goes as it takes."""
+    found: list[ServiceBusReceivedMessage] = []
+    while len(found) < count:
+        some = await receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
+        assert some, f"{len(found)} of {count} came"
+        found += some
+    return found
+
+
+def completed(receiver: ServiceBusReceiver, count: int) -> list[bytes]:
+    """The bodies of so many messages, which are gone then."""
+    messages = received(receiver, count)
+    for message in messages:
+        receiver.complete_message(message)
+    return [body(message) for message in messages]
+
+
+def is_empty(receiver: ServiceBusReceiver) -> bool:
+    """Whether nothing comes."""
+    return receiver.receive_messages(1, max_wait_time=SHORT) == []
+
+
+def left(receiver: ServiceBusReceiver) -> list[bytes]:
+    """What is in the queue, received or not. By itself the client looks only behind what it has received."""
+    return [body(message) for message in receiver.peek_messages(100, sequence_number=1)]
+
+
+def texts(values: Sequence[int]) -> list[bytes]:
+    """Bodies that tell their number."""
+    return [str(value).encode() for value in values]
+
+
+@contextmanager
+def running_service(folder: Path) -> Iterator[Served]:
+    """The broker for the block."""
+    with ExitStack() as stack:
+        running = stack.enter_context(service(folder, "service", list(described())))
+        url = running.ready()
+        found = re.match(r"Endpoint=sb://localhost:(\d+);", running.out.read_text())
+        assert found is not None, running.out.read_text()
+        made = own_certificate(folder / "tls", "localhost", wall_time())
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(made.certificate, made.key)
+        front = stack.enter_context(relay(int(url.rpartition(":")[2]), context))
+        certificate = folder / "tls" / CERTIFICATE
+        yield Served(running, folder, int(found[1]), url, front.port, certificate)

@@ -1,0 +1,104 @@
+"""Locks of five seconds: renewed, kept by the clients' own renewers, lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.servicebus import AutoLockRenewer, ServiceBusMessage
+from azure.servicebus.aio import AutoLockRenewer as AsyncRenewer
+from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostError
+
+from .served import Served, async_received, body, is_empty, received
+from .together import together
+
+LOCK = 5.0
+LONGER = LOCK + 1.5
+"""Beyond a lock's end, and the time that it takes to be put back."""
+
+
+@together
+def test_a_lock_that_ran_out_is_told_and_the_message_comes_again(served: Served) -> None:
+    with served.pair("short") as (_, sender, receiver):
+        sender.send_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b"), ServiceBusMessage(b"c")])
+        first, second, third = received(receiver, 3)
+        assert first.locked_until_utc is not None
+        assert first.locked_until_utc - datetime.now(UTC) <= timedelta(seconds=LOCK)
+        time.sleep(LONGER)
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(first)
+        with pytest.raises(MessageLockLostError):
+            receiver.renew_message_lock(second)
+        # As if the clock of the client's machine were wrong: the broker says so too.
+        third._expiry = datetime.now(UTC) + timedelta(hours=1)
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(third)
+        again = received(receiver, 3)
+        assert [(body(message), message.delivery_count) for message in again] == [(b"a", 1), (b"b", 1), (b"c", 1)]
+        for message in again:
+            receiver.complete_message(message)
+
+
+@together
+def test_a_lock_that_is_renewed_outlives_its_first_end(served: Served) -> None:
+    with served.pair("short") as (_, sender, receiver):
+        sender.send_messages(ServiceBusMessage(b"a"))
+        (message,) = received(receiver, 1)
+        before = message.locked_until_utc
+        assert before is not None
+        for _ in range(2):
+            time.sleep(LOCK * 0.6)
+            assert receiver.renew_message_lock(message) > before
+        time.sleep(LOCK * 0.2)
+        assert datetime.now(UTC) > before
+        receiver.complete_message(message)
+        assert is_empty(receiver)
+
+
+@together
+def test_the_clients_own_renewer_keeps_a_lock_for_as_long_as_it_was_told(served: Served) -> None:
+    with served.pair("short") as (_, sender, receiver), AutoLockRenewer() as renewer:
+        sender.send_messages([ServiceBusMessage(b"kept"), ServiceBusMessage(b"given up")])
+        kept, given_up = received(receiver, 2)
+        renewer.register(receiver, kept, max_lock_renewal_duration=60)
+        renewer.register(receiver, given_up, max_lock_renewal_duration=1)
+        time.sleep(2 * LOCK + 1)
+        receiver.complete_message(kept)
+        (again,) = received(receiver, 1)
+        assert (body(again), again.delivery_count) == (b"given up", 1)
+        receiver.complete_message(again)
+        assert isinstance(given_up.auto_renew_error, AutoLockRenewTimeout)
+
+
+@together
+async def test_the_asyncio_clients_own_renewer_keeps_a_lock(served: Served) -> None:
+    queue = served.queue("short")
+    renewer = AsyncRenewer()
+    async with (
+        served.async_client() as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, auto_lock_renewer=renewer) as receiver,
+    ):
+        await sender.send_messages(ServiceBusMessage(b"a"))
+        (message,) = await async_received(receiver, 1)
+        await asyncio.sleep(2 * LOCK)
+        await receiver.complete_message(message)
+        assert await receiver.peek_messages(5, sequence_number=1) == []
+        await renewer.close()
+
+
+@together
+def test_a_lock_outlives_the_receiver_that_closed(served: Served) -> None:
+    queue = served.queue("short")
+    with served.client() as client, client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage(b"a"))
+        with client.get_queue_receiver(queue) as receiver:
+            (message,) = received(receiver, 1)
+            receiver.renew_message_lock(message)
+        with client.get_queue_receiver(queue) as other:
+            assert is_empty(other)
+            (again,) = received(other, 1)
+            assert again.delivery_count == 1
+            other.complete_message(again)

@@ -1,0 +1,94 @@
+"""Messages for later: scheduled, looked at, cancelled, due."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus.exceptions import MessageNotFoundError
+
+from .served import Served, async_received, body, completed, received
+from .together import together
+
+LATER = timedelta(hours=1)
+SOON = timedelta(seconds=3)
+ROUNDED = timedelta(milliseconds=1)
+"""Times are told in whole milliseconds."""
+
+
+@together
+def test_scheduled_messages_arrive_at_their_time_under_a_new_number(served: Served) -> None:
+    with served.pair() as (_, sender, receiver):
+        at = datetime.now(UTC) + SOON
+        numbers = sender.schedule_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b")], at)
+        sender.send_messages(ServiceBusMessage(b"c", scheduled_enqueue_time_utc=at + timedelta(seconds=1)))
+        sender.send_messages(ServiceBusMessage(b"now"))
+        messages = received(receiver, 4)
+        assert [body(message) for message in messages] == [b"now", b"a", b"b", b"c"]
+        for message in messages[1:]:
+            assert message.enqueued_time_utc is not None
+            assert message.enqueued_time_utc >= at - ROUNDED
+            assert message.sequence_number is not None
+            assert message.sequence_number > max(numbers)
+            assert message.state is ServiceBusMessageState.ACTIVE
+
+
+@together
+def test_a_scheduled_message_is_peeked_and_cancelled_once(served: Served) -> None:
+    with served.pair() as (queue, sender, receiver):
+        at = datetime.now(UTC) + LATER
+        numbers = sender.schedule_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b")], at)
+        peeked = receiver.peek_messages(5)
+        assert [(message.sequence_number, message.state) for message in peeked] == [
+            (number, ServiceBusMessageState.SCHEDULED) for number in numbers
+        ]
+        shown = peeked[0].scheduled_enqueue_time_utc
+        assert shown is not None
+        assert abs(shown - at) <= ROUNDED
+        sender.cancel_scheduled_messages(numbers[0])
+        assert [message.sequence_number for message in receiver.peek_messages(5, sequence_number=1)] == numbers[1:]
+        with served.client(retry_total=0) as client, client.get_queue_sender(queue) as other:
+            for number in (numbers[0], 999):
+                with pytest.raises(MessageNotFoundError):
+                    other.cancel_scheduled_messages(number)
+        sender.send_messages(ServiceBusMessage(b"now"))
+        assert completed(receiver, 1) == [b"now"]
+
+
+@together
+async def test_the_asyncio_client_schedules_and_cancels(served: Served) -> None:
+    queue = served.queue()
+    async with (
+        served.async_client() as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        now = datetime.now(UTC)
+        (kept,) = await sender.schedule_messages(ServiceBusMessage(b"kept"), now + SOON)
+        (cancelled,) = await sender.schedule_messages(ServiceBusMessage(b"cancelled"), now + SOON)
+        await sender.cancel_scheduled_messages([cancelled])
+        assert [message.sequence_number for message in await receiver.peek_messages(5)] == [kept]
+        await sender.schedule_messages(ServiceBusMessage(b"last"), now + SOON + timedelta(seconds=1))
+        messages = await async_received(receiver, 2)
+        assert [body(message) for message in messages] == [b"kept", b"last"]
+
+
+@together
+def test_what_is_scheduled_to_a_topic_is_routed_when_it_falls_due(served: Served) -> None:
+    topic = served.topic()
+    with (
+        served.client() as client,
+        client.get_topic_sender(topic) as sender,
+        client.get_subscription_receiver(topic, "dear") as dear,
+        client.get_subscription_receiver(topic, "all") as everything,
+    ):
+        at = datetime.now(UTC) + SOON
+
+        def priced(price: int) -> ServiceBusMessage:
+            return ServiceBusMessage(str(price).encode(), application_properties={"price": price})
+
+        _, _, cancelled = sender.schedule_messages([priced(50), priced(150), priced(250)], at)
+        sender.cancel_scheduled_messages(cancelled)
+        assert completed(everything, 2) == [b"50", b"150"]
+        assert completed(dear, 1) == [b"150"]

@@ -1,0 +1,101 @@
+"""Scenarios that are played at the same time, each a test of its own.
+
+Most of a scenario is waiting: for locks to run out, for messages to fall due, for clients that sleep. A function marked
+with `together` becomes a test that only waits for its scenario, which was begun with all others of its module that were
+asked for. A scenario may be a coroutine. One that yields is played in two halves: what the module's function
+`at_half_time` does comes between, once all of them have got there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from .served import Served
+
+Scenario = Callable[[Served], Any]
+
+PATIENCE = 150.0
+"""How long a scenario may take, on a busy machine."""
+
+
+def together(scenario: Scenario) -> Callable[[Played], None]:
+    """The test that waits for a scenario."""
+
+    def test(played: Played) -> None:
+        played.wait_for(scenario)
+
+    test.__name__, test.__qualname__ = scenario.__name__, scenario.__qualname__
+    test.__module__, test.__doc__ = scenario.__module__, scenario.__doc__
+    test.scenario = scenario  # type: ignore[attr-defined]
+    return test
+
+
+class Played:
+    """Scenarios under way."""
+
+    def __init__(self, served: Served, scenarios: list[Scenario], at_half_time: Scenario | None) -> None:
+        self._served = served
+        self._second_half: Future[None] = Future()
+        self._halves: list[Future[None]] = [Future() for _ in scenarios]
+        self._results: dict[Scenario, Future[None]] = {each: Future() for each in scenarios}
+        for scenario, half in zip(scenarios, self._halves, strict=True):
+            run = threading.Thread(target=self._play, args=(scenario, half), name=scenario.__name__, daemon=True)
+            run.start()
+        if at_half_time is None:
+            self._second_half.set_result(None)
+            return
+        wait_for(self._halves, PATIENCE)
+        try:
+            at_half_time(served)
+            self._second_half.set_result(None)
+        except BaseException as error:
+            self._second_half.set_exception(error)
+            raise
+
+    def wait_for(self, scenario: Scenario) -> None:
+        """Raises what the scenario raised."""
+        self._results[scenario].result(PATIENCE)
+
+    def _play(self, scenario: Scenario, half: Future[None]) -> None:
+        try:
+            played = scenario(self._served)
+            if inspect.iscoroutine(played):
+                asyncio.run(played)
+            elif inspect.isasyncgen(played):
+                asyncio.run(self._async_halves(played, half))
+            elif inspect.isgenerator(played):
+                self._in_halves(played, half)
+            self._results[scenario].set_result(None)
+        except BaseException as error:
+            self._results[scenario].set_exception(error)
+        finally:
+            if not half.done():
+                half.set_result(None)
+
+    def _in_halves(self, played: Iterator[object], half: Future[None]) -> None:
+        next(played)
+        half.set_result(None)
+        self._second_half.result(PATIENCE)
+        assert next(played, "ended") == "ended"
+
+    async def _async_halves(self, played: AsyncIterator[object], half: Future[None]) -> None:
+        await anext(played)
+        half.set_result(None)
+        await asyncio.wait_for(asyncio.wrap_future(self._second_half), PATIENCE)
+        assert await anext(played, "ended") == "ended"
+
+
+def begin(served: Served, module: ModuleType, items: list[pytest.Item]) -> Played:
+    """Begin all scenarios of a module that are among these tests."""
+    tests = [item.function for item in items if isinstance(item, pytest.Function) and item.module is module]
+    scenarios = [test.scenario for test in tests if hasattr(test, "scenario")]
+    return Played(served, scenarios, getattr(module, "at_half_time", None))

@@ -1,0 +1,150 @@
+"""The gateway with the emulator's file and key, in the test's own process; no Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from oncebus.access import EMULATOR_RULE, AuthorizationRule, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import HOUR, SECOND
+from oncebus.entities import Catalogue, CatalogueFiles, Queue
+from oncebus.folders import Folders
+from oncebus.serve.client import Client, NotAnswered
+from oncebus.serve.gateway import run_gateway
+from oncebus.settings import Settings, SettingsError, load
+from oncebus.templates.problems import FileRefused
+
+from .emulator_config import config_of, sample
+
+
+def started(settings: Settings, play: Callable[[str], None] = lambda url: None) -> Catalogue:
+    """Start a gateway, play something with its address, and stop it; its catalogue."""
+
+    async def run() -> None:
+        playing: list[asyncio.Task[None]] = []
+
+        async def to_the_end(url: str) -> None:
+            try:
+                await asyncio.to_thread(play, url)
+            finally:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def tell(what: str, url: str) -> None:
+            if what == "open":
+                playing.append(asyncio.create_task(to_the_end(url)))
+
+        await run_gateway(settings, tell=tell)
+        await asyncio.gather(*playing)
+
+    asyncio.run(run())
+    latest = CatalogueFiles(Folders(settings.data).catalogue).latest()
+    assert latest is not None
+    return latest
+
+
+def settings_for(folder: Path, config: object, *, emulator: bool = True) -> Settings:
+    path = folder / "Config.json"
+    path.write_text(json.dumps(config))
+    return Settings(data=folder / "data", http_port=0, amqp_port=0, config=path, emulator=emulator)
+
+
+def signed(url: str, rule: AuthorizationRule = EMULATOR_RULE) -> Client:
+    return Client(url, make_token(url, rule.name, rule.primary_key, wall_time() + HOUR))
+
+
+def test_the_entities_of_the_file_are_there_and_the_well_known_key_is_taken(tmp_path: Path) -> None:
+    def play(url: str) -> None:
+        with signed(url) as client:
+            client.ask("POST", "/orders/messages", b"hello")
+            assert 'entity="prices/Subscriptions/by-own"' in client.ask("GET", "/metrics").body.decode()
+
+    catalogue = started(settings_for(tmp_path, sample()), play)
+    assert catalogue.queue("orders").window == 20 * SECOND
+    assert len(catalogue.subscription("prices", "by-own").rules) == 2
+
+
+def test_without_emulator_the_well_known_key_is_not_taken(tmp_path: Path) -> None:
+    refused = []
+
+    def play(url: str) -> None:
+        with signed(url) as client, pytest.raises(NotAnswered) as caught:
+            client.ask("GET", "/metrics")
+        refused.append(caught.value.status)
+
+    started(settings_for(tmp_path, sample(), emulator=False), play)
+    assert refused == [401]
+
+
+def test_started_again_only_what_is_missing_is_made(tmp_path: Path) -> None:
+    first = started(settings_for(tmp_path, config_of(Queues=[{"Name": "a"}])))
+    changed = config_of(Queues=[{"Name": "a", "Properties": {"MaxDeliveryCount": 9}}, {"Name": "b"}])
+    second = started(settings_for(tmp_path, changed))
+    assert second.queue("a") == first.queue("a")
+    assert second.queue("b").max_delivery_count == 3
+    assert started(settings_for(tmp_path, changed)).version == second.version
+
+
+def test_what_is_taken_otherwise_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    properties = {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": "PT5S"}
+    started(settings_for(tmp_path, config_of(Queues=[{"Name": "a", "Properties": properties}])))
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith(
+        f"Configuration file '{tmp_path}/Config.json': UserConfig.Namespaces[0].Queues[0].Properties."
+    )
+    assert "PT5S is raised to PT20S" in said
+
+
+def test_a_bad_file_keeps_the_gateway_from_starting_and_makes_nothing(tmp_path: Path) -> None:
+    config = config_of(Queues=[{"Name": "good"}, {"Name": "bad", "Properties": {"ForwardTo": "nowhere"}}])
+    with pytest.raises(FileRefused, match=r"Queues\[1\].Properties.ForwardTo: .*'nowhere' does not exist"):
+        started(settings_for(tmp_path, config))
+    latest = CatalogueFiles(Folders(tmp_path / "data").catalogue).latest()
+    assert latest is not None
+    assert latest.find("good") is None
+
+
+def test_the_entities_file_and_the_emulators_go_together(tmp_path: Path) -> None:
+    """The configuration goes first, so that the other may name what is in it."""
+    entities = tmp_path / "entities.json"
+    entities.write_text(json.dumps([{"name": "b", "forwardTo": "a"}]))
+    settings = settings_for(tmp_path, config_of(Queues=[{"Name": "a"}]))
+
+    async def run() -> None:
+        def tell(what: str, _: str) -> None:
+            if what == "open":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        await run_gateway(settings, entities=entities, tell=tell)
+
+    asyncio.run(run())
+    latest = CatalogueFiles(Folders(settings.data).catalogue).latest()
+    assert latest is not None
+    assert isinstance(latest.find("b"), Queue)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LOCALHOST"])
+def test_with_the_well_known_key_this_machine_is_listened_at(host: str) -> None:
+    assert load({"emulator": True, "host": host}, {}, None).host == host
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "bus.example.org", "localhost.example.org"])
+def test_with_the_well_known_key_no_other_machine_is_listened_at(host: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"emulator": True}, {"ONCEBUS_HOST": host}, None)
+    assert str(caught.value) == (
+        f"Setting 'host' from the environment variable ONCEBUS_HOST has value '{host}'. With 'emulator' it can only be"
+        " this machine: 127.0.0.1, ::1 or localhost."
+    )
+    assert load({"host": host}, {}, None).host == host
+
+
+def test_the_emulators_ports_are_the_usual_ones() -> None:
+    settings = load({"emulator": True}, {}, None)
+    assert (settings.amqp_port, settings.http_port) == (5672, 5300)

@@ -1,0 +1,370 @@
+"""The portal in a real browser: Debian's Chromium."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from broker.scenes import message
+from httpfront.http_front import ROOT
+from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Broker
+from oncebus.durations import HOUR, SECOND
+from oncebus.entities import Queue, Rule, SqlFilter, Subscription, Topic
+from oncebus.portal.sessions import IDLE
+from oncebus.store import Action, Settlement
+
+from .chromium import running_chromium, sign_in
+from .readable import hard_to_use
+from .served import Served, served
+
+PATIENCE = 20_000
+PAGES = (
+    "",
+    "create?kind=queue",
+    "create?kind=topic",
+    "create?kind=subscription&topic=news",
+    "entity?path=nasty",
+    "entity?path=news",
+    "entity?path=news/Subscriptions/red",
+    "entity/rule?path=news/Subscriptions/red",
+    "entity/change?path=nasty",
+    "entity/delete?path=nasty",
+    "entity/drops?path=nasty",
+    "entity/messages?path=nasty",
+    "entity/messages?path=nasty&of=dead-letters",
+    "entity/send?path=nasty",
+    "quarantine",
+)
+NASTY = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
+LONG = "x" * 128
+
+
+# Of the module: while Playwright runs, nothing else can run an event loop in this thread.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_chromium() as running:
+        expect.set_options(timeout=PATIENCE)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A broker that all these tests share, each with entities of its own; one has what nobody should have sent."""
+    with served(tmp_path_factory.mktemp("served")) as running:
+        running.run(_spoiled(running.broker))
+        yield running
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    made = browser.new_context()
+    made.set_default_timeout(PATIENCE)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, service: Served) -> Iterator[Page]:
+    """Somebody who is signed in. Whatever the browser complains of fails the test."""
+    opened = context.new_page()
+    complaints: list[str] = []
+    opened.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+    opened.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+    opened.on("console", lambda told: complaints.append(told.text) if told.type in ("error", "warning") else None)
+    sign_in(opened, service)
+    yield opened
+    # A form that is shown again has a status of its own, which the console repeats.
+    assert [text for text in complaints if "the server responded with a status of 4" not in text] == []
+
+
+async def _spoiled(broker: Broker) -> None:
+    queue = Queue(name="nasty", requires_duplicate_detection=True)
+    await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+    await broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name="news"), now))
+    red = [Rule("red", SqlFilter(f"colour = '{LONG}'"))]
+    below = Subscription(topic="news", name="red")
+    await broker.change(lambda catalogue, now: catalogue.create_subscription(below, now, rules=red))
+    one = message(NASTY, NASTY.encode(), {NASTY: NASTY, LONG: LONG}, subject=NASTY)
+    two = message(LONG, bytes(range(256)), subject=LONG * 4)
+    await broker.send("nasty", [one, two, one, two])
+    await broker.counts("nasty")
+    [first] = await broker.receive(Address("nasty"), 1)
+    assert first.message.token is not None
+    dead = Settlement(Action.DEAD_LETTER, first.message.token, reason=NASTY, description=LONG)
+    await broker.settle(Address("nasty"), [dead])
+
+
+def go(page: Page, service: Served, address: str) -> None:
+    page.goto(f"{service.url}$portal/{address}")
+
+
+def send(page: Page, identity: str, properties: str = "") -> None:
+    page.get_by_label("MessageId").fill(identity)
+    page.get_by_label("Body").fill("hello")
+    page.get_by_label("Own properties").fill(properties)
+    page.get_by_role("button", name="Send").click()
+
+
+def test_a_duplicate_from_the_box_that_is_checked_to_the_record_of_its_drop(page: Page, service: Served) -> None:
+    page.get_by_role("link", name="Create a queue").first.click()
+    box = page.get_by_label("Enable duplicate detection")
+    expect(box).not_to_be_checked()
+    expect(page.get_by_label("Minutes")).to_be_disabled()
+    page.get_by_label("Name", exact=True).fill("orders")
+    box.check()
+    expect(page.get_by_label("Minutes")).to_have_value("10")
+    page.get_by_label("Minutes").fill("0")
+    page.get_by_label("Seconds").fill("5")
+    page.get_by_role("button", name="Create").click()
+
+    told = "The value supplied must be between 00:00:20 and 7.00:00:00. Actual value was 00:00:05."
+    expect(page.get_by_role("alert")).to_contain_text(f"Duplicate detection window: {told}")
+    expect(page.locator("p.error")).to_have_text(told)
+    expect(page.get_by_label("Name", exact=True)).to_have_value("orders")
+    expect(page.get_by_label("Seconds")).to_have_value("5")
+    expect(box).to_be_checked()
+    page.get_by_label("Seconds").fill("30")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("The queue 'orders' was created.")).to_be_visible()
+    assert service.broker.catalogue.queue("orders").window == 30 * SECOND
+
+    page.get_by_role("link", name="Send").click()
+    send(page, "42")
+    expect(page.locator(".notice")).to_contain_text("Accepted as number 1. It was no duplicate.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".notice")).to_contain_text("dropped as a duplicate of number 1")
+
+    page.get_by_role("link", name="Messages").click()
+    expect(page.locator("li.card")).to_have_count(1)
+    expect(page.locator("li.card h3")).to_contain_text("42")
+    page.get_by_text("Properties and body").click()
+    expect(page.locator("pre")).to_have_text("hello")
+
+    page.get_by_role("link", name="Dropped duplicates").click()
+    page.get_by_label("MessageId").fill("42")
+    page.get_by_role("button", name="Find").click()
+    expect(page.get_by_text("Yes: 42 was dropped.")).to_be_visible()
+    cells = page.locator("tbody tr td")
+    expect(cells.nth(1)).to_have_text("2")
+    expect(cells.nth(2)).to_have_text("1")
+    cells.nth(2).get_by_role("link").click()
+    expect(page.locator("li.card h3")).to_contain_text("42")
+
+
+def test_the_window_is_changed_and_the_box_is_not(page: Page, service: Served) -> None:
+    queue = Queue(name="changed", requires_duplicate_detection=True)
+    service.run(service.broker.change(lambda catalogue, now: catalogue.create_queue(queue, now)))
+    go(page, service, "entity?path=changed")
+    page.get_by_role("link", name="Properties").click()
+    box = page.get_by_label("Enable duplicate detection")
+    expect(box).to_be_checked()
+    expect(box).to_be_disabled()
+    expect(page.get_by_text("Chosen at creation: it cannot be changed.").first).to_be_visible()
+    page.get_by_label("Or as ISO 8601").fill("PT1H")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("The changes are in force.")).to_be_visible()
+    expect(page.get_by_label("Hours")).to_have_value("1")
+    expect(page.get_by_label("Minutes")).to_have_value("0")
+    changed = service.broker.catalogue.queue("changed")
+    assert (changed.window, changed.requires_duplicate_detection) == (HOUR, True)
+
+
+def test_a_topic_with_a_filtered_subscription_takes_what_matches(page: Page, service: Served) -> None:
+    page.get_by_role("link", name="Create a topic").first.click()
+    page.get_by_label("Name", exact=True).fill("prices")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("link", name="Create a subscription").click()
+    page.get_by_label("Name", exact=True).fill("high")
+    expect(page.get_by_label("Expression")).to_be_hidden()
+    page.get_by_label("Messages to take").select_option("sql")
+    page.get_by_label("Expression").fill("price >")
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator("p.error")).to_contain_text("The filter cannot be read")
+    page.get_by_label("Expression").fill("price > 100")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("SQL filter price > 100")).to_be_visible()
+
+    go(page, service, "entity/send?path=prices")
+    send(page, "low", "price: 50")
+    expect(page.locator(".notice")).to_contain_text("Accepted as number 1.")
+    send(page, "high", "price: 150")
+    expect(page.locator(".notice")).to_contain_text("Accepted as number 2.")
+    go(page, service, "entity/messages?path=prices/Subscriptions/high")
+    expect(page.locator("li.card h3")).to_have_text(["high"])
+
+
+def test_a_dead_letter_is_resubmitted_though_its_id_is_remembered(page: Page, service: Served) -> None:
+    async def prepare() -> None:
+        broker = service.broker
+        queue = Queue(name="letters", requires_duplicate_detection=True)
+        await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+        await broker.send("letters", [message("again")])
+        [received] = await broker.receive(Address("letters"), 1, wait=20)
+        assert received.message.token is not None
+        dead = Settlement(Action.DEAD_LETTER, received.message.token, reason="Rejected", description="Come back later.")
+        await broker.settle(Address("letters"), [dead])
+
+    service.run(prepare())
+    go(page, service, "entity?path=letters")
+    page.get_by_role("link", name="Dead letters").click()
+    expect(page.locator("li.card")).to_contain_text("Rejected")
+    page.get_by_label("Choose number 1").check()
+    page.get_by_role("button", name="Resubmit the chosen").click()
+    expect(page.get_by_text("1 dead letter resubmitted.")).to_be_visible()
+    expect(page.locator("li.card")).to_have_count(0)
+    page.get_by_role("link", name="Messages").click()
+    expect(page.locator("li.card h3")).to_have_text(["again"])
+    go(page, service, "entity/drops?path=letters")
+    expect(page.get_by_text("None.")).to_be_visible()
+
+
+def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> None:
+    queue = Queue(name="watched", requires_duplicate_detection=True)
+    service.run(service.broker.change(lambda catalogue, now: catalogue.create_queue(queue, now)))
+    go(page, service, "entity?path=watched")
+    expect(page.locator("dd [data-value=accepted]")).to_have_text("0")
+    service.run(service.broker.send("watched", [message("1"), message("2"), message("1")]))
+    service.run(service.broker.counts("watched"))
+    service.time.advance(4)
+    expect(page.locator("dd [data-value=accepted]")).to_have_text("2")
+    expect(page.locator("dd [data-value=duplicates]")).to_have_text("1")
+    expect(page.locator("[data-value=accepted-rate]")).to_have_text("0.2")
+    expect(page.locator("polyline.accepted")).to_have_count(1)
+
+    def highest(name: str) -> float:
+        points = page.locator(f"polyline.{name}").get_attribute("points")
+        assert points is not None
+        return min(float(point.partition(",")[2]) for point in points.split())
+
+    expect(page.locator("polyline.accepted")).to_have_attribute("points", re.compile(r"(\d+\.\d),.*\d"))
+    assert highest("accepted") < highest("dropped")
+
+
+def test_a_broker_that_is_gone_and_a_session_that_has_ended_are_told(context: BrowserContext, service: Served) -> None:
+    page = context.new_page()
+    sign_in(page, service)
+    context.set_offline(True)
+    expect(page.get_by_text("The broker does not answer.")).to_be_visible()
+    context.set_offline(False)
+    expect(page.get_by_text("The broker does not answer.")).to_be_hidden()
+    service.time.advance(IDLE / SECOND)
+    expect(page.get_by_text("Your session has ended.")).to_be_visible()
+    page.get_by_role("link", name="Sign in again").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_what_senders_write_runs_on_no_page(page: Page, service: Served) -> None:
+    for address in PAGES:
+        go(page, service, address)
+        assert page.locator("img, body script, iframe").count() == 0
+    go(page, service, "entity/messages?path=nasty&of=dead-letters")
+    expect(page.locator("li.card h3 .id")).to_have_text(NASTY)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_a_phone_and_can_be_read(browser: Browser, service: Served, scheme: str) -> None:
+    context = browser.new_context(
+        viewport={"width": 360, "height": 740},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        is_mobile=True,
+        has_touch=True,
+    )
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    sign_in(page, service)
+    for address in PAGES:
+        go(page, service, address)
+        for summary in page.locator("summary").all():
+            summary.click()
+        assert page.evaluate("document.documentElement.scrollWidth") == 360, address
+        assert hard_to_use(page) == [], address
+        assert page.locator("h1").count() == 1, address
+    context.close()
+
+
+def test_the_keyboard_reaches_everything_and_one_sees_where_one_is(page: Page, service: Served) -> None:
+    go(page, service, "create?kind=queue")
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the content")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    name = page.get_by_label("Name", exact=True)
+    expect(name).to_be_focused()
+    assert name.evaluate("element => getComputedStyle(element).outlineStyle") == "solid"
+    page.keyboard.type("by-keyboard")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    expect(page.get_by_label("Enable duplicate detection")).to_be_checked()
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Days")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("The queue 'by-keyboard' was created.")).to_be_visible()
+    assert service.broker.catalogue.queue("by-keyboard").requires_duplicate_detection
+
+
+def test_everything_works_without_scripts(browser: Browser, service: Served) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    sign_in(page, service)
+    expect(page.get_by_text("The plot needs JavaScript.")).to_be_visible()
+    expect(page.locator("[data-value=accepted-rate]")).to_have_text(re.compile(r"\d"))
+    page.get_by_role("link", name="Create a queue").first.click()
+    page.get_by_label("Name", exact=True).fill("plain")
+    page.get_by_label("Enable duplicate detection").check()
+    page.get_by_label("Minutes").fill("20")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("a MessageId is remembered for 20 minutes")).to_be_visible()
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_label("Type the name of the queue to delete it").fill("plain")
+    page.get_by_role("button", name="Delete the queue").click()
+    expect(page.get_by_text("The queue 'plain' was deleted.")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    context.close()
+
+
+def test_a_wrong_key_and_then_the_right_one(context: BrowserContext, service: Served) -> None:
+    page = context.new_page()
+    go(page, service, "entity?path=news")
+    form = page.get_by_role("form", name="Or with a key")
+    form.get_by_label("Name of the rule").fill(ROOT.name)
+    form.get_by_label("Key").fill("wrong")
+    form.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("No rule of that name has that key.")
+    expect(form.get_by_label("Key")).to_have_value("")
+    form.get_by_label("Key").fill(ROOT.primary_key)
+    form.get_by_role("button", name="Sign in").click()
+    # One is sent on to the page that was asked for.
+    expect(page.get_by_role("heading", name="news")).to_be_visible()
+    assert "root" not in page.url
+
+
+def test_another_site_gets_neither_the_cookie_nor_a_frame(
+    context: BrowserContext, service: Served, tmp_path: Path
+) -> None:
+    page = context.new_page()
+    sign_in(page, service)
+    there = f"http://127.0.0.1:{service.port}/"
+    evil = tmp_path / "evil.html"
+    evil.write_text(
+        f'<form method="post" action="{service.url}$portal/create"><input name="kind" value="queue">'
+        f'<input name="name" value="evil"><button>Win</button></form><iframe src="{service.url}$portal/"></iframe>'
+    )
+    page.goto(evil.as_uri())
+    frame = page.frames[-1]
+    assert "Overview" not in frame.content()
+    page.get_by_role("button", name="Win").click()
+    expect(page.get_by_text("The form was sent from another site.")).to_be_visible()
+    assert service.broker.catalogue.find("evil") is None
+    # Another name is another site.
+    page.goto(f"{there}$portal/")
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -1,0 +1,172 @@
+"""A namespace written as a template makes the same namespace."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oncebus.access import AuthorizationRule, Right
+from oncebus.durations import DAY, MINUTE, SECOND
+from oncebus.entities import (
+    NO_LIMIT,
+    Catalogue,
+    CorrelationFilter,
+    Entity,
+    EntityStatus,
+    FalseFilter,
+    Namespace,
+    Queue,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    Subscription,
+    Tier,
+    Topic,
+    TrueFilter,
+)
+from oncebus.templates.document import parse_document
+from oncebus.templates.export import export
+
+from .template_scenes import ROOT, planned
+
+SPANS = st.one_of(st.just(NO_LIMIT), st.integers(5 * MINUTE, 100 * DAY))
+WORDS = st.text("ab[]' ö", min_size=1, max_size=6)
+COMMON: dict[str, Any] = {
+    "default_message_time_to_live": SPANS,
+    "auto_delete_on_idle": SPANS,
+    "status": st.sampled_from(EntityStatus),
+    "user_metadata": st.none() | WORDS,
+    "enable_batched_operations": st.booleans(),
+}
+DELIVERY: dict[str, Any] = {
+    "lock_duration": st.integers(SECOND, 5 * MINUTE),
+    "max_delivery_count": st.integers(1, 2000),
+    "dead_lettering_on_message_expiration": st.booleans(),
+    "requires_session": st.booleans(),
+}
+SIZED: dict[str, Any] = {
+    "requires_duplicate_detection": st.booleans(),
+    "duplicate_detection_history_time_window": st.integers(20 * SECOND, 7 * DAY),
+    "max_size_in_megabytes": st.sampled_from([1024, 2048, 5120]),
+    "enable_partitioning": st.booleans(),
+}
+EXPRESSIONS = st.sampled_from(["a = 1", "[a b] = 'x' AND 1 = [c]", "colour IN ('red', 'blue')"])
+FILTERS = st.one_of(
+    st.builds(SqlFilter, EXPRESSIONS),
+    st.just(TrueFilter()),
+    st.just(FalseFilter()),
+    st.builds(
+        CorrelationFilter,
+        label=WORDS,
+        properties=st.lists(
+            st.tuples(WORDS, st.one_of(WORDS, st.booleans(), st.integers(-99, 99))),
+            max_size=2,
+            unique_by=lambda pair: pair[0].lower(),
+        ).map(tuple),
+    ),
+)
+RULES = st.lists(
+    st.builds(Rule, st.sampled_from(["$Default", "one", "two"]), FILTERS, st.none() | st.just(SqlAction("SET a = 1"))),
+    min_size=1,
+    unique_by=lambda rule: rule.name,
+)
+
+
+@st.composite
+def namespaces(draw: st.DrawFn) -> Catalogue:
+    """Namespaces that the rules allow, in which entities forward to each other."""
+    catalogue = Catalogue(namespace=Namespace("bus"))
+    queues = draw(st.lists(st.sampled_from(["a", "b/c", "d"]), unique=True))
+    for name in queues:
+        catalogue = catalogue.create_queue(draw(st.builds(Queue, name=st.just(name), **COMMON, **DELIVERY, **SIZED)), 5)
+    for name in draw(st.lists(st.sampled_from(["news", "x/y"]), unique=True)):
+        catalogue = catalogue.create_topic(draw(st.builds(Topic, name=st.just(name), **COMMON, **SIZED)), 5)
+        for each in draw(st.lists(st.sampled_from(["all", "some"]), unique=True)):
+            made = draw(st.builds(Subscription, topic=st.just(name), name=st.just(each), **COMMON, **DELIVERY))
+            catalogue = catalogue.create_subscription(made, 5, draw(RULES))
+    for entity in list(catalogue.entities.values()):
+        if queues and not isinstance(entity, Topic):
+            catalogue = _forwarding(draw, catalogue, entity, queues)
+    return catalogue
+
+
+def _forwarding(draw: st.DrawFn, catalogue: Catalogue, entity: Queue | Subscription, queues: list[str]) -> Catalogue:
+    targets = st.none() | st.sampled_from(queues).filter(lambda name: name != entity.path)
+    dead = draw(targets)
+    to = None if entity.requires_session else draw(targets)
+    if isinstance(entity, Queue):
+        return catalogue.update_queue(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
+    return catalogue.update_subscription(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
+
+
+def told(catalogue: Catalogue) -> dict[str, Entity]:
+    """The entities without what is new at each creation."""
+    found: dict[str, Entity] = {}
+    for path, entity in catalogue.entities.items():
+        plain = replace(entity, id=0, created_at=0, updated_at=0, accessed_at=0)
+        if isinstance(plain, Subscription):
+            rules = sorted((replace(rule, created_at=0) for rule in plain.rules), key=lambda rule: rule.name)
+            plain = replace(plain, topic_id=0, rules=tuple(rules))
+        found[path] = plain
+    return found
+
+
+@settings(max_examples=30)
+@given(namespaces())
+def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Catalogue) -> None:
+    written = export(catalogue, [ROOT])
+    assert written.warnings == []
+    content = parse_document(json.dumps(written.template))
+    made = planned(content, Catalogue(namespace=Namespace("other")))
+    assert told(made.after) == told(catalogue)
+    assert planned(content, catalogue).changes_nothing
+
+
+def test_the_tier_and_authorization_rules_come_along_without_their_keys() -> None:
+    rule = AuthorizationRule("send", frozenset({Right.SEND}), "secret-one", "secret-two")
+    catalogue = Catalogue(namespace=Namespace("bus", Tier.PREMIUM))
+    catalogue = catalogue.create_queue(
+        Queue(name="a", authorization_rules=(rule,), max_message_size_in_kilobytes=2048), 5
+    )
+    written = export(catalogue, [ROOT, replace(rule, name="all")])
+    assert "secret" not in json.dumps(written.template)
+    made = planned(written.template)
+    assert made.after.namespace.tier is Tier.PREMIUM
+    assert [each.rights for each in made.after.queue("a").authorization_rules] == [rule.rights]
+    assert [each.name for each in made.changed_authorizations] == ["all"]
+    assert planned(written.template, catalogue, rules=[ROOT, replace(rule, name="all")]).changes_nothing
+
+
+def test_the_name_of_the_namespace_is_a_parameter() -> None:
+    written = export(Catalogue(namespace=Namespace("bus")).create_queue(Queue(name="a"), 5), [])
+    assert planned(written.template).wanted.namespace == "bus"
+    assert planned(written.template, namespaceName="prod").wanted.namespace == "prod"
+
+
+def test_what_a_template_cannot_hold_is_told() -> None:
+    catalogue = Catalogue().create_queue(Queue(name="a~b"), 5).create_topic(Topic(name="t"), 5)
+    catalogue = catalogue.create_subscription(Subscription(topic="t", name="none"), 5, [])
+    day = CorrelationFilter(properties=(("day", datetime(2026, 1, 1, tzinfo=UTC)),))
+    rules = [Rule("typed", day), Rule("given", SqlFilter("a = @x", (("@x", 1),)))]
+    catalogue = catalogue.create_subscription(Subscription(topic="t", name="typed"), 5, rules)
+    assert export(catalogue, []).warnings == [
+        "'a~b': a tilde stands for a slash in a template, so it is deployed under that name.",
+        "'t/Subscriptions/none' has no rules. Deployed, it gets one that takes all messages.",
+        "'t/Subscriptions/typed': the parameters and typed values of rule 'typed' are left out.",
+        "'t/Subscriptions/typed': the parameters and typed values of rule 'given' are left out.",
+    ]
+
+
+def test_what_is_forwarded_to_comes_first_unless_it_leads_back() -> None:
+    catalogue = Catalogue()
+    for name in ("a", "b", "c"):
+        catalogue = catalogue.create_queue(Queue(name=name), 5)
+    for name, to in (("a", "b"), ("b", "c"), ("c", "b")):
+        catalogue = catalogue.update_queue(Queue(name=name, forward_to=to), 5)
+    resources = {each["name"]: each["dependsOn"] for each in export(catalogue, []).template["resources"][1:]}
+    assert [len(depends) for depends in resources.values()] == [2, 1, 1]

@@ -1,0 +1,236 @@
+"""Where resources stand, what they are called, how often they come, and in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncebus.entities import Catalogue
+
+from .template_scenes import TYPE, deployed, planned, problems, queue, resource, subscription, template, topic
+
+
+def names(catalogue: Catalogue) -> list[str]:
+    return sorted(entity.path for entity in catalogue.entities.values())
+
+
+def nested(kind: str, name: str, **members: Any) -> dict[str, Any]:
+    return {"type": kind, "name": name, "apiVersion": "2024-01-01", **members}
+
+
+def test_resources_may_be_nested_or_stand_alone() -> None:
+    inner = nested("Subscriptions", "all", dependsOn=["news"], resources=[nested("Rules", "r", properties={})])
+    whole = {
+        "type": TYPE,
+        "name": "bus",
+        "apiVersion": "2024-01-01",
+        "resources": [nested("topics", "news", resources=[inner]), nested("queues", "orders")],
+    }
+    assert names(deployed(template(whole, queue("a~b")))) == ["a/b", "news", "news/Subscriptions/all", "orders"]
+
+
+def test_resources_may_have_symbolic_names() -> None:
+    content: dict[str, Any] = template()
+    content["languageVersion"] = "2.0"
+    content["resources"] = {
+        "bus": {"type": TYPE, "name": "bus", "existing": True, "apiVersion": "2024-01-01"},
+        "second": resource("topics/subscriptions", "news/all", dependsOn=["first"]),
+        "first": resource("topics", "news", dependsOn=["bus"]),
+        "many": resource(
+            "queues",
+            "q",
+            name="[format('bus/q{0}', copyIndex())]",
+            copy={"name": "many", "count": 2},
+            dependsOn=["bus"],
+        ),
+        "last": queue("last") | {"dependsOn": ["many[1]"]},
+    }
+    assert names(deployed(content)) == ["last", "news", "news/Subscriptions/all", "q0", "q1"]
+
+
+def test_a_loop_makes_as_many_as_it_counts_and_none_for_none() -> None:
+    looped = resource(
+        "queues",
+        "",
+        properties={"maxDeliveryCount": "[add(copyIndex('q'), 5)]"},
+        name="[concat('bus/', variables('names')[copyIndex()])]",
+        copy={"name": "q", "count": "[length(variables('names'))]"},
+    )
+    made = deployed(template(looped, variables={"names": ["red", "green"]}))
+    assert {each.name: each.max_delivery_count for each in made.queues} == {"red": 5, "green": 6}
+    assert names(deployed(template(looped, variables={"names": []}))) == []
+
+
+def test_fifty_entities_from_one_loop() -> None:
+    looped = resource("queues", "", name="[format('bus/q{0:D2}', copyIndex(1))]", copy={"name": "q", "count": 50})
+    made = planned(template(looped))
+    assert names(made.after)[::49] == ["q01", "q50"]
+    assert planned(template(looped), made.after).changes_nothing
+
+
+def test_a_condition_leaves_a_resource_out_and_only_that() -> None:
+    parameters = {"isTest": {"type": "bool"}}
+    content = template(
+        topic("news"),
+        queue("test", lockDuration="[parameters('absent')]") | {"condition": "[parameters('isTest')]"},
+        queue("orders") | {"dependsOn": ["[resourceId('Microsoft.ServiceBus/namespaces/queues', 'bus', 'test')]"]},
+        parameters=parameters,
+    )
+    assert names(deployed(content, isTest=False)) == ["news", "orders"]
+    assert problems(content, isTest=True) == {
+        "resources[1].properties.lockDuration": "The parameter 'absent' is not there."
+    }
+
+
+def test_what_belongs_to_something_that_is_left_out_is_not_left_out_with_it() -> None:
+    content = template(topic("news") | {"condition": False}, subscription("news/all"))
+    assert problems(content) == {"resources[1]": "The messaging entity 'news' could not be found."}
+
+
+@pytest.mark.parametrize(
+    "dependency",
+    [
+        "[resourceId('Microsoft.ServiceBus/namespaces/topics', 'bus', 'news')]",
+        "Microsoft.ServiceBus/namespaces/bus/topics/NEWS",
+        "microsoft.servicebus/namespaces/topics/bus/news",
+        "bus/news",
+        "news",
+        "loop",
+    ],
+)
+def test_a_dependency_may_be_an_id_or_a_name_and_decides_the_order(dependency: str) -> None:
+    first = topic("news") | {"copy": {"name": "loop", "count": 1}}
+    content = template(subscription("news/all") | {"dependsOn": [dependency]}, first)
+    plan = planned(content)
+    assert [each.path for each in plan.wanted.entities] == ["news", "news/Subscriptions/all"]
+
+
+def test_without_dependencies_the_order_is_that_of_the_file() -> None:
+    content = template(queue("b"), queue("a"), queue("c") | {"dependsOn": ["d"]}, queue("d"))
+    assert [each.name for each in planned(content).wanted.entities] == ["b", "a", "d", "c"]
+
+
+def test_a_dependency_on_nothing_and_a_circle_are_told() -> None:
+    content = template(
+        queue("a") | {"dependsOn": ["b"]},
+        queue("b") | {"dependsOn": ["c"]},
+        queue("c") | {"dependsOn": ["a"]},
+        queue("behind") | {"dependsOn": ["a"]},
+        queue("d") | {"dependsOn": ["nobody"]},
+    )
+    circle = {f"resources[{at}]": f"The resource 'bus/{name}' depends on itself." for at, name in enumerate("abc")}
+    assert problems(content) == circle | {"resources[4].dependsOn[0]": "The resource 'nobody' is not in the template."}
+
+
+@pytest.mark.parametrize(
+    ("written", "path", "said"),
+    [
+        (5, "resources[0]", "A resource is an object, not int."),
+        ({"type": TYPE}, "resources[0]", "The resource has no 'name'."),
+        ({"name": "bus"}, "resources[0]", "The resource has no 'type'."),
+        ({"type": TYPE, "name": 5}, "resources[0].name", "The name of a resource is a string, not 5."),
+        (
+            {"type": f"{TYPE}/queues", "name": "orders"},
+            "resources[0].name",
+            f"The name 'orders' has 1 parts, but the type '{TYPE}/queues' asks for 2."
+            " In the name of an entity write ~ for a slash.",
+        ),
+        (
+            {"type": f"{TYPE}/queues", "name": "bus/a/b"},
+            "resources[0].name",
+            f"The name 'bus/a/b' has 3 parts, but the type '{TYPE}/queues' asks for 2."
+            " In the name of an entity write ~ for a slash.",
+        ),
+        (queue("a") | {"condition": "yes"}, "resources[0].condition", "A condition is true or false, not 'yes'."),
+        (queue("a") | {"copy": 5}, "resources[0].copy", "The loop of a resource is an object, not int."),
+        (
+            queue("a") | {"copy": {"name": "c", "count": -1}},
+            "resources[0].copy.count",
+            "A copy loop makes 0 to 800 copies, not -1.",
+        ),
+        (
+            queue("a") | {"dependsOn": "b"},
+            "resources[0].dependsOn",
+            "What a resource depends on is an array, not string.",
+        ),
+        (queue("a") | {"resources": 7}, "resources[0].resources", "The resources are int. Not an array or an object."),
+        (
+            {"type": TYPE, "name": "bus", "resources": [nested("queues", "a/b")]},
+            "resources[0].resources[0].name",
+            "The name 'a/b' of a nested resource has a slash. Write ~ in its place.",
+        ),
+        (
+            {"type": f"{TYPE}/queue", "name": "bus/default"},
+            "resources[0].type",
+            f"The type '{TYPE}/queue' is not known. There are namespaces, ",
+        ),
+        (
+            {"type": "Microsoft.Resources/deployments", "name": "inner"},
+            "resources[0].type",
+            "A template within a template is not supported. Deploy it by itself.",
+        ),
+    ],
+)
+def test_a_resource_that_is_none_is_told_with_its_place(written: Any, path: str, said: str) -> None:
+    found = problems(template(written))
+    assert list(found) == [path]
+    assert found[path].startswith(said)
+
+
+def test_the_same_resource_twice_is_told() -> None:
+    found = problems(template(queue("a"), queue("A"), topic("b")))
+    assert found == {"resources[1].name": "The resource 'bus/A' is in the template twice: see resources[0]."}
+
+
+def test_resources_of_several_namespaces_are_told() -> None:
+    other = queue("b") | {"name": "other/b"}
+    found = problems(template(queue("a"), other))
+    assert found == {"resources": "The resources are of several namespaces: bus, other. A broker is one."}
+
+
+def test_resources_of_others_are_left_out_with_a_warning() -> None:
+    diagnostics = nested("providers/diagnosticSettings", "microsoft.insights/logs")
+    content = template(
+        {"type": "Microsoft.Storage/storageAccounts", "name": "files", "apiVersion": "2023-01-01"},
+        {"type": TYPE, "name": "bus", "resources": [diagnostics, nested("queues", "a", dependsOn=["files"])]},
+        {"type": f"{TYPE}/providers/locks", "name": "bus/Microsoft.Authorization/keep"},
+        resource("networkRuleSets", "default", {"defaultAction": "Deny"}),
+    )
+    plan = planned(content)
+    assert names(plan.after) == ["a"]
+    assert [warning.partition(":")[0] for warning in plan.wanted.warnings] == [
+        "resources[0]",
+        "resources[1].resources[0]",
+        "resources[2]",
+        "resources[3]",
+    ]
+    assert "'files' is left out: Microsoft.Storage/storageAccounts is not for this broker." in plan.wanted.warnings[0]
+
+
+def test_there_is_a_limit_to_resources() -> None:
+    looped = [
+        resource("queues", "", name=f"[format('bus/{letter}{{0}}', copyIndex())]", copy={"name": letter, "count": 401})
+        for letter in "ab"
+    ]
+    assert problems(template(*looped)) == {"resources": "There are more than 800 resources, with all copies."}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([], "The template is array. Not an object."),
+        ({"parameters": {}}, "The template has no 'resources'."),
+    ],
+)
+def test_what_is_no_template_is_told(content: Any, said: str) -> None:
+    assert problems(content) == {"": said}
+
+
+def test_sections_of_the_wrong_kind_are_told() -> None:
+    found = problems({"parameters": [], "variables": 5, "resources": "none"})
+    assert found == {
+        "parameters": "The parameters are array. Not an object.",
+        "variables": "The variables are int. Not an object.",
+        "resources": "The resources are string. Not an array or an object.",
+    }
