@@ -1,12 +1,12 @@
 """`python -m bench.amqp`: sending and receiving over AMQP, by a load client of our own and by the official clients.
 
 The gateway is a process of its own over a new data folder, its queue with detection on; each client is another. Beside
-each figure stand the seconds of CPU that a message took in the gateway and in the client: where one of the two is near
-the whole time, that one is the limit. Sends are durable when they count. The pipeline on Spark does not run, as it would
+each figure stands the CPU time that a message took in the gateway and in the client: where one of the two is near the
+whole time, that one is the limit. Sends are durable when they count. The pipeline on Spark does not run, as it would
 take the same cores, unless BENCH_PIPELINE=1; what is received went through detection and routing beforehand, in the
-gateway's own process. Writes docs/bench/amqp.json and prints a table. BENCH_SECONDS is for each figure; BENCH_ONLY
-names the figures to take ("raw", "Python aio, batches", …), and then nothing is written. Needs azure-servicebus, and
-Node with npm for the client for JavaScript, which is left out without.
+gateway's own process. Writes docs/bench/amqp.json and prints a table. BENCH_SECONDS is for each figure, BENCH_WORK the
+folder of the data; BENCH_ONLY is how the names of the figures to take begin ("raw", "Python aio"), and then nothing is
+written. Needs azure-servicebus, and Node with npm for the client for JavaScript, which is left out without.
 """
 
 from __future__ import annotations

@@ -75,9 +75,7 @@ async def serve(folders: Folders, count: int) -> None:
     core = await Core.open(folders, shards=SHARDS)
     core.start()
     broker = Broker(core)
-    queue = Queue(
-        name=QUEUE, max_size_in_megabytes=5120, lock_duration=300_000_000, requires_duplicate_detection=True
-    )
+    queue = Queue(name=QUEUE, max_size_in_megabytes=5120, lock_duration=300_000_000, requires_duplicate_detection=True)
     await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
     with contextlib.ExitStack() as stack:
         if count:

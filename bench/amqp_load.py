@@ -35,7 +35,6 @@ from oncebus.amqp.performatives import (
     Accepted,
     Attach,
     Begin,
-    Detach,
     Disposition,
     Open,
     Performative,
@@ -125,7 +124,7 @@ class Peer(asyncio.Protocol):
         self.left = data[at:]
         self.go_on()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_writable = False
 
     def pause_writing(self) -> None:
@@ -156,7 +155,9 @@ class Sender(Peer):
 
     def __init__(self, links: int, parcel: Parcel, under_way: int, end: float, report: Callable[[int], None]) -> None:
         attaches = [
-            Attach(name=f"s{at}", handle=at, role=False, source=Source(), target=Target(QUEUE), initial_delivery_count=0)
+            Attach(
+                name=f"s{at}", handle=at, role=False, source=Source(), target=Target(QUEUE), initial_delivery_count=0
+            )
             for at in range(links)
         ]
         super().__init__(attaches, report)
@@ -222,9 +223,7 @@ class Receiver(Peer):
         if time.perf_counter() >= self._end:
             return
         if self._came > self._completed:
-            done = Disposition(
-                role=True, first=self._completed, last=self._came - 1, settled=False, state=Accepted()
-            )
+            done = Disposition(role=True, first=self._completed, last=self._came - 1, settled=False, state=Accepted())
             self.transport.write(frame(0, encode_performative(done)))
             self._completed = self._came
         if self._credit <= self._most // 2:

@@ -188,6 +188,40 @@ def test_identity_is_found_without_the_rest() -> None:
         application_properties(encode(Described(ULong(0x74), {1: 1})))
 
 
+LONG_DESCRIPTOR = bytes.fromhex("00 80 0000000000000073")
+"""Of the properties, as no client writes it: such a head is always read in the general way."""
+
+
+@given(
+    st.sampled_from([None, "", "i", "é" * 20, "i" * 200, b"i", ID, ULong(5)]),
+    st.integers(0, 12),
+    st.sampled_from([None, "", "g"]),
+    st.sampled_from([None, "t"]),
+    st.none() | st.tuples(st.integers(0, 300), st.integers(0, 255)),
+    st.integers(0, 20),
+)
+def test_identity_is_the_same_however_the_properties_are_written(
+    first: Id | None, others: int, group: str | None, to: str | None, changed: tuple[int, int] | None, cut: int
+) -> None:
+    fields = [first, *[None] * others]
+    if others > 1:
+        fields[2] = to
+    if others > 9:
+        fields[10] = group
+    value = bytearray(encode(fields))
+    if changed is not None:
+        value[changed[0] % len(value)] = changed[1]
+        del value[max(len(value) - cut, 1) :]
+
+    def found(descriptor: bytes) -> Identity | None:
+        try:
+            return identity(descriptor + bytes(value))
+        except DecodeError:
+            return None
+
+    assert same(found(b"\x00\x53\x73"), found(LONG_DESCRIPTOR))
+
+
 def test_an_id_is_given_only_where_there_is_none() -> None:
     assert with_message_id(PROPERTIES + OWN, "other") == PROPERTIES + OWN
     given_one = with_message_id(OWN, "new")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from .served import Served, running_service
-from .together import Played, begin
+from .together import Acts, Played
 
 
 @pytest.fixture(scope="package")
@@ -16,9 +16,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
+@pytest.fixture(scope="package")
+def acts(served: Served, request: pytest.FixtureRequest) -> Acts:
+    return Acts(served, request.session.items)
+
+
 @pytest.fixture(scope="module")
-def played(served: Served, request: pytest.FixtureRequest) -> Iterator[Played]:
+def played(acts: Acts, request: pytest.FixtureRequest) -> Iterator[Played]:
     """The scenarios of a module, all under way."""
-    yield begin(served, request.module, request.session.items)
+    yield acts.begun(request.module)
     # What clients have left open is found here, where the module's own filters of warnings hold, and not later.
     gc.collect()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 DETECTS: dict[str, object] = {"requiresDuplicateDetection": True}
 SESSIONS: dict[str, object] = {"requiresSession": True}
@@ -14,7 +16,7 @@ QUEUES: dict[str, tuple[int, dict[str, object]]] = {
     "plain": (80, {}),
     "short": (16, SHORT),
     "twice": (6, {"maxDeliveryCount": 2}),
-    "detecting": (24, DETECTS),
+    "detecting": (30, DETECTS),
     "sessions": (24, SESSIONS),
     "short-sessions": (8, SESSIONS | SHORT),
     "detecting-sessions": (6, DETECTS | SESSIONS),
@@ -32,17 +34,7 @@ SUBSCRIPTIONS: dict[str, list[dict[str, object]] | None] = {
     "dear": [{"name": "dear", "sqlFilter": "price > 100", "action": "SET urgent = true"}],
     "red": [{"name": "red", "correlationFilter": {"label": "paint", "properties": {"colour": "red"}}}],
 }
-FOR_SAMPLES: list[dict[str, object]] = [
-    {"type": "queue", "name": "orders", **DETECTS},
-    {"type": "queue", "name": "baskets", **SESSIONS},
-    {"type": "topic", "name": "prices"},
-    {
-        "type": "subscription",
-        "topic": "prices",
-        "name": "high",
-        "rules": [{"name": "high", "sqlFilter": "price > 100"}],
-    },
-]
+FOR_SAMPLES = Path(__file__).parents[2] / "examples" / "entities.json"
 
 
 def names(kind: str) -> list[str]:
@@ -61,7 +53,7 @@ def described() -> Iterator[dict[str, object]]:
             for subscription, rules in SUBSCRIPTIONS.items():
                 given = {} if rules is None else {"rules": rules}
                 yield {"type": "subscription", "topic": name, "name": subscription, **given}
-    yield from FOR_SAMPLES
+    yield from json.loads(FOR_SAMPLES.read_text())
 
 
 class Pool:

@@ -18,6 +18,7 @@ from serve.programs import until
 from .served import PATIENCE, Served, async_received, body, completed, left, received
 from .together import together
 
+ACT = "rules"
 SOON = timedelta(seconds=2)
 
 

@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import AutoLockRenewTimeout, MessageLockLostErr
 from .served import Served, async_received, body, is_empty, received
 from .together import together
 
+ACT = "locks"
 LOCK = 5.0
 LONGER = LOCK + 1.5
 """Beyond a lock's end, and the time that it takes to be put back."""

@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import MessageAlreadySettled, MessageNotFoundEr
 from .served import PATIENCE, SHORT, Served, async_received, body, completed, is_empty, left, received, texts
 from .together import together
 
+ACT = "messages"
 DEAD = ServiceBusSubQueue.DEAD_LETTER
 DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 

@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import (
 from .served import PATIENCE, Served, body, received
 from .together import together
 
+ACT = "rules"
 ONCE: dict[str, Any] = {"retry_total": 0}
 """Clients try most of this again, to no avail."""
 

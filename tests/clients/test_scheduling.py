@@ -11,6 +11,7 @@ from azure.servicebus.exceptions import MessageNotFoundError
 from .served import Served, async_received, body, completed, received
 from .together import together
 
+ACT = "messages"
 LATER = timedelta(hours=1)
 SOON = timedelta(seconds=3)
 ROUNDED = timedelta(milliseconds=1)

@@ -19,6 +19,7 @@ from proton import symbol, timestamp, ulong
 from .served import PATIENCE, Served, async_received, body, completed, is_empty, received, texts
 from .together import together
 
+ACT = "messages"
 LARGEST = 256 * 1024
 OWN: dict[str | bytes, Any] = {"text": "ö", "whole": 5, "flag": True, "real": 0.5, "id": uuid.UUID(int=7)}
 

@@ -18,6 +18,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, SessionCannotBeLo
 from .served import PATIENCE, SHORT, Served, async_received, body, completed, left, received, texts
 from .together import together
 
+ACT = "locks"
 LOCK = 5.0
 
 

@@ -8,6 +8,8 @@ from azure.servicebus.management import CorrelationRuleFilter, SqlRuleAction, Sq
 from .served import Served, async_received, body, completed, is_empty, received
 from .together import together
 
+ACT = "messages"
+
 
 def priced(price: int) -> ServiceBusMessage:
     return ServiceBusMessage(str(price).encode(), application_properties={"price": price})

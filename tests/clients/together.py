@@ -1,9 +1,9 @@
 """Scenarios that are played at the same time, each a test of its own.
 
 Most of a scenario is waiting: for locks to run out, for messages to fall due, for clients that sleep. A function marked
-with `together` becomes a test that only waits for its scenario, which was begun with all others of its module that were
-asked for. A scenario may be a coroutine. One that yields is played in two halves: what the module's function
-`at_half_time` does comes between, once all of them have got there.
+with `together` becomes a test that only waits for its scenario, which was begun with all others of its module, or of
+the modules that name the same `ACT`. A scenario may be a coroutine. One that yields is played in two halves: what the
+module's function `at_half_time` does comes between, once all of them have got there.
 """
 
 from __future__ import annotations
@@ -94,8 +94,23 @@ class Played:
         assert await anext(played, "ended") == "ended"
 
 
-def begin(served: Served, module: ModuleType, items: list[pytest.Item]) -> Played:
-    """Begin all scenarios of a module that are among these tests."""
-    tests = [item.function for item in items if isinstance(item, pytest.Function) and item.module is module]
-    scenarios = [test.scenario for test in tests if hasattr(test, "scenario")]
-    return Played(served, scenarios, getattr(module, "at_half_time", None))
+class Acts:
+    """All that is played, act by act: a module that names no `ACT` is one of its own."""
+
+    def __init__(self, served: Served, items: list[pytest.Item]) -> None:
+        self._served, self._items = served, items
+        self._begun: dict[str, Played] = {}
+
+    def begun(self, module: ModuleType) -> Played:
+        """The act of a module, begun if it was not: all its scenarios that are among the tests asked for."""
+        act = _act_of(module)
+        if act not in self._begun:
+            functions = [each for each in self._items if isinstance(each, pytest.Function)]
+            tests = [each.function for each in functions if _act_of(each.module) == act]
+            scenarios = [test.scenario for test in tests if hasattr(test, "scenario")]
+            self._begun[act] = Played(self._served, scenarios, getattr(module, "at_half_time", None))
+        return self._begun[act]
+
+
+def _act_of(module: ModuleType) -> str:
+    return getattr(module, "ACT", module.__name__)

@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from oncebus.durations import DAY, HOUR, MINUTE, SECOND
-from oncebus.entities import NO_LIMIT, EntityStatus, Queue, SqlFilter, Tier, TrueFilter
+from oncebus.entities import NO_LIMIT, EntityStatus, Queue, Rule, SqlFilter, Tier, TrueFilter
+from oncebus.portal import entity
 from oncebus.portal.markup import visible
 
 from .conftest import Shared
@@ -374,3 +375,28 @@ def test_kinds_that_are_none_and_topics_that_are_gone(shared: Shared) -> None:
         assert answer.status_code == 404
 
     shared(play)
+
+
+def test_many_subscriptions_and_rules_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entity, "PAGE", 2)
+    monkeypatch.setattr(entity, "MOST_NAMED", 1)
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.front.topic("news", "one", "three", "two")
+        for name in ("red", "green"):
+            await visitor.front.broker.change(
+                lambda catalogue, now, name=name: catalogue.create_rule("news", "two", Rule(name), now)  # type: ignore[misc]
+            )
+        page = await visitor.get("entity", path="news")
+        assert [name for name in ("one", "three", "two") if f">{name}</a>" in page.text] == ["one", "three"]
+        assert "1 to 2 of 3" in words(page)
+        page = await visitor.get("entity", path="news", page=1)
+        assert [name for name in ("one", "three", "two") if f">{name}</a>" in page.text] == ["two"]
+        assert "$Default and 2 more" in words(page)
+        live = (await visitor.get("entity/live", path="news", page=1)).json()["values"]
+        two = visitor.front.broker.catalogue.subscription("news", "two").id
+        assert {name for name in live if name[0].isdigit()} == {f"{two}-active", f"{two}-dead", f"{two}-delivered"}
+        page = await visitor.get("entity", path="news/Subscriptions/two", page=1)
+        assert ("<h3>green</h3>" in page.text, "<h3>red</h3>" in page.text) == (True, False)
+
+    visit(tmp_path, play, pipeline=False)

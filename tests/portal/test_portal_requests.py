@@ -218,3 +218,23 @@ def test_a_queue_may_be_called_like_anything(tmp_path: Path) -> None:
             assert f"<h1>{name} " in page.text
 
     visit(tmp_path, play)
+
+
+def test_a_broker_that_stops_asks_to_try_again_later(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.front.queue()
+        visitor.front.core._transactions._is_closed = True
+        answer = await visitor.get("entity", path="orders")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+        assert "The server is shutting down." in words(answer)
+        assert (await visitor.get("entity/live", path="orders")).status_code == 503
+
+    visit(tmp_path, play, pipeline=False)
+
+
+def test_a_method_that_is_not_for_a_page_is_told_which_are(shared: Shared) -> None:
+    async def play(visitor: Visitor) -> None:
+        answer = await visitor.client.request("PUT", link("create"))
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+
+    shared(play)

@@ -208,6 +208,8 @@ def test_there_are_only_so_many_sessions() -> None:
         ("//evil.example.org/$portal/", BASE),
         ("/orders/messages", BASE),
         ("/$portal/\\evil", BASE),
+        ("/$portal/../orders/messages", BASE),
+        ("/$portal/entity?path=..", "/$portal/entity?path=.."),
         ("/$portal/\r\nset-cookie: x=y", BASE),
     ],
 )
@@ -256,3 +258,18 @@ def test_keys_and_sessions_are_in_no_page_address_or_log(tmp_path: Path, caplog:
             assert not any(secret in text for text in seen)
 
     visit(tmp_path, play)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "address", "is_warned"),
+    [("http", "10.0.0.1", True), ("https", "10.0.0.1", False), ("http", "127.0.0.1", False), ("http", "::1", False)],
+)
+def test_who_would_send_a_key_for_all_to_read_is_warned(
+    shared: Shared, scheme: str, address: str, is_warned: bool
+) -> None:
+    async def play(visitor: Visitor) -> None:
+        async with visiting(visitor.front, scheme=scheme, address=address) as one:
+            page = words(await one.get("sign-in"))
+            assert ("This connection is not encrypted" in page) == is_warned
+
+    shared(play, rule=None)

@@ -189,15 +189,16 @@ def everything_below(pid: int) -> list[int]:
 
 
 def all_end(pids: Sequence[int], why: str) -> None:
-    """Wait until none of these processes runs."""
-
-    def left() -> list[str]:
-        return [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in pids if is_alive(pid)]
-
+    """Wait until none of these processes runs; what does not end is killed, and is an error."""
     try:
         until(lambda: not any(map(is_alive, pids)), why)
     except AssertionError as error:
-        raise AssertionError(f"{error}, but these run: {left()}") from None
+        left = [pid for pid in pids if is_alive(pid)]
+        commands = [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in left]
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise AssertionError(f"{error}, but these ran: {commands}") from None
 
 
 def kill_everything(running: Running) -> None:

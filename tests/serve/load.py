@@ -86,12 +86,16 @@ class Record:
 
 
 class Load:
-    """Threads that send and receive until told otherwise. Every failure of a request is taken for "not answered"."""
+    """Threads that send and receive until told otherwise. Every failure of a request is taken for "not answered".
+
+    `client` may be replaced where the broker has moved meanwhile.
+    """
 
     def __init__(self, client: Client, seed: int, pause: float = 0.05) -> None:
         """`pause` is between the messages of each sender, in seconds: Spark starts on the same machine."""
+        self.client = client
         self.record = Record()
-        self._client, self._pause = client, pause
+        self._pause = pause
         self._done_sending, self._done_receiving = threading.Event(), threading.Event()
         chances = [random.Random(seed * 100 + name) for name in range(SENDERS)]
         self._senders = [threading.Thread(target=self._send, args=each) for each in enumerate(chances)]
@@ -117,7 +121,7 @@ class Load:
             self._done_receiving.set()
             for thread in threads:
                 thread.join()
-        self.record.dropped = self._client.metric("messages_duplicates_total")
+        self.record.dropped = self.client.metric("messages_duplicates_total")
 
     def _send(self, name: int, chance: random.Random) -> None:
         """Each message again and again until it is acknowledged; now and then one that was acknowledged long ago."""
@@ -180,7 +184,7 @@ class Load:
         self, method: str, path: str, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], str]:
         try:
-            return self._client.request(method, path, "body", headers)
+            return self.client.request(method, path, "body", headers)
         except (OSError, http.client.HTTPException):
             return 0, {}, ""
 

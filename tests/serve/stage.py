@@ -52,13 +52,13 @@ class Stage:
         self.data = folder / "data"
         self.folders = Folders(self.data)
         self._folder, self._master, self._environment = folder, master, environment
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gateway")
-        self._thread.start()
         self._keys = KeyFile(self.data / "keys.json")
         self._keys.create()
         self._http: HttpServer | None = None
         self._pipelines: list[Running] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gateway")
+        self._thread.start()
 
     # The gateway
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -66,8 +65,9 @@ class History:
 def history(first: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     """Under load: the disk is full for a while, parts are killed, then everything at once; and all is started again."""
     chance, running, client = random.Random(), first.running, first.client
+    loading = load.Load(client, chance.randrange(10**6))
     with ExitStack() as stack:
-        with load.Load(client, chance.randrange(10**6)).under_way() as record:
+        with loading.under_way() as record:
             until(lambda: len(record.completed) > 20, "messages flow", limit=PATIENCE)
             if first.disk is not None:
                 fill_for_a_while(first.disk, running, record)
@@ -80,12 +80,11 @@ def history(first: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             record.kills += load.kill_parts(running, ["gateway", "pipeline"])
             send_all(client, WAITING[HALF:])
             kill_everything(running)
-            folder = tmp_path_factory.mktemp("service")
-            again = service(folder, "second", ENTITIES, disk=first.disk, port=urlsplit(client.url).port or 0)
+            again = service(tmp_path_factory.mktemp("service"), "second", ENTITIES, disk=first.disk)
             second = stack.enter_context(again)
-            assert second.ready() == client.url
+            loading.client = Client(second.ready(), first.data)
         print(record)
-        yield History(Served(second, client, first.data, first.disk), record, running.err.read_text())
+        yield History(Served(second, loading.client, first.data, first.disk), record, running.err.read_text())
 
 
 def fill_for_a_while(disk: SmallDisk, running: Running, record: load.Record) -> None:

@@ -13,10 +13,15 @@ from oncebus.portal.fields import button, form_to, hidden
 from oncebus.portal.figures import Figures, series_of
 from oncebus.portal.links import link
 from oncebus.portal.markup import Markup, tag
+from oncebus.portal.paging import page_links, page_of
 from oncebus.portal.rule_words import rule_in_words
 from oncebus.portal.visits import Visit
 from oncebus.portal.wording import in_words, number, rate, size_in_words
 from oncebus.store import Counts
+
+PAGE = 100
+"""Subscriptions of a topic, or rules of a subscription."""
+MOST_NAMED = 5
 
 _HELD = {
     "active": "Active",
@@ -59,7 +64,7 @@ async def show(visit: Visit) -> Response:
         tag("div", _held(entity, figures), _totals(entity, figures), class_="columns"),
         _subscriptions(visit, entity, figures) if isinstance(entity, Topic) else None,
         _rules(visit, entity) if isinstance(entity, Subscription) else None,
-        live=link("entity/live", path=entity.path),
+        live=link("entity/live", path=entity.path, page=visit.query.get("page")),
     )
 
 
@@ -81,7 +86,7 @@ async def _figures(visit: Visit, entity: Entity, counts: Counts) -> Figures:
         figures.values[name] = number(getattr(counts, name))
     figures.values["size"] = size_in_words(visit.desk.core.held(entity))
     if isinstance(entity, Topic):
-        below = visit.desk.catalogue.subscriptions_of(entity)
+        below = _below(visit, entity)
         for each, held in zip(below, await visit.desk.counts_of(below), strict=True):
             figures.values |= {f"{each.id}-active": number(held.active), f"{each.id}-dead": number(held.dead_letter)}
             figures.values[f"{each.id}-delivered"] = number(held.delivered)
@@ -118,15 +123,24 @@ def _totals(entity: Entity, figures: Figures) -> Markup:
     return tag("section", tag("h2", "Counted since it was made"), tag("dl", rows, class_="facts"))
 
 
+def _below(visit: Visit, topic: Topic) -> Sequence[Subscription]:
+    return page_of(visit.desk.catalogue.subscriptions_of(topic), visit.number("page"), PAGE)
+
+
 def _subscriptions(visit: Visit, topic: Topic, figures: Figures) -> Markup:
     # Only those that were there when the figures were taken.
-    below = [each for each in visit.desk.catalogue.subscriptions_of(topic) if f"{each.id}-active" in figures.values]
+    below = [each for each in _below(visit, topic) if f"{each.id}-active" in figures.values]
     create = None
     if visit.may(Operation.CREATE_ENTITY, topic.path):
         address = link("create", kind="subscription", topic=topic.name)
         create = tag("p", tag("a", "Create a subscription", href=address, class_="button"))
     content = _subscription_table(below, figures) if below else tag("p", "None yet: what is sent here goes nowhere.")
-    return tag("section", tag("h2", "Subscriptions"), content, create)
+    total = len(visit.desk.catalogue.subscriptions_of(topic))
+    return tag("section", tag("h2", "Subscriptions"), content, _pages(visit, topic, total), create)
+
+
+def _pages(visit: Visit, entity: Entity, total: int) -> Markup | None:
+    return page_links(total, visit.number("page"), PAGE, lambda page: link("entity", path=entity.path, page=page))
 
 
 def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Markup:
@@ -140,7 +154,9 @@ def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Mark
     rows = []
     for each in below:
         name = tag("th", tag("a", each.name, href=link("entity", path=each.path)), scope="row")
-        rules = tag("td", ", ".join(rule.name for rule in each.rules) or "none", data_title="Rules")
+        named = ", ".join(rule.name for rule in each.rules[:MOST_NAMED]) or "none"
+        more = f" and {number(len(each.rules) - MOST_NAMED)} more" if len(each.rules) > MOST_NAMED else ""
+        rules = tag("td", f"{named}{more}", data_title="Rules")
         cells = [
             tag("td", figures.shown(f"{each.id}-{figure}"), data_title=title, class_="number")
             for title, figure in zip(titles[2:], ("active", "dead", "delivered"), strict=True)
@@ -152,7 +168,7 @@ def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Mark
 def _rules(visit: Visit, subscription: Subscription) -> Markup:
     may_remove = visit.may(Operation.DELETE_ENTITY, subscription.path)
     items = []
-    for rule in subscription.rules:
+    for rule in page_of(subscription.rules, visit.number("page"), PAGE):
         remove = None
         if may_remove:
             label = f"Remove the rule {rule.name}"
@@ -166,7 +182,8 @@ def _rules(visit: Visit, subscription: Subscription) -> Markup:
         add = tag("p", tag("a", "Add a rule", href=link("entity/rule", path=subscription.path), class_="button"))
     told = "A message is taken when one of the rules matches it."
     listed = tag("ul", items, class_="cards") if items else tag("p", "None: this subscription gets no messages.")
-    return tag("section", tag("h2", "Rules"), tag("p", told, class_="hint"), listed, add)
+    further = _pages(visit, subscription, len(subscription.rules))
+    return tag("section", tag("h2", "Rules"), tag("p", told, class_="hint"), listed, further, add)
 
 
 def _without_figures(visit: Visit, entity: Entity) -> Response:

@@ -20,7 +20,7 @@ from oncebus.portal.links import link
 from oncebus.portal.markup import Content, tag
 from oncebus.portal.rule_form import RULE_NAME, described_rule, filter_fields
 from oncebus.portal.visits import Visit, status_of
-from oncebus.portal.wording import moment
+from oncebus.portal.wording import counted, moment
 
 KINDS: dict[str, type[Entity]] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
 _VERSION = "version"
@@ -239,7 +239,7 @@ async def delete(visit: Visit) -> Response:
 def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
     kind = type(entity).__name__.lower()
     below = len(visit.desk.catalogue.subscriptions_of(entity)) if isinstance(entity, Topic) else 0
-    also = f" Its {below} subscriptions are deleted with it." if below else ""
+    also = f" With it goes {counted(below, 'subscription')}." if below else ""
     told = f"What the {kind} holds is lost, and the ids it remembers are forgotten.{also} This cannot be undone."
     content = form_to(
         link("entity/delete"),

@@ -22,7 +22,9 @@ def link(page: str = "", /, **query: str | int | None) -> str:
 
 def is_ours(address: str) -> bool:
     """Whether an address is a page of the portal: to go on to one that came with a request, it has to be."""
-    return address.startswith(BASE) and address.isascii() and address.isprintable() and "\\" not in address
+    path = address.partition("?")[0]
+    is_plain = address.isascii() and address.isprintable() and "\\" not in address
+    return path.startswith(BASE) and ".." not in path and is_plain
 
 
 def static_file(name: str) -> bytes:

@@ -13,6 +13,7 @@ from oncebus.portal.fields import Filled, button, text_field
 from oncebus.portal.figures import Figures, series_of
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, tag
+from oncebus.portal.paging import page_links, page_of
 from oncebus.portal.visits import Visit
 from oncebus.portal.wording import counted, in_words, number, rate, size_in_words
 
@@ -27,7 +28,7 @@ async def show(visit: Visit) -> Response:
         return _without_list(visit)
     everything, page = _listed(visit)
     figures = await _figures(visit, page)
-    again = {"find": visit.query.get("find") or None, "page": visit.query.get("page")}
+    find, here = visit.query.get("find") or None, visit.number("page")
     return visit.page(
         "Overview",
         tag("h1", "Overview"),
@@ -36,8 +37,8 @@ async def show(visit: Visit) -> Response:
         tag("h2", "Queues and topics"),
         _search(visit),
         _table(visit, page, figures) if page else _nothing(visit),
-        _pages(visit, len(everything)),
-        live=link("live", **again),
+        page_links(len(everything), here, PAGE, lambda page: link(find=find, page=page)),
+        live=link("live", find=find, page=here or None),
         here=link(),
     )
 
@@ -56,8 +57,7 @@ def _listed(visit: Visit) -> tuple[list[Queue | Topic], list[Queue | Topic]]:
     everything: list[Queue | Topic] = [*catalogue.queues, *catalogue.topics]
     found = [each for each in everything if wanted in each.name.lower()]
     found.sort(key=lambda each: each.name.lower())
-    start = visit.number("page") * PAGE
-    return found, found[start : start + PAGE]
+    return found, list(page_of(found, visit.number("page"), PAGE))
 
 
 async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
@@ -147,19 +147,6 @@ def _nothing(visit: Visit) -> Markup:
     return tag(
         "p", "There is no queue or topic yet. ", tag("a", "Create a queue", href=link("create", kind="queue")), "."
     )
-
-
-def _pages(visit: Visit, total: int) -> Markup | None:
-    here, find = visit.number("page"), visit.query.get("find") or None
-    links = []
-    if here > 0:
-        links.append(tag("a", "Before", href=link(find=find, page=here - 1), rel="prev"))
-    if (here + 1) * PAGE < total:
-        links.append(tag("a", "Next", href=link(find=find, page=here + 1), rel="next"))
-    if not links:
-        return None
-    told = f"{here * PAGE + 1} to {min((here + 1) * PAGE, total)} of {total}"
-    return tag("nav", tag("span", told), links, class_="pages", aria_label="Pages")
 
 
 def _without_list(visit: Visit) -> Response:

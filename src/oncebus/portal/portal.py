@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 LARGEST_FORM = 1 << 20
 _LARGEST_SIGN_IN = 16 * 1024
 _FIRST_SEGMENT = re.compile(rb"/(?:\$|%24)portal(?:/|$)", re.IGNORECASE)
+_TITLES = {404: "Not found", 503: "Try again later", 500: "Something went wrong"}
 _FOREVER = "public, max-age=31536000, immutable"
 
 Handler = Callable[[Visit], Awaitable[Response]]
@@ -98,14 +100,15 @@ class Portal:
     async def respond(self, request: Asked) -> Response:
         """The answer to a request of its own; what is raised becomes a page."""
         try:
-            return await self._respond(request)
+            response = await self._respond(request)
         except ClientDisconnect:
             # Nobody will read it.
             return Response(status_code=400)
         except Exception as error:
-            response = self._error_page(error)
-            await request.leave(response)
-            return response
+            told = _told(error)
+            response = told.on(page(Frame(), told.title, *told.content, status=told.status))
+        await request.leave(response)
+        return response
 
     async def _respond(self, request: Asked) -> Response:
         host = request.headers.get("host", "")
@@ -156,12 +159,11 @@ class Portal:
                 raise wrong_method(request.method, handlers)
             return await handlers[method](visit)
         except Exception as error:
+            told = _told(error)
             if name in _FIGURES:
-                return _figures_refused(error)
+                return JSONResponse({"error": told.text}, told.status, {**SAFETY, **PRIVATE})
             # Where one is and who stays on the page.
-            status, title, text = _told(error)
-            await request.leave(response := visit.page(title, *_error_content(title, text), status=status))
-            return response
+            return told.on(visit.page(told.title, *told.content, status=told.status))
 
     # Signing in and out
 
@@ -175,7 +177,7 @@ class Portal:
                 return RedirectResponse(BASE, 303, {**SAFETY, **PRIVATE})
             onward = query_of(request.scope["query_string"]).get("onward", "")
             nonce = nonce or fresh_id()
-            response = sign_in_page(Frame(), self._seal.of(nonce), Posted(), onward=onward)
+            response = sign_in_page(self._seal.of(nonce), Posted(), onward=onward, is_open=_is_open(request))
             self._set_cookie(response, request, name, nonce)
             return response
         posted = await self._form(request, _LARGEST_SIGN_IN, nonce)
@@ -184,20 +186,20 @@ class Portal:
         wait = self._failures.wait_of(address)
         if wait:
             text = f"Too many attempts failed. Try again in {wait} seconds."
-            response = sign_in_page(Frame(), self._seal.of(nonce), posted, text, 429, onward)
+            response = sign_in_page(self._seal.of(nonce), posted, text, 429, onward=onward)
             response.headers["retry-after"] = str(wait)
             return response
         try:
             shown = credentials_in(posted)
             believed = believe(shown, self._desk.guard, self._host, self._desk.core.clock.now())
         except Unreadable as error:
-            return sign_in_page(Frame(), self._seal.of(nonce), posted, str(error), 400, onward)
+            return sign_in_page(self._seal.of(nonce), posted, str(error), 400, onward=onward)
         except AccessRefused as error:
             self._failures.note(address)
             log.warning("Somebody could not sign in to the portal", extra={"fields": {"address": address}})
             # What else may be wrong is told only to who has the key.
             text = WRONG_KEY if error.reason in (Reason.SIGNATURE, Reason.MALFORMED) else str(error)
-            return sign_in_page(Frame(), self._seal.of(nonce), posted, text, 403, onward)
+            return sign_in_page(self._seal.of(nonce), posted, text, 403, onward=onward)
         self._failures.forget(address)
         self._sessions.end(_cookie(request, self._cookie_name(request)))
         session = self._sessions.begin(believed.token)
@@ -261,12 +263,6 @@ class Portal:
             samesite="strict",
         )
 
-    # Pages for everybody
-
-    def _error_page(self, error: Exception) -> Response:
-        status, title, text = _told(error)
-        return page(Frame(), title, *_error_content(title, text), status=status)
-
 
 class _Route(BaseRoute):
     """All paths of the portal."""
@@ -292,11 +288,21 @@ def _static(name: str) -> Response:
     return Response(static_file(name), 200, headers)
 
 
+def _is_open(request: Asked) -> bool:
+    """Whether others can read what passes on its way."""
+    if request.scope["scheme"] == "https" or request.client is None:
+        return False
+    try:
+        return not ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return True
+
+
 def _check_origin(request: Asked, host: str) -> None:
     """Refuse a form that a page of somebody else's sends, where the browser tells."""
     origin = request.headers.get("origin")
     # Not the scheme: TLS may end at a proxy before us.
-    is_foreign = origin is not None and urlsplit(origin).netloc != host
+    is_foreign = origin is not None and origin.partition("://")[2] != host
     if is_foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Refused(403, "The form was sent from another site.")
 
@@ -306,20 +312,27 @@ def _cookie(request: Asked, name: str) -> str:
     return request.cookies.get(name, "")
 
 
-def _told(error: Exception) -> tuple[int, str, str]:
-    """Status, title and text for an error."""
+class _Told(NamedTuple):
+    """What a page tells of an error."""
+
+    status: int
+    title: str
+    text: str
+    headers: dict[str, str]
+
+    @property
+    def content(self) -> list[Content]:
+        back = tag("p", tag("a", "To the overview", href=BASE))
+        return [tag("h1", self.title), tag("p", self.text, class_="lead"), back]
+
+    def on(self, response: Response) -> Response:
+        response.headers.update(self.headers)
+        return response
+
+
+def _told(error: Exception) -> _Told:
     if isinstance(error, AccessRefused):
-        return 403, "Not permitted", f"The key you signed in with does not permit this. {error}"
+        return _Told(403, "Not permitted", f"The key you signed in with does not permit this. {error}", {})
     told = verdict(error)
     text = error.text if isinstance(error, EntityError) and told.status != 503 else told.text
-    titles = {404: "Not found", 403: "Refused", 503: "Try again later", 500: "Something went wrong"}
-    return told.status, titles.get(told.status, "Refused"), text
-
-
-def _error_content(title: str, text: str) -> list[Content]:
-    return [tag("h1", title), tag("p", text, class_="lead"), tag("p", tag("a", "To the overview", href=BASE))]
-
-
-def _figures_refused(error: Exception) -> Response:
-    status, _, text = _told(error)
-    return JSONResponse({"error": text}, status, {**SAFETY, **PRIVATE})
+    return _Told(told.status, _TITLES.get(told.status, "Refused"), text, told.headers)

@@ -17,6 +17,7 @@ from oncebus.portal.posted import Posted
 from oncebus.portal.sessions import LONGEST
 
 WRONG_KEY = "No rule of that name has that key."
+OPEN = "This connection is not encrypted: whoever sees what passes on its way learns the key. Use https."
 _LONGEST_STRING = 4096
 
 
@@ -79,9 +80,9 @@ def _signed(shown: Credentials, entity: str, guard: Guard, host: str, now: int) 
 
 
 def sign_in_page(
-    frame: Frame, seal: str, posted: Posted, error: str | None = None, status: int = 200, onward: str = ""
+    seal: str, posted: Posted, error: str | None = None, status: int = 200, *, onward: str = "", is_open: bool = False
 ) -> Response:
-    """The form. It never shows a key that was typed."""
+    """The form. It never shows a key that was typed. `is_open` says that others can read what is sent."""
     form = Filled({name: posted[name] for name in ("rule", "entity")}, general=[error] if error else [])
     text = text_field(
         form,
@@ -109,5 +110,6 @@ def sign_in_page(
         for title, fields in (("With a connection string", text), ("Or with a key", key))
     ]
     intro = tag("p", "What you can see and do here is what the key permits.", class_="lead")
-    content = [tag("h1", "Sign in"), intro, problems(form, "Not signed in"), *forms]
-    return page(frame, "Sign in", content, status=status)
+    warning = tag("p", OPEN, class_="notice warning") if is_open else None
+    content = [tag("h1", "Sign in"), intro, warning, problems(form, "Not signed in"), *forms]
+    return page(Frame(), "Sign in", content, status=status)

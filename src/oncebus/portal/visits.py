@@ -24,6 +24,9 @@ from oncebus.portal.remembered import Remembered
 from oncebus.portal.sessions import Session
 from oncebus.store import Counts, Store
 
+_AT_A_TIME = 200
+"""So many are counted before others have their turn at the store."""
+
 
 def status_of(error: Exception) -> int:
     """The status of a page that tells of an error. Who is signed in and may not is not asked who they are."""
@@ -48,12 +51,14 @@ class Desk:
 
     async def counts_of(self, entities: Sequence[Entity]) -> list[Counts]:
         """What entities hold just now; nobody waits for what is in the pipeline."""
-        ids = [entity.id for entity in entities]
+        found: list[Counts] = []
+        for start in range(0, len(entities), _AT_A_TIME):
 
-        def look(store: Store) -> list[Counts]:
-            return [store.counts(each) for each in ids]
+            def look(store: Store, some: Sequence[Entity] = entities[start : start + _AT_A_TIME]) -> list[Counts]:
+                return [store.counts(each.id) for each in some]
 
-        return await self.core.run(look)
+            found += await self.core.run(look)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

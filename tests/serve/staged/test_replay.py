@@ -62,7 +62,7 @@ def replay(stage: Stage, begun: None) -> Replay:
     again = rows(stage, position)
     stage.open_gateway()
     stage.run(sessions.run_during(asyncio.sleep(0.3)))
-    stage.run(sessions.receive_all(PATIENCE))
+    stage.run(sessions.receive_all(PATIENCE / 2))
     return Replay(first, again, subscription, sessions)
 
 

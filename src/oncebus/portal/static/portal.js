@@ -63,6 +63,7 @@
   function draw() {
     const svg = document.querySelector("[data-plot]");
     if (!svg || !plotted) return;
+    tell("[data-undrawn]", false);
     svg.replaceChildren(element("g", {}));
     const { width, height } = svg.getBoundingClientRect();
     if (!width) return;

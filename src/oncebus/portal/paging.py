@@ -1,0 +1,29 @@
+"""Long lists, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from oncebus.portal.markup import Markup, tag
+from oncebus.portal.wording import number
+
+T = TypeVar("T")
+
+
+def page_of(items: Sequence[T], here: int, size: int) -> Sequence[T]:
+    """The items of a page; the first one is 0."""
+    return items[here * size : (here + 1) * size]
+
+
+def page_links(total: int, here: int, size: int, address: Callable[[int], str]) -> Markup | None:
+    """Links to the pages beside this one, where there are any."""
+    links = []
+    if here > 0:
+        links.append(tag("a", "Before", href=address(min(here - 1, max(total - 1, 0) // size)), rel="prev"))
+    if (here + 1) * size < total:
+        links.append(tag("a", "Next", href=address(here + 1), rel="next"))
+    if not links:
+        return None
+    told = f"{number(min(here * size + 1, total))} to {number(min((here + 1) * size, total))} of {number(total)}"
+    return tag("nav", tag("span", told), links, class_="pages", aria_label="Pages")

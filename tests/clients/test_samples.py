@@ -1,0 +1,95 @@
+"""The samples in Python, JavaScript and TypeScript, in examples/ and in the documentation, run as a reader would."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from . import javascript
+from .served import Served
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES, DOCS = ROOT / "examples", ROOT / "docs"
+ONCE = ["received: first"]
+WORKED = ["done: 1", "done: 3", "dead letter: two because of NotANumber"]
+SAMPLES: dict[str, list[str]] = {
+    "python/send_twice.py": ONCE,
+    "python/worker.py": WORKED,
+    "python/baskets.py": ["anna: 6", "bert: 6", "no more baskets"],
+    "javascript/send_twice.mjs": ONCE,
+    "javascript/worker.mjs": WORKED,
+    "typescript/send_twice.ts": ONCE,
+    "typescript/prices.ts": ["lamp: 120", "desk: 400"],
+}
+"""What each says."""
+LANGUAGES = {"python": ".py", "javascript": ".mjs", "typescript": ".ts"}
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The samples of a language in a page of the documentation."""
+    return [code for found, code in _BLOCK.findall((DOCS / page).read_text()) if found == language]
+
+
+def run_python(code: str, served: Served) -> str:
+    with TemporaryDirectory() as name:
+        (Path(name) / "sample.py").write_text(code)
+        words = [sys.executable, "-W", "error", "sample.py"]
+        return javascript.run(Path(name), words, javascript.environment(served))
+
+
+def run_sample(name: str, served: Served) -> str:
+    """Run one as it is, but for the queue that all of them use: each has its own, so that they can run at once."""
+    path = EXAMPLES / name
+    code = path.read_text().replace('"orders"', f'"{served.queue("detecting")}"')
+    if path.suffix == ".py":
+        return run_python(code, served)
+    told = javascript.environment(served)
+    with javascript.workplace(javascript.HERE / "package.json", EXAMPLES / "typescript" / "tsconfig.json") as folder:
+        (folder / path.name).write_text(code)
+        if path.suffix == ".mjs":
+            return javascript.run(folder, ["node", path.name], told)
+        javascript.run(folder, ["node", "node_modules/typescript/bin/tsc"], told)
+        return javascript.run(folder, ["node", f"compiled/{path.stem}.js"], told)
+
+
+@pytest.fixture(scope="module")
+def said(served: Served) -> Iterator[dict[str, Future[str]]]:
+    """What the samples say, all of them run at the same time."""
+    with ThreadPoolExecutor(len(SAMPLES)) as threads:
+        yield {name: threads.submit(run_sample, name, served) for name in SAMPLES}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_does_what_it_says(said: dict[str, Future[str]], name: str) -> None:
+    output = said[name].result(javascript.PATIENCE).splitlines()
+    # Several at a time are done in any order, and so are sessions.
+    assert sorted(output) == sorted(SAMPLES[name])
+
+
+def test_every_sample_is_run() -> None:
+    found = {str(path.relative_to(EXAMPLES)) for suffix in LANGUAGES.values() for path in EXAMPLES.glob(f"*/*{suffix}")}
+    assert found == set(SAMPLES)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_documentation_shows_samples_that_are_run(language: str) -> None:
+    files = [path.read_text() for path in (EXAMPLES / language).glob(f"*{LANGUAGES[language]}")]
+    shown = blocks("clients.md", language)
+    assert shown
+    assert [code for code in shown if code not in files] == []
+
+
+def test_the_sample_of_the_dialect_runs(served: Served) -> None:
+    (code, *_) = blocks("servicebus.md", "python")
+    told = "…the line that oncebus serve prints…"
+    assert told in code
+    assert run_python(code.replace(told, served.string()), served) == ""
+    assert [message["messageId"] for message in served.http.drops("orders")].count("12345.2017/Payment") == 0
+    assert served.http.receive("orders", 60) == ("12345.2017/Payment", "hello")
