@@ -128,6 +128,14 @@ class Served:
         until(lambda: len(self.http.drops(entity)) >= count, f"{count} duplicates of {entity}", limit=PATIENCE)
         return [drop["messageId"] for drop in self.http.drops(entity)]
 
+    def arrived(self, queue: str, count: int, state: str = "active") -> None:
+        """Wait until so many have come through the pipeline. Who looks at once waits no longer than two seconds."""
+
+        def there() -> bool:
+            return self.http.metric("messages", entity=queue, state=state) == count
+
+        until(there, f"{count} {state} messages in {queue}", limit=PATIENCE)
+
     def memory(self) -> int:
         """What the gateway has in memory, in bytes."""
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.gateway}/status").read_text())

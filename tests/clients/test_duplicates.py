@@ -20,6 +20,7 @@ from .together import together
 
 ACT = "rules"
 SOON = timedelta(seconds=2)
+LATER = timedelta(hours=1)
 
 
 def typed(message_id: object, content: bytes = b"again") -> AmqpAnnotatedMessage:
@@ -131,11 +132,13 @@ async def test_the_asyncio_client_repeats_ids_and_each_is_delivered_once(served:
 @together
 def test_what_is_scheduled_first_wins_over_what_is_sent_later(served: Served) -> None:
     with served.pair("detecting") as (queue, sender, receiver):
+        now = datetime.now(UTC)
+        (cancelled,) = sender.schedule_messages(ServiceBusMessage(b"cancelled", message_id="b"), now + LATER)
+        served.arrived(queue, 1, "scheduled")
+        sender.cancel_scheduled_messages(cancelled)
         at = datetime.now(UTC) + SOON
         (number,) = sender.schedule_messages(ServiceBusMessage(b"scheduled", message_id="a"), at)
         sender.send_messages(ServiceBusMessage(b"direct", message_id="a"))
-        (cancelled,) = sender.schedule_messages(ServiceBusMessage(b"cancelled", message_id="b"), at)
-        sender.cancel_scheduled_messages(cancelled)
         # Remembered though nothing of it was ever delivered.
         sender.send_messages(ServiceBusMessage(b"again", message_id="b"))
         sender.schedule_messages(ServiceBusMessage(b"last", message_id="last"), at + SOON)

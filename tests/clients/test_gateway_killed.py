@@ -70,6 +70,7 @@ async def test_the_asyncio_client_goes_on_with_the_new_gateway(served: Served) -
         (number,) = await sender.schedule_messages(
             ServiceBusMessage(b"later", message_id="later"), datetime.now(UTC) + timedelta(hours=1)
         )
+        served.arrived(queue, 1, "scheduled")
         yield
         await sender.send_messages([ServiceBusMessage(text, message_id=text.decode()) for text in texts(range(6))])
         await sender.cancel_scheduled_messages(number)

@@ -138,8 +138,9 @@ def test_deferred_messages_are_received_by_their_numbers_alone(served: Served) -
 
 @together
 def test_messages_are_peeked_from_where_one_left_off_or_from_a_number(served: Served) -> None:
-    with served.pair() as (_, sender, receiver):
+    with served.pair() as (queue, sender, receiver):
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(120))])
+        served.arrived(queue, 120)
         seen = [body(message) for _ in range(2) for message in receiver.peek_messages(60)]
         assert seen == texts(range(120))
         assert receiver.peek_messages(60) == []
@@ -190,8 +191,8 @@ def test_a_receiver_is_an_iterator_that_ends_when_nothing_comes(served: Served) 
     with served.pair() as (queue, sender, _), served.client() as client:
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(10))])
         found = []
-        with client.get_queue_receiver(queue, max_wait_time=3) as receiver:
-            receiver.peek_messages(10)
+        served.arrived(queue, 10)
+        with client.get_queue_receiver(queue, max_wait_time=4) as receiver:
             for message in receiver:
                 found.append(body(message))
                 receiver.complete_message(message)
@@ -204,8 +205,8 @@ async def test_an_asyncio_receiver_is_an_iterator_that_ends_when_nothing_comes(s
     async with served.async_client() as client, client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(text) for text in texts(range(10))])
         found = []
-        async with client.get_queue_receiver(queue, max_wait_time=3, prefetch_count=4) as receiver:
-            await receiver.peek_messages(10)
+        served.arrived(queue, 10)
+        async with client.get_queue_receiver(queue, max_wait_time=4, prefetch_count=4) as receiver:
             async for message in receiver:
                 found.append(body(message))
                 await receiver.complete_message(message)

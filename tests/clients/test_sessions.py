@@ -100,8 +100,8 @@ def test_a_session_that_is_renewed_outlives_its_first_lock(served: Served) -> No
             before = holder.session.locked_until_utc
             assert before is not None
             (message,) = received(holder, 1)
-            for _ in range(2):
-                time.sleep(LOCK * 0.6)
+            for _ in range(3):
+                time.sleep(LOCK * 0.4)
                 assert holder.session.renew_lock() > before
             assert datetime.now(UTC) > before
             holder.complete_message(message)

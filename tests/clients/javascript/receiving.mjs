@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { isEmpty, patience, range, received, sleep, take, withClient } from "./stage.mjs";
+import { arrived, isEmpty, patience, range, received, sleep, take, withClient } from "./stage.mjs";
 
 describe("receiving", { concurrency: true }, () => {
   test("every settlement does what it says", () =>
@@ -33,6 +33,7 @@ describe("receiving", { concurrency: true }, () => {
     withClient(async (client) => {
       const queue = take("plain");
       await client.createSender(queue).sendMessages(range(30).map((body) => ({ body })));
+      await arrived(client, queue, 30);
       const receiver = client.createReceiver(queue);
       const seen = [...(await receiver.peekMessages(20)), ...(await receiver.peekMessages(20))];
       assert.deepEqual(seen.map((message) => message.body), range(30));
@@ -72,13 +73,7 @@ describe("receiving", { concurrency: true }, () => {
       await receiver.close();
       assert.deepEqual(found.sort((a, b) => a - b), range(50));
       // What was processed is completed by the client behind the callback.
-      let left = 50;
-      while (left > 0) {
-        await sleep(100);
-        const after = client.createReceiver(queue);
-        left = (await after.peekMessages(50)).length;
-        await after.close();
-      }
+      await arrived(client, queue, 0);
     }));
 
   test("a receiver is an iterator", () =>
@@ -115,8 +110,8 @@ describe("receiving", { concurrency: true }, () => {
       const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
       await client.createSender(queue).sendMessages([{ body: "renewed" }, { body: "lost" }]);
       const [renewed, lost] = await received(receiver, 2);
-      for (const _ of range(2)) {
-        await sleep(3500);
+      for (const _ of range(3)) {
+        await sleep(2000);
         const until = await receiver.renewMessageLock(renewed);
         assert.ok(until > new Date());
       }

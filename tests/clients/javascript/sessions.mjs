@@ -53,8 +53,8 @@ describe("sessions", { concurrency: true }, () => {
       const holder = await client.acceptSession(queue, "a", { maxAutoLockRenewalDurationInMs: 0 });
       const before = holder.sessionLockedUntilUtc;
       const [message] = await received(holder, 1);
-      for (const _ of range(2)) {
-        await sleep(3500);
+      for (const _ of range(3)) {
+        await sleep(2000);
         assert.ok((await holder.renewSessionLock()) > before);
       }
       await holder.completeMessage(message);

@@ -34,6 +34,15 @@ export async function completed(receiver, count) {
   return messages.map((message) => message.body);
 }
 
+/** Wait until so many are in a queue. Who looks at once waits for the pipeline no longer than two seconds. */
+export async function arrived(client, queue, count) {
+  for (let there = -1; there !== count; ) {
+    const looker = client.createReceiver(queue);
+    there = (await looker.peekMessages(100)).length;
+    await looker.close();
+  }
+}
+
 /** Whether nothing comes. */
 export async function isEmpty(receiver) {
   return (await receiver.receiveMessages(1, { maxWaitTimeInMs: 1000 })).length === 0;

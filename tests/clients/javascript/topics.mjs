@@ -5,7 +5,7 @@ import { describe, test } from "node:test";
 
 import { ServiceBusAdministrationClient } from "@azure/service-bus";
 
-import { completed, isEmpty, received, take, withClient } from "./stage.mjs";
+import { arrived, completed, isEmpty, received, take, withClient } from "./stage.mjs";
 
 const priced = (price) => ({ body: price, applicationProperties: { price } });
 
@@ -54,6 +54,7 @@ describe("topics", { concurrency: true }, () => {
     await withClient(async (client) => {
       const sender = client.createSender(name);
       for (const messageId of ["a", "b", "a"]) await sender.sendMessages({ body: messageId, messageId });
+      await arrived(client, name, 2);
       const counts = await admin.getQueueRuntimeProperties(name);
       assert.equal(counts.activeMessageCount, 2);
     });
