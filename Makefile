@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
-.PHONY: setup java demo demo-dataframe test check torture test-compat bench bench-broker clean
+.PHONY: setup java demo demo-dataframe test test-programs check torture test-compat bench bench-broker clean
 
 setup: java $(VENV)/.ready
 
@@ -24,15 +24,22 @@ demo: setup
 demo-dataframe: setup
 	$(BIN)/python examples/dataframe_demo.py
 
+# The tests drive the official JavaScript client and a browser, and make certificates.
+test-programs:
+	@tools/need node nodejs
+	@tools/need npm npm
+	@tools/need chromium chromium
+	@tools/need openssl openssl
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: check
+test: test-programs check
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
-torture: setup
+torture: setup test-programs
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.

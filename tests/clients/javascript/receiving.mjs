@@ -33,7 +33,7 @@ describe("receiving", { concurrency: true }, () => {
     withClient(async (client) => {
       const queue = take("plain");
       await client.createSender(queue).sendMessages(range(30).map((body) => ({ body })));
-      await arrived(client, queue, 30);
+      await arrived(queue, 30);
       const receiver = client.createReceiver(queue);
       const seen = [...(await receiver.peekMessages(20)), ...(await receiver.peekMessages(20))];
       assert.deepEqual(seen.map((message) => message.body), range(30));
@@ -73,7 +73,7 @@ describe("receiving", { concurrency: true }, () => {
       await receiver.close();
       assert.deepEqual(found.sort((a, b) => a - b), range(50));
       // What was processed is completed by the client behind the callback.
-      await arrived(client, queue, 0);
+      await arrived(queue, 0);
     }));
 
   test("a receiver is an iterator", () =>

@@ -83,7 +83,7 @@ describe("sending", { concurrency: true }, () => {
       const [sender, receiver] = [client.createSender(queue), client.createReceiver(queue)];
       const later = new Date(Date.now() + 3_600_000);
       const numbers = await sender.scheduleMessages([{ body: "kept" }, { body: "cancelled" }], later);
-      await arrived(client, queue, 2);
+      await arrived(queue, 2);
       const peeked = await receiver.peekMessages(5);
       assert.deepEqual(peeked.map((message) => [message.sequenceNumber.toString(), message.state]), [
         [numbers[0].toString(), "scheduled"],

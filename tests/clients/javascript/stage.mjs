@@ -35,11 +35,10 @@ export async function completed(receiver, count) {
 }
 
 /** Wait until so many are in a queue. Who looks at once waits for the pipeline no longer than two seconds. */
-export async function arrived(client, queue, count) {
+export async function arrived(queue, count) {
   for (let there = -1; there !== count; ) {
-    const looker = client.createReceiver(queue);
-    there = (await looker.peekMessages(100)).length;
-    await looker.close();
+    // All receivers of a client go on peeking where the last one left off.
+    there = await withClient(async (client) => (await client.createReceiver(queue).peekMessages(100)).length);
   }
 }
 

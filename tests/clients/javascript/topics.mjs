@@ -54,7 +54,7 @@ describe("topics", { concurrency: true }, () => {
     await withClient(async (client) => {
       const sender = client.createSender(name);
       for (const messageId of ["a", "b", "a"]) await sender.sendMessages({ body: messageId, messageId });
-      await arrived(client, name, 2);
+      await arrived(name, 2);
       const counts = await admin.getQueueRuntimeProperties(name);
       assert.equal(counts.activeMessageCount, 2);
     });
