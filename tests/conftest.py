@@ -20,6 +20,7 @@ if not pyspark.__version__.startswith("4.0."):
     _FILE_MANAGER = f"checkpointing.{_FILE_MANAGER}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What shares something costly runs in one process, where tests run in several; the longest come first."""
     for item in items:

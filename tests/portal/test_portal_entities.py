@@ -300,6 +300,7 @@ def test_a_topic_with_a_filtered_subscription(tmp_path: Path) -> None:
     ("fields", "name", "told"),
     [
         ({"filter": "sql", "expression": "price >"}, "expression", "The filter cannot be read"),
+        ({"filter": "sql", "expression": "Status ="}, "expression", "The filter cannot be read"),
         ({"filter": "sql", "expression": " "}, "expression", "Give an expression."),
         ({"filter": "sql", "expression": "1=1", "action": "SET"}, "action", "The action cannot be read"),
         ({"filter": "correlation", "properties": "colour red"}, "properties", "Write it as name: value."),
@@ -307,10 +308,9 @@ def test_a_topic_with_a_filtered_subscription(tmp_path: Path) -> None:
     ],
 )
 def test_a_rule_that_cannot_be_is_told_at_its_field(
-    tmp_path: Path, fields: dict[str, str], name: str, told: str
+    shared: Shared, fields: dict[str, str], name: str, told: str
 ) -> None:
     async def play(visitor: Visitor) -> None:
-        await visitor.front.topic("news", "all")
         path = "news/Subscriptions/all"
         answer = await visitor.post("entity/rule", {"path": path, "rule-name": "r", **fields})
         assert (answer.status_code, told in error_at(answer, name)) == (400, True)
@@ -319,7 +319,7 @@ def test_a_rule_that_cannot_be_is_told_at_its_field(
         assert (answer.status_code, told in error_at(answer, name)) == (400, True)
         assert len(visitor.front.broker.catalogue.subscriptions_of("news")) == 1
 
-    visit(tmp_path, play, pipeline=False)
+    shared(play)
 
 
 def test_rules_are_added_and_removed(tmp_path: Path) -> None:
@@ -375,6 +375,15 @@ def test_kinds_that_are_none_and_topics_that_are_gone(shared: Shared) -> None:
         assert answer.status_code == 404
 
     shared(play)
+
+
+def test_a_name_like_a_property_is_told_at_the_name(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.front.queue("ForwardTo")
+        answer = await visitor.post("create", {"kind": "queue", "name": "ForwardTo"})
+        assert (answer.status_code, "already exists" in error_at(answer, "name")) == (409, True)
+
+    visit(tmp_path, play, pipeline=False)
 
 
 def test_many_subscriptions_and_rules_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,8 +191,6 @@ def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) 
         button("Save", class_="main"),
         class_="wide",
     )
-    if not visit.may(Operation.UPDATE_ENTITY, entity.path):
-        content = tag("div", fields, class_="wide")
     made = ["Made at ", moment(entity.created_at), ", last changed at ", moment(entity.updated_at), "."]
     return visit.page(
         f"Properties of {entity.name}",

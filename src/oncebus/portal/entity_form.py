@@ -25,7 +25,6 @@ from oncebus.portal.entity_properties import (
     WINDOW_UNITS,
     Property,
     Sort,
-    field_of,
     is_given,
     properties_of,
     read,
@@ -39,7 +38,7 @@ WINDOW = "duplicate_detection_history_time_window"
 NAME = "name"
 
 _BY_NAME = {each.name: each for each in PROPERTIES}
-TITLES = {field_of(each.name, _BY_NAME): each.title for each in PROPERTIES}
+TITLES = {each.first_field: each.title for each in PROPERTIES}
 """What stands above the fields."""
 _PARAMETER = re.compile(r"\nParameter name: (\w+)")
 _ABOUT_NAMES = re.compile(r"entity (path|name)\b|character\(s\)", re.IGNORECASE)
@@ -72,20 +71,22 @@ def described(base: Entity, posted: Posted, form: Filled) -> Entity:
         try:
             values[each.field] = read(each, posted)
         except BadRequest as error:
-            form.errors[field_of(each.name, _BY_NAME)] = _text_at_field(str(error))
+            form.errors[each.first_field] = _text_at_field(str(error))
     return replace(base, **values)
 
 
 def place(error: OncebusError, form: Filled, name_field: str = NAME) -> None:
     """Tell an error at the field that it is about, or else at the top. `name_field` is where the name was typed."""
     text = error.text if isinstance(error, EntityError) else str(error)
-    name = _property_in(text)
-    if name is not None:
-        form.errors[field_of(name, _BY_NAME)] = _text_at_field(text)
+    given = _PARAMETER.search(text)
+    if given is not None and given[1] in _BY_NAME:
+        form.errors[_BY_NAME[given[1]].first_field] = _text_at_field(text)
     elif isinstance(error, AlreadyExists) or (isinstance(error, BadRequest) and _ABOUT_NAMES.search(text)):
         form.errors[name_field] = text
     elif isinstance(error, filters.BadRule):
         form.errors["action" if text.startswith("The action") else "expression"] = text
+    elif isinstance(error, BadRequest) and (named := _named_in(text)) is not None:
+        form.errors[named.first_field] = text
     else:
         form.general.append(text)
 
@@ -116,11 +117,9 @@ def entity_fields(kind: type[Entity], form: Filled, namespace: Namespace, old: E
 
 def _shown(each: Property, kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None) -> Markup | None:
     refusal = tier_refusal(kind, each.field, namespace)
-    hint: list[Content] = [each.hint]
-    if each.is_chosen_once:
-        hint.append(" Chosen at creation: it cannot be changed." if old else " It cannot be changed later.")
-    if refusal is not None:
-        hint = [refusal]
+    hint = refusal or each.hint
+    if each.is_chosen_once and refusal is None:
+        hint += " Chosen at creation: it cannot be changed." if old else " Cannot be switched on or off later."
     is_fixed = refusal is not None or (old is not None and each.is_chosen_once)
     match each.sort:
         case Sort.FLAG:
@@ -141,7 +140,7 @@ def _shown(each: Property, kind: type[Entity], form: Filled, namespace: Namespac
 
 def _window(each: Property, form: Filled, old: Entity | None, refusal: str | None) -> Markup:
     is_off = refusal is not None or (old is not None and not getattr(old, DETECTION))
-    first = f"{each.field}-days"
+    first = each.first_field
     units = [
         tag(
             "div",
@@ -176,14 +175,12 @@ def _window(each: Property, form: Filled, old: Entity | None, refusal: str | Non
     )
 
 
-def _property_in(text: str) -> str | None:
-    found = _PARAMETER.search(text)
-    if found is not None and found[1] in _BY_NAME:
-        return found[1]
-    for name in _BY_NAME:
+def _named_in(text: str) -> Property | None:
+    """The property that a text is about without saying so on a line of its own."""
+    for name, found in _BY_NAME.items():
         if re.search(rf"\b{name}\b", text):
-            return name
-    return next((name for words, name in _OTHER_WORDS.items() if words in text.lower()), None)
+            return found
+    return next((_BY_NAME[name] for words, name in _OTHER_WORDS.items() if words in text.lower()), None)
 
 
 def _text_at_field(text: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from oncebus.durations import DAY, HOUR, MINUTE, SECOND
@@ -48,6 +47,11 @@ class Property:
     is_chosen_once: bool = False
     is_further: bool = False
     is_optional: bool = False
+
+    @property
+    def first_field(self) -> str:
+        """Where in a form it is typed, or begins to be."""
+        return f"{self.field}-days" if self.sort is Sort.WINDOW else self.field
 
 
 _DURATION = "Like PT1M30S or 00:01:30."
@@ -206,12 +210,6 @@ def read(each: Property, posted: Posted) -> object:
 def is_given(each: Property, posted: Posted) -> bool:
     """Whether a form has the property at all: browsers leave out what cannot be changed."""
     return any(name == each.field or name.startswith(f"{each.field}-") for name in posted.values())
-
-
-def field_of(name: str, kinds: Mapping[str, Property]) -> str:
-    """The field of a form in which a property is typed first."""
-    found = kinds[name]
-    return f"{found.field}-days" if found.sort is Sort.WINDOW else found.field
 
 
 def _window(each: Property, posted: Posted) -> int:
