@@ -57,6 +57,7 @@ bench: setup
 bench-broker: setup
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.broker
+	$(BIN)/python -m bench.amqp
 
 clean:
 	rm -rf $(VENV) .venv-compat build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
