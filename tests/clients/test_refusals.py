@@ -16,6 +16,7 @@ from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
     ServiceBusError,
 )
 
@@ -105,12 +106,16 @@ def test_an_expired_token_is_refused(served: Served) -> None:
 @together
 def test_a_link_ends_with_its_token(served: Served) -> None:
     queue = served.queue()
-    with (
-        ServiceBusClient.from_connection_string(served.token_string(10), **ONCE) as client,
-        client.get_queue_receiver(queue) as receiver,
-        pytest.raises(ServiceBusError) as refused,
-    ):
-        receiver.receive_messages(1, max_wait_time=PATIENCE)
+    for _ in range(3):
+        with (
+            ServiceBusClient.from_connection_string(served.token_string(10), **ONCE) as client,
+            client.get_queue_receiver(queue) as receiver,
+            pytest.raises(ServiceBusError) as refused,
+        ):
+            receiver.receive_messages(1, max_wait_time=PATIENCE)
+        if not isinstance(refused.value, ServiceBusConnectionError):
+            break
+        # Another scenario has killed the gateway meanwhile.
     # The client may notice it first.
     assert isinstance(refused.value, ServiceBusAuthenticationError | ServiceBusAuthorizationError)
 

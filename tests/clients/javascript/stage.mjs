@@ -36,7 +36,9 @@ export async function completed(receiver, count) {
 
 /** Wait until so many are in a queue. Who looks at once waits for the pipeline no longer than two seconds. */
 export async function arrived(queue, count) {
+  const deadline = Date.now() + patience;
   for (let there = -1; there !== count; ) {
+    if (Date.now() > deadline) throw new Error(`${there} messages are in ${queue}, not ${count}`);
     // All receivers of a client go on peeking where the last one left off.
     there = await withClient(async (client) => (await client.createReceiver(queue).peekMessages(100)).length);
   }
