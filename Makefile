@@ -37,7 +37,7 @@ check: setup
 	$(BIN)/mypy
 
 test: test-programs check
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 torture: setup test-programs
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600

@@ -20,23 +20,13 @@ if not pyspark.__version__.startswith("4.0."):
     _FILE_MANAGER = f"checkpointing.{_FILE_MANAGER}"
 
 
-@pytest.hookimpl(tryfirst=True)
+_LONGEST = ("spark", "clients", "staged", "cli", "serve")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares something costly runs in one process, where tests run in several; the longest come first."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: _FIRST.index(_group(item)) if _group(item) in _FIRST else len(_FIRST))
-
-
-_FIRST = ("spark", "clients", "staged", "cli", "test_service.py")
-
-
-def _group(item: pytest.Item) -> str:
-    # One test compares what a cluster and the shared session say.
-    if {"spark", "cluster"} & {*getattr(item, "fixturenames", ())}:
-        return "spark"
-    folder = item.path.parent.name
-    return folder if folder in _FIRST else item.path.name
+    """The longest come first: where tests run in two processes, neither is left alone with them at the end."""
+    order = {name: at for at, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
 
 
 @pytest.fixture(scope="session")
