@@ -34,7 +34,7 @@ class Receiver:
         self.unsure: set[bytes] = set()
 
     def forget(self) -> None:
-        """The link is over."""
+        """The connection is over."""
         self.unsure |= {body for body, state in self.wishes.values() if state == Accepted()}
         self.wishes.clear()
 
@@ -63,8 +63,8 @@ class Receiver:
         match self.random.randrange(20):
             case 0:
                 self.client.do(Detach(handle=0, closed=True))
+                # What it has decided is answered all the same, before its detach is.
                 self.is_attached, self.count = False, 0
-                self.forget()
             case 1:
                 self.client.do(credit(self.random.randrange(5), delivery_count=self.count, drain=True))
             case 2 | 3 | 4 | 5 | 6 | 7:

@@ -58,7 +58,8 @@ class LinkAttached:
 
 @dataclass(slots=True)
 class LinkDetached:
-    """The link is over; nothing is left to answer. `error` is the peer's, or what it did wrong.
+    """The link is over; nothing is left to answer but what `OutgoingLink` says of peers that detach while they wait
+    for settlements. `error` is the peer's, or what it did wrong.
 
     Comes once for each LinkAttached, also when its session or the connection ends; not after `Link.detach` or
     `Link.refuse`. Without `closed` the peer means to attach again by the same name.

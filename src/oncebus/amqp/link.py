@@ -132,7 +132,7 @@ class Link:
             self._write_refusal()
         if not self.is_over:
             self._end(_OVER)
-            self._write_detach(None, detach.closed)
+            self._answer_detach(detach.closed)
             self.connection.report(LinkDetached(self, detach.error, detach.closed))
         self._state = _OVER
 
@@ -156,6 +156,9 @@ class Link:
     def forget(self) -> None:
         """Let go of what is held for a link that is over."""
         raise NotImplementedError
+
+    def _answer_detach(self, closed: bool) -> None:
+        self._write_detach(None, closed)
 
     def _end(self, state: int) -> None:
         self._state = state

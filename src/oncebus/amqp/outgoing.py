@@ -38,14 +38,21 @@ class OutgoingLink(Link):
     """The peer receives. `credit` is how many deliveries it asks for; `drain`: now or never.
 
     `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent.
+
+    A peer that tells what became of deliveries, waits to hear that they are settled, and detaches meanwhile, gets those
+    answers before that to its detach: `settle` works until then, though the link is over. Whoever answers the link
+    calls `finish` when there is nothing more to settle.
     """
 
-    __slots__ = ("drain", "unsettled")
+    __slots__ = ("_is_leaving_closed", "_owed", "drain", "unsettled")
 
     def __init__(self, session: Session, attach: Attach, handle: int) -> None:
         super().__init__(session, attach, handle)
         self.drain = False
         self.unsettled: dict[int, OutgoingDelivery] = {}
+        self._owed: set[int] = set()
+        # How the peer has detached, while our answer to that waits.
+        self._is_leaving_closed: bool | None = None
 
     @property
     def sendable(self) -> int:
@@ -97,21 +104,49 @@ class OutgoingLink(Link):
 
         Deliveries that are settled already are passed over. Neighbours become one range.
         """
-        if not self.is_open:
+        if not self.is_open and self._is_leaving_closed is None:
             return
-        of_session = self.session.outbound.unsettled
+        of_session, owed = self.session.outbound.unsettled, self._owed
         ids = []
         for delivery in deliveries:
             if self.unsettled.pop(delivery.id, None) is not None:
-                del of_session[delivery.id]
+                of_session.pop(delivery.id, None)
+                owed.discard(delivery.id)
                 delivery.settled = True
                 ids.append(delivery.id)
         self.session.settle(SENDER, ids, outcome)
+        if not owed:
+            self.finish()
+
+    def finish(self) -> None:
+        """Answer the peer's detach, if that has waited for settlements."""
+        if self._is_leaving_closed is not None:
+            closed, self._is_leaving_closed = self._is_leaving_closed, None
+            self.session.on_left(self)
+            self._write_detach(None, closed)
 
     def on_transfer(self, fields: TransferFields, payload: bytes) -> None:  # noqa: ARG002
         """The peer cannot send here."""
         if not self.is_over:
             self.fail(NOT_ALLOWED, f"The link {self.name!r:.200} was attached to receive, not to send.")
+
+    def on_disposed(self, deliveries: Sequence[OutgoingDelivery]) -> None:
+        """The peer has told what became of these, and waits for them to be settled."""
+        self._owed.update([delivery.id for delivery in deliveries])
+
+    def on_settled(self, deliveries: Sequence[OutgoingDelivery]) -> None:
+        """The peer has settled these."""
+        of_session = self.session.outbound.unsettled
+        for delivery in deliveries:
+            delivery.settled = True
+            del of_session[delivery.id]
+            del self.unsettled[delivery.id]
+            self._owed.discard(delivery.id)
+
+    def on_session_end(self) -> None:
+        """The session is over, and the link with it."""
+        self._is_leaving_closed = None
+        super().on_session_end()
 
     def on_flow(self, fields: FlowFields) -> None:
         """The peer has told how much it takes."""
@@ -126,6 +161,13 @@ class OutgoingLink(Link):
             self.connection.report(CreditChanged(self))
         if echo and self.is_open:
             self.write_flow()
+
+    def _answer_detach(self, closed: bool) -> None:
+        if self._owed:
+            self._is_leaving_closed = closed
+            self.session.on_leaving(self)
+        else:
+            super()._answer_detach(closed)
 
     def forget(self) -> None:
         """Let go of the deliveries that were not settled, and of what of them has not been written."""

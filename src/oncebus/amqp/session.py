@@ -40,6 +40,7 @@ from oncebus.amqp.performatives import (
     Flow,
     Outcome,
     Performative,
+    Received,
     Transfer,
 )
 from oncebus.amqp.serial import MASK
@@ -58,6 +59,7 @@ class Session:
         "_begin",
         "_by_handle",
         "_errant",
+        "_leaving",
         "_left",
         "_next_incoming",
         "_window",
@@ -79,6 +81,7 @@ class Session:
         self._window = WINDOW
         self._by_handle: dict[int, Link] = {}
         self._errant: set[int] = set()
+        self._leaving: list[OutgoingLink] = []
         self._left: list[Link] | None = []
         self.write(
             Begin(
@@ -97,8 +100,8 @@ class Session:
 
     @property
     def link_count(self) -> int:
-        """How many links the peer holds here, those included that only it has not detached."""
-        return len(self._by_handle)
+        """How many links the peer holds here, those included that only one side has detached."""
+        return len(self._by_handle) + len(self._leaving)
 
     def end(self, error: AmqpError | None = None) -> None:
         """End the session. Its links are reported detached, and it ended, once the peer has answered."""
@@ -119,7 +122,10 @@ class Session:
             self._left = self.links
             for link in self._left:
                 link.on_session_end()
+            for leaving in self._leaving:
+                leaving.on_session_end()
             self._by_handle.clear()
+            self._leaving.clear()
 
     def report_end(self, error: AmqpError | None) -> None:
         """Report the links detached and the session ended, once."""
@@ -190,7 +196,7 @@ class Session:
             taken = self._by_handle[attach.handle].name
             self.fail(HANDLE_IN_USE, f"The handle {attach.handle} is that of the link {taken!r:.200}.")
             return
-        used = {link.handle for link in self._by_handle.values()}
+        used = {link.handle for link in (*self._by_handle.values(), *self._leaving)}
         handle = next(number for number in range(len(used) + 1) if number not in used)
         if handle > self._begin.handle_max:
             self.fail(RESOURCE_LIMIT_EXCEEDED, f"No handle is left below handle-max {self._begin.handle_max}.")
@@ -215,6 +221,14 @@ class Session:
         """We have detached a link, which stays until the peer answers."""
         if error is not None:
             self._errant.add(link.remote_handle)
+
+    def on_leaving(self, link: OutgoingLink) -> None:
+        """The peer has detached a link, whose handle of ours stays until we answer."""
+        self._leaving.append(link)
+
+    def on_left(self, link: OutgoingLink) -> None:
+        """We answer now."""
+        self._leaving.remove(link)
 
     def on_transfer(self, fields: TransferFields, payload: bytes) -> None:
         """The peer sends on one of its links."""
@@ -252,13 +266,11 @@ class Session:
         role, first, last, settled, state = fields
         if role != RECEIVER or (state is None and not settled):
             return
-        unsettled = self.outbound.unsettled
         for link, deliveries in self.outbound.disposed(first, last).items():
             if settled:
-                for delivery in deliveries:
-                    delivery.settled = True
-                    del unsettled[delivery.id]
-                    del link.unsettled[delivery.id]
+                link.on_settled(deliveries)
+            elif not isinstance(state, Received):
+                link.on_disposed(deliveries)
             self.connection.report(Disposed(link, deliveries, state, settled))
 
     def on_end(self, end: End) -> None:

@@ -71,6 +71,8 @@ class Receiver(Attached[OutgoingLink]):
         self._leave()
         if self._draining is not None:
             self._draining.cancel()
+        if self._settling is None:
+            self.link.finish()
 
     # Handing out
 
@@ -165,6 +167,8 @@ class Receiver(Attached[OutgoingLink]):
                 self.client.flush()
         finally:
             self._settling = None
+            self.link.finish()
+            self.client.flush()
 
     async def _settle(self, wishes: Sequence[_Wish]) -> None:
         """Settle all of them in one call; each is answered for itself."""

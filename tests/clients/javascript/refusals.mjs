@@ -5,7 +5,7 @@ import { describe, test } from "node:test";
 
 import { ServiceBusClient } from "@azure/service-bus";
 
-import { connection, patience, take, withClient } from "./stage.mjs";
+import { connection, patience, take, tokenString, withClient } from "./stage.mjs";
 
 const once = { retryOptions: { maxRetries: 0 } };
 
@@ -37,11 +37,11 @@ describe("refusals", { concurrency: true }, () => {
   });
 
   test("an expired token", async () => {
-    await assert.rejects(send(take("plain"), process.env.EXPIRED), /ExpiredToken/);
+    await assert.rejects(send(take("plain"), tokenString(-1)), /ExpiredToken/);
   });
 
   test("a token that expires while its link waits", async () => {
-    const client = new ServiceBusClient(process.env.EXPIRES_SOON, once);
+    const client = new ServiceBusClient(tokenString(8), once);
     const receiver = client.createReceiver(take("plain"));
     const error = await new Promise((resolve) => {
       receiver.subscribe({ processMessage: async () => {}, processError: async (args) => resolve(args.error) });

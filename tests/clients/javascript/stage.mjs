@@ -1,5 +1,7 @@
 // What the scenarios share: a client, entities of their own, and ways to receive.
 
+import { createHmac } from "node:crypto";
+
 import { ServiceBusClient } from "@azure/service-bus";
 
 export const connection = process.env.SERVICEBUS_CONNECTION_STRING;
@@ -52,6 +54,16 @@ export async function isEmpty(receiver) {
 export const sleep = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 export const range = (count) => [...Array(count).keys()];
+
+/** A connection string with a token that is good for so long. */
+export function tokenString(seconds) {
+  const [, endpoint, name, key] = connection.match(/^Endpoint=([^;]+);SharedAccessKeyName=([^;]+);SharedAccessKey=([^;]+)/);
+  const resource = encodeURIComponent(`${endpoint}/`);
+  const expiry = Math.floor(Date.now() / 1000) + seconds;
+  const signature = encodeURIComponent(createHmac("sha256", key).update(`${resource}\n${expiry}`).digest("base64"));
+  const token = `SharedAccessSignature sr=${resource}&sig=${signature}&se=${expiry}&skn=${name}`;
+  return `Endpoint=${endpoint}/;SharedAccessSignature=${token};UseDevelopmentEmulator=true`;
+}
 
 /** A client for the block, which is closed whatever happens. */
 export async function withClient(use, text = connection, options = {}) {

@@ -1,0 +1,75 @@
+"""A peer that says what became of deliveries and detaches before it has heard that they are settled."""
+
+from __future__ import annotations
+
+from amqp.client import Client, receiver
+from amqp.receiving import ready, sent_many
+from oncebus.amqp.events import Disposed, LinkAttached, LinkDetached
+from oncebus.amqp.outgoing import OutgoingLink
+from oncebus.amqp.performatives import Accepted, Attach, Detach, Disposition, End, Received
+
+DISPOSED = Disposition(role=True, first=0, last=1, state=Accepted())
+ANSWERED = Disposition(role=False, first=0, last=1, settled=True, state=Accepted())
+
+
+def left() -> tuple[Client, OutgoingLink]:
+    """A peer that has just done so with two of three deliveries."""
+    client, link = ready()
+    deliveries = sent_many(link, 3)
+    client.take()
+    events = client.do(DISPOSED, Detach(handle=0, closed=True))
+    assert events == [Disposed(link, deliveries[:2], Accepted(), False), LinkDetached(link, None, True)]
+    return client, link
+
+
+def test_it_hears_that_they_are_settled_before_its_detach_is_answered() -> None:
+    client, link = left()
+    deliveries = list(link.unsettled.values())
+    assert client.take() == b""
+    link.settle(deliveries[:1], Accepted())
+    link.settle(deliveries[1:2], Accepted())
+    assert [it.performative for it in client.answers()] == [ANSWERED, Detach(handle=0, closed=True)]
+    link.settle(deliveries[2:], Accepted())
+    link.finish()
+    assert client.take() == b""
+
+
+def test_its_detach_is_answered_without_where_nothing_will_be_settled() -> None:
+    client, link = left()
+    link.finish()
+    assert client.answer(Detach) == Detach(handle=0, closed=True)
+    link.settle(list(link.unsettled.values()), Accepted())
+    assert client.take() == b""
+
+
+def test_our_handle_is_not_used_again_before_that() -> None:
+    client, link = left()
+    (event,) = client.do(receiver("another", 0))
+    assert isinstance(event, LinkAttached)
+    event.link.accept()
+    assert client.answer(Attach).handle == 1
+    link.finish()
+    assert client.answer(Detach).handle == 0
+    assert client.connection.link_count == 1
+
+
+def test_with_the_end_of_the_session_nothing_is_left_to_answer() -> None:
+    client, link = left()
+    client.do(End())
+    assert client.answer(End) == End()
+    link.settle(list(link.unsettled.values()), Accepted())
+    link.finish()
+    assert client.take() == b""
+
+
+def test_a_detach_is_answered_at_once_where_the_peer_waits_for_nothing() -> None:
+    client, link = ready()
+    sent_many(link, 3)
+    client.take()
+    client.do(
+        Disposition(role=True, first=0, state=Accepted()),
+        Disposition(role=True, first=0, settled=True, state=Accepted()),
+        Disposition(role=True, first=1, state=Received(0, 0)),
+        Detach(handle=0, closed=True),
+    )
+    assert client.answer(Detach) == Detach(handle=0, closed=True)

@@ -1,0 +1,45 @@
+"""Receivers that close while what they decided last is under way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from oncebus.amqp.performatives import Accepted, Detach, Disposition, Received
+from oncebus.servicebus.messages import incoming_message
+
+from .raw import Stage, message, of, play
+
+
+async def put(stage: Stage) -> None:
+    await stage.broker.send("orders", [incoming_message(message(b"x"))])
+    await stage.broker.counts("orders")
+
+
+def test_a_receiver_that_completes_and_closes_hears_of_both_in_that_order(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage)
+        client = stage.client()
+        await client.attached(of("orders", rcv_settle_mode=1, snd_settle_mode=0), given=1)
+        ((transfer, _),) = await client.received(1)
+        number = transfer.delivery_id or 0
+        client.do(Disposition(role=True, first=number, state=Accepted()), Detach(handle=0, closed=True))
+        # Frames before the one that is asked for are passed over: the detach must not be among them.
+        assert await client.outcomes(1) == {number: Accepted()}
+        assert (await client.next(Detach))[0].error is None
+        assert (await stage.broker.counts("orders")).active == 0
+
+    play(tmp_path, scenario)
+
+
+def test_a_receiver_that_decides_nothing_and_closes_is_answered(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage)
+        client = stage.client()
+        await client.attached(of("orders", rcv_settle_mode=1, snd_settle_mode=0), given=1)
+        ((transfer, _),) = await client.received(1)
+        number = transfer.delivery_id or 0
+        client.do(Disposition(role=True, first=number, state=Received(0, 0)), Detach(handle=0, closed=True))
+        assert (await client.next(Detach))[0].error is None
+        assert (await stage.broker.counts("orders")).active == 1
+
+    play(tmp_path, scenario)
