@@ -144,6 +144,7 @@ class Settings:
     log_level: str = "info"
     config: Path | None = None
     emulator: bool = False
+    tls: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
 
@@ -151,6 +152,11 @@ class Settings:
     def key_path(self) -> Path:
         """Where the keys lie."""
         return self.data / KEY_FILE_NAME if self.key_file is None else self.key_file
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether clients speak TLS to it."""
+        return self.tls or self.tls_cert is not None
 
 
 class _About(NamedTuple):
@@ -178,6 +184,7 @@ SETTINGS = {
     "log_level": _About(_Kind(_choice(LOG_LEVELS)), "Least level logged: debug, info, warning or error"),
     "config": _About(_PATH, "Entities to make at the start, in the official emulator's `Config.json`"),
     "emulator": _About(_FLAG, "Take the official emulator's well-known key, and hand out its strings"),
+    "tls": _About(_FLAG, "Speak TLS; with a certificate of its own making unless `tls_cert` is given"),
     "tls_cert": _About(_PATH, "Certificate chain, PEM; with `tls_key`"),
     "tls_key": _About(_PATH, "Private key, PEM; with `tls_cert`"),
 }
@@ -265,7 +272,7 @@ def _wrong(name: str, given: _Given, why: str) -> SettingsError:
 
 def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
     """What no setting can tell alone."""
-    amqp = "amqp_port" if settings.tls_cert is None else "amqps_port"
+    amqp = "amqps_port" if settings.is_encrypted else "amqp_port"
     if settings.http_port == getattr(settings, amqp) != 0:
         name, other = ("http_port", amqp) if "http_port" in given else (amqp, "http_port")
         raise _wrong(name, given[name], f"'{other}' is the same port.")

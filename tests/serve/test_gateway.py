@@ -223,18 +223,26 @@ def amqp_port(running: Running) -> int:
     return told()[0]
 
 
-@pytest.mark.parametrize("is_encrypted", [False, True])
-def test_it_speaks_amqp_with_tls_where_it_has_a_certificate(tmp_path: Path, is_encrypted: bool) -> None:
+@pytest.mark.parametrize("certificate", ["none", "given", "its own"])
+def test_it_speaks_amqp_with_tls_where_it_has_a_certificate(tmp_path: Path, certificate: str) -> None:
     data = tmp_path / "data"
-    words, domain, scheme = ["--log-format", "json"], None, "amqp"
-    if is_encrypted:
+    words, domain, scheme, trusted = ["--log-format", "json"], None, "amqp", data / CERTIFICATE
+    is_encrypted = certificate != "none"
+    if certificate == "given":
         tls = own_certificate(tmp_path, "localhost", wall_time())
-        words += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key), "--amqps-port", "0"]
-        domain, scheme = SSLDomain(SSLDomain.MODE_CLIENT), "amqps"
-        domain.set_trusted_ca_db(str(tmp_path / CERTIFICATE))
-        domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+        words += ["--tls-cert", str(tls.certificate), "--tls-key", str(tls.key)]
+        trusted = tmp_path / CERTIFICATE
+    if certificate == "its own":
+        words += ["--tls"]
+    if is_encrypted:
+        words += ["--amqps-port", "0"]
     with gateway(tmp_path, *words) as running:
         port = amqp_port(running)
+        assert address(data).startswith("https:" if is_encrypted else "http:")
+        if is_encrypted:
+            domain, scheme = SSLDomain(SSLDomain.MODE_CLIENT), "amqps"
+            domain.set_trusted_ca_db(str(trusted))
+            domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
         rule = KeyFile(data / "keys.json").rules()[0]
         connection = BlockingConnection(
             f"{scheme}://localhost:{port}",

@@ -32,6 +32,7 @@ _ONLY_OF_THE_GATEWAY = (
     "heartbeat_limit",
     "config",
     "emulator",
+    "tls",
     "tls_cert",
     "tls_key",
 )

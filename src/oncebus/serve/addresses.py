@@ -31,7 +31,7 @@ class Sockets(NamedTuple):
 
         http = listen(settings.host, settings.http_port)
         try:
-            port = settings.amqp_port if settings.tls_cert is None else settings.amqps_port
+            port = settings.amqps_port if settings.is_encrypted else settings.amqp_port
             return cls(http, listen(settings.host, port))
         except BaseException:
             http.close()
@@ -62,7 +62,7 @@ def client_host(settings: Settings) -> str:
 
 def url_of(settings: Settings, bound: socket.socket) -> str:
     """The address for HTTP."""
-    scheme = "http" if settings.tls_cert is None else "https"
+    scheme = "https" if settings.is_encrypted else "http"
     return f"{scheme}://{in_brackets(host_of(settings))}:{bound.getsockname()[1]}"
 
 

@@ -19,12 +19,15 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from oncebus.broker.clock import wall_time
 from oncebus.durations import DAY, SECOND
 from oncebus.errors import OncebusError
 from oncebus.files import publish, sync_folder
 from oncebus.http.server import Tls
+from oncebus.settings import Settings
 
 FILE = "tls.pem"
 CERTIFICATE = "tls-certificate.pem"
@@ -43,6 +46,14 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 class CertificateError(OncebusError):
     """No certificate can be had. The text holds no part of a key."""
+
+
+def with_certificate(settings: Settings) -> Settings:
+    """The settings, with the broker's own certificate if they ask for TLS and name none. Raises `CertificateError`."""
+    if not settings.tls or settings.tls_cert is not None:
+        return settings
+    own = own_certificate(settings.data, settings.host, wall_time())
+    return replace(settings, tls_cert=own.certificate, tls_key=own.key)
 
 
 def own_certificate(folder: Path, host: str, now: int) -> Tls:

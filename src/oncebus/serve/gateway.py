@@ -28,6 +28,7 @@ from oncebus.http import CannotListen, HttpServer, Limits, Tls, make_app, server
 from oncebus.inbox import Row
 from oncebus.messages import NOBODY
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
+from oncebus.serve.certificate import with_certificate
 from oncebus.serve.entities_file import EntitiesFile
 from oncebus.servicebus import make_server
 from oncebus.settings import Settings
@@ -60,6 +61,7 @@ async def run_gateway(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     wanted = files_at_start(settings, entities)
+    settings = with_certificate(settings)
     keys = KeyFile(settings.key_path)
     with contextlib.closing(sockets or Sockets.open(settings)) as bound:
         keys.create()

@@ -13,6 +13,7 @@ from pathlib import Path
 from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
 from oncebus.entities import iso_timespan
 from oncebus.serve.addresses import USUAL_AMQP_PORT, Sockets, client_host, url_of
+from oncebus.serve.certificate import with_certificate
 from oncebus.serve.checks import check_java, make_data_folder
 from oncebus.serve.gateway import files_at_start
 from oncebus.serve.supervisor import Program, Supervisor
@@ -29,6 +30,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
     files_at_start(settings, entities)
     check_java()
     make_data_folder(settings.data)
+    settings = with_certificate(settings)
     with contextlib.closing(Sockets.open(settings)) as bound:
         keys = KeyFile(settings.key_path)
         keys.create()
@@ -70,7 +72,7 @@ def connection_line(settings: Settings, port: int, keys: KeyFile) -> str:
     With TLS clients always go to the port 5671, whatever they are told: if it is another, something has to lead there.
     """
     rule = EMULATOR_RULE if settings.emulator else keys.rules()[0]
-    is_plain = settings.tls_cert is None
+    is_plain = not settings.is_encrypted
     told = port if is_plain and port != USUAL_AMQP_PORT else None
     return connection_string(client_host(settings), told, rule, emulator=is_plain)
 
