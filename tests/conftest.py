@@ -20,7 +20,7 @@ if not pyspark.__version__.startswith("4.0."):
     _FILE_MANAGER = f"checkpointing.{_FILE_MANAGER}"
 
 
-_LONGEST = ("spark", "clients", "staged", "cli", "serve")
+_LONGEST = ("spark", "clients", "administration", "staged", "cli", "serve")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

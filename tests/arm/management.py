@@ -7,7 +7,7 @@ from typing import Any
 from azure.core.credentials import AccessToken
 from azure.mgmt.servicebus import ServiceBusManagementClient
 
-from atom.served import Service
+from atom.served import Reachable
 from oncebus.access import AuthorizationRule, make_token
 from oncebus.broker.clock import wall_time
 from oncebus.durations import HOUR, SECOND
@@ -18,7 +18,7 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 class SignedToken:
     """What `oncebus token` prints, as a credential."""
 
-    def __init__(self, service: Service, rule: AuthorizationRule) -> None:
+    def __init__(self, service: Reachable, rule: AuthorizationRule) -> None:
         self._service = service
         self._rule = rule
 
@@ -28,7 +28,7 @@ class SignedToken:
         return AccessToken(make_token(resource, self._rule.name, self._rule.primary_key, expires), expires // SECOND)
 
 
-def management(service: Service, rule: AuthorizationRule | None = None) -> ServiceBusManagementClient:
+def management(service: Reachable, rule: AuthorizationRule | None = None) -> ServiceBusManagementClient:
     """The real client of a service."""
     return ServiceBusManagementClient(
         SignedToken(service, rule or service.root),

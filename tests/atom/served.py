@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -22,6 +22,22 @@ from oncebus.http import listen, make_app, server
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 
 T = TypeVar("T")
+
+
+class Reachable(Protocol):
+    """What administration clients have to know of a broker behind TLS."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def certificate(self) -> Path: ...
+
+    @property
+    def root(self) -> AuthorizationRule: ...
 
 
 @dataclass
@@ -91,7 +107,7 @@ def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
 
 
 def administration(
-    service: Service, rule: AuthorizationRule | None = None, api_version: str = "2024-05"
+    service: Reachable, rule: AuthorizationRule | None = None, api_version: str = "2024-05"
 ) -> ServiceBusAdministrationClient:
     """The real administration client of a service. It speaks nothing but TLS, and is told whom to trust."""
     signer = rule or service.root

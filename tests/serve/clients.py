@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,19 +21,21 @@ from cluster import QUICK_JVM
 from oncebus.access import KeyFile, make_token
 from oncebus.broker.clock import wall_time
 from oncebus.durations import HOUR
+from oncebus.serve.certificate import CERTIFICATE
 
 from .programs import is_alive, until
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ONCEBUS_")} | QUICK_JVM
-READY = re.compile(r"^Oncebus is ready: (http://\S+)$", re.MULTILINE)
+READY = re.compile(r"^Oncebus is ready: (https?://\S+)$", re.MULTILINE)
 BATCH = "application/vnd.microsoft.servicebus.json"
 
 
 class Client:
-    """Speaks to one broker with the root key of its data folder."""
+    """Speaks to one broker with the root key of its data folder, and trusts the certificate that it has made there."""
 
     def __init__(self, url: str, data: Path) -> None:
         self.url = url
+        self._data = data
         rule = KeyFile(data / "keys.json").rules()[0]
         self._token = make_token(url, rule.name, rule.primary_key, wall_time() + HOUR)
 
@@ -40,7 +43,7 @@ class Client:
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None, *, signed: bool = True
     ) -> tuple[int, dict[str, str], bytes]:
         """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        connection = self._connection()
         try:
             given = dict(headers or {}) | ({"Authorization": self._token} if signed else {})
             connection.request(method, path, body, given)
@@ -48,6 +51,13 @@ class Client:
             return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
         finally:
             connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        place = urlsplit(self.url)
+        if place.scheme == "http":
+            return http.client.HTTPConnection(place.netloc, timeout=60)
+        trusting = ssl.create_default_context(cafile=self._data / CERTIFICATE)
+        return http.client.HTTPSConnection(place.netloc, timeout=60, context=trusting)
 
     def request(
         self, method: str, path: str, body: str = "", headers: dict[str, str] | None = None, *, signed: bool = True

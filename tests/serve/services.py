@@ -22,13 +22,18 @@ PATIENCE = 60.0
 
 @contextmanager
 def service(
-    folder: Path, name: str, entities: Sequence[dict[str, object]] = (), *, disk: SmallDisk | None = None
+    folder: Path,
+    name: str,
+    entities: Sequence[dict[str, object]] = (),
+    *,
+    disk: SmallDisk | None = None,
+    options: Sequence[str | Path] = (),
 ) -> Iterator[Running]:
     """A broker over `folder`/data, or over `data` on the disk. Nothing of it is left behind."""
     (folder / "entities.json").write_text(json.dumps(entities))
     data = (disk.path if disk is not None else folder) / "data"
     places: list[str | Path] = ["--data", data, "--entities", folder / "entities.json"]
-    words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places]
+    words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places, *options]
     running = Running(folder, name, words, within=disk.within if disk is not None else ())
     try:
         yield running
