@@ -3,13 +3,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from histories import SECOND, START, rows_of
 from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerInUse, LedgerMismatch, Owner, Writer
-from oncebus.ledger.generations import EVERY_BATCH, limits
+from oncebus.ledger.generations import EVERY_BATCH, keeps_of_predecessor, limits
+from oncebus.ledger.storage import LocalStorage, Piece
 from reference import Message
 
 HERE = Owner.this_process()
@@ -44,6 +46,39 @@ def test_limits_follow_restarts_and_successors() -> None:
         generation(5, "b", 2),
     ]
     assert limits(history) == {1: 3, 2: 3, 3: 9, 4: 2, 5: EVERY_BATCH}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "confirmed", "below"),
+    [(None, None, 0), (None, -1, 0), (None, 4, 5), (3, None, 3), (3, 2, 3), (3, 3, 4), (3, 5, 4)],
+)
+def test_what_another_query_keeps_of_what_was_recorded_and_confirmed(
+    recorded: int | None, confirmed: int | None, below: int
+) -> None:
+    assert keeps_of_predecessor(recorded, confirmed) == below
+
+
+def test_a_run_that_comes_late_does_not_count_for_the_query_that_took_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of a query that has not left any run yet, held up after it has looked who writes."""
+    ledger = Ledger.open(tmp_path)
+    rows = rows_of([Message("k", START, 1, SECOND)])
+    taken_over: list[Generation] = []
+    publish = LocalStorage.publish
+
+    def publish_late(self: LocalStorage, name: str, pieces: Sequence[Piece]) -> None:
+        monkeypatch.setattr(LocalStorage, "publish", publish)
+        taken_over.append(ledger.join(Writer("b0", "two", HERE, follows=1), 0))
+        publish(self, name, pieces)
+
+    first = ledger.join(Writer("aa", "one", HERE), 0)
+    monkeypatch.setattr(LocalStorage, "publish", publish_late)
+    ledger.judge(rows, first, 0, parts=1, clock=2**62)
+    [second] = taken_over
+    assert len(list(tmp_path.glob("run-1.0-*"))) == 1
+    verdicts = ledger.judge(rows, second, 0, parts=1, clock=2**62)
+    assert not verdicts.is_duplicate.any()
 
 
 def test_a_generation_survives_its_file() -> None:

@@ -9,7 +9,8 @@ after a restart from its checkpoint). The query cannot go back before the batch 
 the claim leaves of the generations before it: their batches below that number count, the others do not. A query that
 is restarted repeats its last batch if that was not committed, so it keeps the batches below its first. A new query
 cannot know whether its predecessor's last batch was committed; a message that was never output must not be dropped,
-so it keeps the batches below that last one, unless it was confirmed.
+so it keeps the batches below that last one, unless it was confirmed. Of a predecessor that has left no run it keeps
+what is known to be committed and no more: a task of it may still be about to publish one.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ def succeed(
 def keeps_of_predecessor(last_recorded: int | None, last_confirmed: int | None) -> int:
     """Below which batch another query's keys count, once that query is over."""
     if last_recorded is None:
-        return EVERY_BATCH
+        # A run that appears from now on is of a task that outlived its query: nobody will see its output.
+        return 0 if last_confirmed is None else last_confirmed + 1
     if last_confirmed is not None and last_confirmed >= last_recorded:
         return last_recorded + 1
     return last_recorded
