@@ -208,6 +208,34 @@ def test_errors_say_what_and_where(data: str, text: str) -> None:
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
 
 
+# The hashes of these types are no secret; those of the first two are all the same.
+COLLIDING = {
+    "uuid": [uuid.UUID(int=7 + number * (2**61 - 1)) for number in range(100)],
+    "described": [Described(1, uuid.UUID(int=7 + number * (2**61 - 1))) for number in range(100)],
+    "number": list(range(100)),
+}
+
+
+@pytest.mark.parametrize("keys", COLLIDING.values(), ids=COLLIDING)
+def test_a_map_with_many_keys_that_could_be_made_to_collide_is_refused(keys: list[Any]) -> None:
+    few = dict.fromkeys(keys[:64], True)
+    assert decode_all(encode(few)) == few
+    with pytest.raises(DecodeError, match="100 of its keys are neither text nor binary"):
+        decode_all(encode(dict.fromkeys(keys, True)))
+    with pytest.raises(DecodeError, match="65 of its keys are neither text nor binary"):
+        decode_all(encode([{"inner": dict.fromkeys([*keys[:65], "text", b"binary"], True)}]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [str, lambda number: Symbol(str(number)), lambda number: b"%d" % number],
+    ids=["string", "symbol", "binary"],
+)
+def test_a_map_may_have_any_number_of_keys_that_are_text_or_binary(make: Any) -> None:
+    value = {make(number): True for number in range(1000)}
+    assert decode_all(encode(value)) == value
+
+
 def test_depth_is_limited_alike_for_reading_and_writing() -> None:
     for wrap in (lambda v: [v], lambda v: {1: v}, lambda v: Described(ULong(1), v), lambda v: Array(Array, [v])):
         value: Any = Array(int)

@@ -46,6 +46,11 @@ Buffer = bytes | bytearray | memoryview
 Reader = Callable[[Buffer, int, int, int], tuple[Any, int]]
 """(bytes, position behind the code, end, depth) to (value, position behind the value)."""
 
+_SEEDED = frozenset((str, Symbol, Char, bytes))
+_MOST_GUESSABLE = 64
+"""Keys of other types in one map. Their hashes are no secret: many that collide would take the square of their number
+to tell apart."""
+
 _ONE = struct.Struct(">I").unpack_from
 _TWO = struct.Struct(">II").unpack_from
 
@@ -269,6 +274,10 @@ def _map(name: str, frame: Frame) -> Reader:
         if count % 2:
             raise DecodeError(name, at, f"{count} elements do not make pairs")
         items = _items(data, at, stop, count, depth, name)
+        if count > 2 * _MOST_GUESSABLE:
+            guessable = sum(type(key) not in _SEEDED for key in items[::2])
+            if guessable > _MOST_GUESSABLE:
+                raise DecodeError(name, at, f"{guessable} of its keys are neither text nor binary")
         try:
             pairs = dict(zip(items[::2], items[1::2], strict=True))
         except TypeError:
