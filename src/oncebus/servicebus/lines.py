@@ -39,8 +39,12 @@ class InLine(Protocol):
     def can_take(self) -> bool:
         """Whether it can be given one more. It can be given what was asked for, unless it has changed its mind."""
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it can be reached at all."""
+
     def deliver(self, received: Received) -> None:
-        """Take a message."""
+        """Take a message. One that is deleted already is taken as long as it is there: nobody else can have it."""
 
     def failed(self, error: Exception) -> None:
         """There will be none. It is in the line no more."""
@@ -68,7 +72,7 @@ class Line:
     """Those that wait at a place, in the order of their turns. `closed` is called when nobody is left.
 
     How many to ask for is counted at each look, and a look is never given up: what was received and deleted by then
-    could not be put back.
+    could not be put back. Who leaves while a look is under way may still be given what was asked for it.
     """
 
     def __init__(
@@ -90,7 +94,8 @@ class Line:
         self._session = session
         self._closed = closed
         self._waiting: OrderedDict[InLine, None] = OrderedDict()
-        self._is_looking = False
+        self._asked: dict[InLine, int] = {}
+        self._looking: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def join(self, receiver: InLine) -> None:
@@ -100,11 +105,16 @@ class Line:
             self._task = asyncio.create_task(self._serve())
 
     def leave(self, receiver: InLine) -> None:
-        """Wait no more."""
+        """Wait no more. Messages may still come: see `looked`."""
         self._waiting.pop(receiver, None)
-        if not self._waiting and self._task is not None and not self._is_looking:
+        if not self._waiting and self._task is not None and self._looking is None:
             self._task.cancel()
             self._end()
+
+    async def looked(self) -> None:
+        """Wait for the look that is under way, if one is: what it finds has been dealt out then."""
+        if self._looking is not None:
+            await asyncio.wait([self._looking])
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
@@ -126,36 +136,48 @@ class Line:
 
     async def _look(self, wanted: int) -> bool:
         """Hand out what is there; whether there was something."""
-        self._is_looking = True
+        looking = self._looking = asyncio.get_running_loop().create_future()
         try:
             session = None if self._session is None else self._session()
             received = await self._broker.receive(self._address, wanted, mode=self._mode, session=session)
+            if received:
+                self._portion.note(received)
+                self._deal(received)
         finally:
-            self._is_looking = False
-        if received:
-            self._portion.note(received)
-            self._deal(received)
+            self._looking = None
+            self._asked = {}
+            looking.set_result(None)
         return bool(received)
 
     def _wanted(self) -> int:
         """How many all of them want, or as many as are enough. Who wants none has to join again."""
         total, most = 0, self._portion.most
         for receiver in list(self._waiting):
-            wanted = receiver.wanted
+            wanted = min(receiver.wanted, most - total)
             total += wanted
-            if not wanted:
+            if wanted:
+                self._asked[receiver] = wanted
+            else:
                 del self._waiting[receiver]
             if total >= most:
-                return most
+                break
         return total
 
     def _deal(self, received: Sequence[Received]) -> None:
-        left = list(reversed(received))
+        left, asked = list(reversed(received)), self._asked
         while left and self._waiting:
             receiver, _ = self._waiting.popitem(last=False)
             if receiver.can_take:
                 receiver.deliver(left.pop())
                 self._waiting[receiver] = None
+                if receiver in asked:
+                    asked[receiver] -= 1
+        if left:
+            # Some have left, or take fewer than were asked for them.
+            for receiver, count in asked.items():
+                while left and count > 0 and (receiver.can_take if left[-1].message.token else receiver.is_there):
+                    receiver.deliver(left.pop())
+                    count -= 1
         tokens = [each.message.token for each in left if each.message.token is not None]
         if tokens:
             self._start(put_back(self._broker, self._address, tokens))

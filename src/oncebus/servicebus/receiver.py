@@ -86,6 +86,11 @@ class Receiver(Attached[OutgoingLink]):
         """See `InLine`."""
         return self.link.is_open and self.link.credit > 0
 
+    @property
+    def is_there(self) -> bool:
+        """See `InLine`."""
+        return self.link.is_open
+
     def credit_changed(self) -> None:
         """See `Attached`."""
         if self.link.drain:
@@ -94,7 +99,7 @@ class Receiver(Attached[OutgoingLink]):
                 self._draining = self.front.tasks.start(self._drain())
         elif self.wanted:
             self._line = self.join()
-        else:
+        elif self.link.credit <= 0:
             self._leave()
 
     def join(self) -> Line:
@@ -107,7 +112,8 @@ class Receiver(Attached[OutgoingLink]):
         source = self.front.path_of(message.source, message.entity)
         is_settled = message.token is None
         tag = message.sequence.to_bytes(16) if message.token is None else tag_of(message.token)
-        self.link.send(outgoing(received, source), tag, settled=is_settled)
+        # What is deleted must go out: to the client it is as if it had crossed the flow that took the credit back.
+        self.link.send(outgoing(received, source), tag, settled=is_settled, beyond_credit=is_settled)
         self.client.flush()
 
     def failed(self, error: Exception) -> None:
@@ -117,12 +123,13 @@ class Receiver(Attached[OutgoingLink]):
     def _leave(self) -> None:
         if self._line is not None:
             self._line.leave(self)
-            self._line = None
 
     async def _drain(self) -> None:
         """Hand out what is there now, and say that the credit is used up."""
         portion = self.front.lines.portion(self.entity.id)
         try:
+            if self._line is not None:
+                await self._line.looked()
             while self.link.drain and (wanted := self.link.sendable):
                 received = await self.front.broker.receive(
                     self.node.address, min(wanted, portion.most), mode=self.mode, session=self.lock
@@ -140,7 +147,7 @@ class Receiver(Attached[OutgoingLink]):
 
     def _deliver_all(self, received: Sequence[Received]) -> None:
         for number, each in enumerate(received):
-            if not self.can_take:
+            if not (self.can_take if each.message.token else self.is_there):
                 tokens = [left.message.token for left in received[number:] if left.message.token is not None]
                 self.front.tasks.start(put_back(self.front.broker, self.node.address, tokens))
                 return
