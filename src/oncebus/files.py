@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 TEMPORARY = ".tmp-"
 
 
-def publish(folder: str, name: str, pieces: Sequence[bytes | memoryview | pa.Buffer]) -> None:
+def publish(
+    folder: str, name: str, pieces: Sequence[bytes | memoryview | pa.Buffer], *, aside: str | None = None
+) -> None:
     """Write a file, replacing one of that name. When this returns it survives any crash; before, it is not there.
 
-    Raises `OSError` and leaves nothing behind, unless the process dies: see `sweep`.
+    It is written in the folder `aside` first, of the same file system; in its own unless given. Raises `OSError` and
+    leaves nothing behind, unless the process dies: see `delete_abandoned`.
     """
-    temporary = os.path.join(folder, TEMPORARY + uuid.uuid4().hex)
+    temporary = os.path.join(folder if aside is None else aside, TEMPORARY + uuid.uuid4().hex)
     try:
         with open(temporary, "wb") as file:
             for piece in pieces:

@@ -58,7 +58,8 @@ class InProcessPipeline:
             Owner.this_process(),
             self._ledger.newest_ended(lambda _: False, Owner.this_process()),
         )
-        self._batch, self._after = 0, resume(folders.outbox, self._ledger)
+        self._batch = 0
+        self._after, self._drafts = resume(folders.outbox, self._ledger)
 
     def step(self, most_rows: int = 10_000) -> bool:
         """One micro-batch; whether there was one."""
@@ -71,7 +72,7 @@ class InProcessPipeline:
         checked = judged(table, self._ledger, generation, self._batch, 1)
         files = CatalogueFiles(self.folders.catalogue)
         write_part(
-            self.folders.outbox,
+            self._drafts,
             OutboxPart(first, last, 0, 1),
             route(checked, lambda number: Routes(files.load(number))),
             Batch(self._writer.query, self._batch),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import tempfile
 import threading
@@ -11,14 +10,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.in_process import FakeTime
+from broker import in_process
+from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import HOUR, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
+from oncebus.folders import Folders
+from oncebus.outbox import OutboxError, write_part
 from oncebus.store import Action, Mode, Outcome
 
 WINDOW = 60
@@ -211,16 +214,32 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: P
     asyncio.run(run())
 
 
-def test_what_killed_tasks_have_left_in_the_outbox_is_cleared_away(tmp_path: Path) -> None:
+def test_a_task_that_outlives_its_pipeline_does_not_make_a_message_be_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has judged, and publishes when the next pipeline has taken the ledger over; then that one dies too."""
+
+    def write_late(drafts: str, *rest: Any) -> None:
+        monkeypatch.setattr(in_process, "write_part", write_part)
+        successor = InProcessPipeline(Folders(tmp_path))
+        successor._ledger.join(successor._writer, 0)
+        with pytest.raises(OutboxError, match="comes too late"):
+            write_part(drafts, *rest)
+
     async def run() -> None:
-        time = FakeTime()
-        (tmp_path / "outbox").mkdir()
-        for name, age in ((".tmp-old", 2 * HOUR), (".tmp-new", SECOND)):
-            file = tmp_path / "outbox" / name
-            file.write_bytes(b"half")
-            os.utime(file, ns=((time.now - age) * 1000, (time.now - age) * 1000))
-        async with scene(tmp_path, time):
-            assert [file.name for file in (tmp_path / "outbox").iterdir()] == [".tmp-new"]
+        async with scene(tmp_path) as first:
+            await first.queue("q", detects=True)
+            await first.flow()
+            first.pipeline.is_paused = True
+            await first.send("q", "a")
+            monkeypatch.setattr(in_process, "write_part", write_late)
+            assert first.pipeline.step()
+            third = InProcessPipeline(Folders(tmp_path))
+            assert third.step()
+            await first.send("q", "a")
+            assert third.step()
+            assert await first.peeked("q") == ["a"]
+            assert [drop.message_id for drop in await first.drops("q")] == ["a"]
 
     asyncio.run(run())
 

@@ -43,13 +43,24 @@ def table(places: Sequence[Place]) -> pa.Table:
     )
 
 
+def drafts_in(folder: Path) -> Path:
+    """A folder to write in, as a query has it that goes on for the whole of a test."""
+    drafts = folder / "drafts-test"
+    drafts.mkdir(parents=True, exist_ok=True)
+    return drafts
+
+
+def parts_in(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if not name.startswith("drafts-"))
+
+
 def write(
     folder: Path, first: int, last: int, parts: int, only: Sequence[int] | None = None, batch: Batch = BATCH
 ) -> None:
     """An entry with a row for each commit, at ten times its position, in the part commit % parts."""
     for part in range(parts) if only is None else only:
         rows = [(commit, 10 * commit, 1) for commit in range(first, last + 1) if commit % parts == part]
-        write_part(folder, OutboxPart(first, last, part, parts), table(rows), batch)
+        write_part(drafts_in(folder), OutboxPart(first, last, part, parts), table(rows), batch)
 
 
 def take_all(outbox: Outbox, after: int = 0) -> tuple[int, list[int]]:
@@ -78,13 +89,13 @@ def test_an_entry_is_taken_when_all_its_parts_are_there(tmp_path: Path) -> None:
 
 
 def test_rows_come_in_the_order_of_position_then_destination(tmp_path: Path) -> None:
-    write_part(tmp_path, OutboxPart(1, 2, 0, 2), table([(1, 3, 9), (1, 3, 4), (2, 7, None)]), BATCH)
-    write_part(tmp_path, OutboxPart(1, 2, 1, 2), table([(2, 6, 1), (1, 2, 5)]).to_batches(), BATCH)
+    write_part(drafts_in(tmp_path), OutboxPart(1, 2, 0, 2), table([(1, 3, 9), (1, 3, 4), (2, 7, None)]), BATCH)
+    write_part(drafts_in(tmp_path), OutboxPart(1, 2, 1, 2), table([(2, 6, 1), (1, 2, 5)]).to_batches(), BATCH)
     entry = Outbox(tmp_path).next_entry(0)
     assert entry is not None
     rows = entry.rows()
     Outbox(tmp_path).delete_up_to(2)
-    assert os.listdir(tmp_path) == []
+    assert parts_in(tmp_path) == []
     assert list(zip(rows["position"].to_pylist(), rows["destination"].to_pylist(), strict=True)) == [
         (2, 5),
         (3, 4),
@@ -102,7 +113,7 @@ def test_written_twice_it_is_the_same_entry(tmp_path: Path) -> None:
     write(tmp_path, 1, 4, 2, [0])
     write(tmp_path, 5, 5, 1)
     assert take_all(outbox, 4) == (5, [5])
-    assert os.listdir(tmp_path) == []
+    assert parts_in(tmp_path) == []
 
 
 def test_an_entry_that_was_never_completed_does_not_stand_in_the_way(tmp_path: Path) -> None:
@@ -111,7 +122,7 @@ def test_an_entry_that_was_never_completed_does_not_stand_in_the_way(tmp_path: P
     write(tmp_path, 5, 7, 2)
     write(tmp_path, 8, 12, 2)
     assert take_all(Outbox(tmp_path), 4) == (12, [5, 6, 7, 8, 9, 10, 11, 12])
-    assert os.listdir(tmp_path) == []
+    assert parts_in(tmp_path) == []
 
 
 def test_of_two_complete_entries_the_shorter_is_taken_and_the_other_continued(tmp_path: Path) -> None:
@@ -128,16 +139,16 @@ def test_a_query_begins_behind_the_newest_complete_entry_and_clears_away_what_wa
     tmp_path: Path,
 ) -> None:
     outbox = Outbox(tmp_path)
-    assert outbox.begin() is None
+    assert outbox.begin().last is None
     write(tmp_path, 1, 2, 2, [0])
-    assert outbox.begin() is None
-    assert os.listdir(tmp_path) == []
+    assert outbox.begin().last is None
+    assert parts_in(tmp_path) == []
     write(tmp_path, 1, 2, 2, batch=Batch("first", 0))
     write(tmp_path, 3, 9, 1, batch=Batch("first", 1))
     write(tmp_path, 10, 12, 3, [0, 2], batch=Batch("first", 2))
-    begun = outbox.begin()
-    assert begun is not None
-    assert (begun.last, begun.batch()) == (9, ("first", 1))
+    last = outbox.begin().last
+    assert last is not None
+    assert (last.last, last.batch()) == (9, ("first", 1))
     assert take_all(outbox) == (9, list(range(1, 10)))
 
 
@@ -158,7 +169,7 @@ def take_from_queries(folder: Path, queries: list[list[int]], data: st.DataObjec
     taken: list[int] = []
     last = 0
     for number, lengths in enumerate(queries):
-        begun = outbox.begin()
+        begun = outbox.begin().last
         assert (begun.last if begun else 0) == last
         is_last = number == len(queries) - 1
         for length in lengths:
@@ -209,31 +220,87 @@ def test_columns_may_come_in_any_order_and_of_like_types_but_must_be_there(tmp_p
     loose = loose.set_column(
         loose.column_names.index("head"), "head", loose["head"].cast(pa.large_binary())
     ).append_column("extra", pa.array([1]))
-    write_part(tmp_path, OutboxPart(1, 1, 0, 1), loose, BATCH)
+    write_part(drafts_in(tmp_path), OutboxPart(1, 1, 0, 1), loose, BATCH)
     entry = Outbox(tmp_path).next_entry(0)
     assert entry is not None
     assert entry.rows().equals(rows)
     with pytest.raises(OutboxError, match=r"cannot be encoded: .*fate"):
-        write_part(tmp_path, OutboxPart(1, 1, 0, 1), rows.drop_columns(["fate"]), BATCH)
+        write_part(drafts_in(tmp_path), OutboxPart(1, 1, 0, 1), rows.drop_columns(["fate"]), BATCH)
     timeless = loose.set_column(loose.column_names.index("time"), "time", pa.array([None], pa.int64()))
     with pytest.raises(OutboxError, match=r"cannot be encoded: .*time"):
-        write_part(tmp_path, OutboxPart(1, 1, 0, 1), timeless, BATCH)
+        write_part(drafts_in(tmp_path), OutboxPart(1, 1, 0, 1), timeless, BATCH)
 
 
 @pytest.mark.parametrize("part", [(0, 1, 0, 1), (5, 4, 0, 1), (1, 1, 1, 1), (1, 1, -1, 2)])
 def test_a_part_of_nothing_is_refused(tmp_path: Path, part: tuple[int, int, int, int]) -> None:
     with pytest.raises(OutboxError, match="is no part of commits"):
-        write_part(tmp_path, OutboxPart(*part), table([]), BATCH)
+        write_part(drafts_in(tmp_path), OutboxPart(*part), table([]), BATCH)
 
 
-def test_other_files_are_left_alone_and_unfinished_ones_swept_when_old(tmp_path: Path) -> None:
-    names = ["notes.txt", f"{1:020d}-{1:020d}-0of1.bak", ".tmp-old", ".tmp-young"]
+def test_what_a_task_writes_after_its_query_was_succeeded_never_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither beside the same part of the next query, nor as an entry by itself; wherever the task was held up."""
+    outbox = Outbox(tmp_path)
+    old = outbox.begin().drafts
+    write_part(old, OutboxPart(1, 5, 0, 2), table([(1, 10, 1)]), Batch("old", 3))
+    new = outbox.begin().drafts
+    write_part(new, OutboxPart(1, 5, 0, 2), table([(1, 10, 1)]), Batch("new", 0))
+    for part in (OutboxPart(1, 5, 1, 2), OutboxPart(1, 5, 0, 1)):
+        with pytest.raises(OutboxError, match=rf"'{tmp_path}/{part.name}' comes too late: '{old}' is gone"):
+            write_part(old, part, table([]), Batch("old", 3))
+    assert parts_in(tmp_path) == [OutboxPart(1, 5, 0, 2).name]
+    write_part(new, OutboxPart(1, 5, 1, 2), table([]), Batch("new", 0))
+
+    sync = os.fsync
+
+    def begin_meanwhile(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        outbox.begin()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", begin_meanwhile)
+    with pytest.raises(OutboxError, match="comes too late"):
+        write_part(new, OutboxPart(6, 6, 0, 1), table([(6, 60, 1)]), Batch("new", 1))
+    last = outbox.begin().last
+    assert last is not None
+    assert (last.last, last.batch()) == (5, ("new", 0))
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_a_query_begins_though_a_task_of_the_one_before_goes_on_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = Outbox(tmp_path)
+    old = Path(outbox.begin().drafts)
+    (old / ".tmp-half").write_bytes(b"half")
+    rmdir, others = Path.rmdir, iter(["b", "a"])
+
+    def write_first(folder: Path) -> None:
+        for name in others:
+            (old / name).touch()
+            break
+        rmdir(folder)
+
+    monkeypatch.setattr(Path, "rmdir", write_first)
+    begun = outbox.begin()
+    assert begun.last is None
+    assert os.listdir(tmp_path) == [os.path.basename(begun.drafts)]
+
+
+def test_other_files_are_left_alone_and_unfinished_ones_deleted_when_a_query_begins(tmp_path: Path) -> None:
+    names = ["notes.txt", f"{1:020d}-{1:020d}-0of1.bak", ".tmp-left"]
     for name in names:
         (tmp_path / name).touch()
-        os.utime(tmp_path / name, (900 if name == ".tmp-young" else 100,) * 2)
     outbox = Outbox(tmp_path)
     assert outbox.next_entry(0) is None
     outbox.delete_up_to(100)
-    assert sorted(os.listdir(tmp_path)) == sorted(names)
-    assert outbox.sweep(500_000_000, 1_000_000_000) == [".tmp-old"]
-    assert Outbox(tmp_path / "none").sweep(1, 1) == []
+    assert parts_in(tmp_path) == sorted(names)
+    outbox.begin()
+    assert parts_in(tmp_path) == sorted(names[:2])
+
+
+def test_an_outbox_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "outbox").touch()
+    with pytest.raises(OutboxError, match=rf"Outbox '{tmp_path}/outbox' cannot be (read|written): Not a directory"):
+        Outbox(tmp_path / "outbox").begin()

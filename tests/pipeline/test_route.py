@@ -146,8 +146,9 @@ def test_a_batch_that_is_run_again_gives_the_identical_table(
 
 def test_a_batch_without_anything_to_hand_on_is_an_entry_all_the_same(tmp_path: Any) -> None:
     made = route(table([row(1, entity=NOBODY)]), lambda _: Routes(catalogue()))
-    write_part(tmp_path, OutboxPart(1, 1, 0, 1), made, Batch("q", 0))
-    entry = Outbox(tmp_path).next_entry(0)
+    outbox = Outbox(tmp_path)
+    write_part(outbox.begin().drafts, OutboxPart(1, 1, 0, 1), made, Batch("q", 0))
+    entry = outbox.next_entry(0)
     assert entry is not None
     assert entry.rows().num_rows == 0
 
@@ -158,9 +159,10 @@ def test_a_task_writes_its_part_of_the_entry(tmp_path: Any) -> None:
     files.publish(made)
     rows = table([row(1, catalogue=made.version), row(2, catalogue=made.version)])
     share = Judged(rows, OutboxPart(1, 2, 0, 1), Batch("query", 5))
-    task = Route(str(tmp_path / "catalogue"), str(tmp_path / "outbox"))
+    outbox = Outbox(tmp_path / "outbox")
+    task = Route(str(tmp_path / "catalogue"), outbox.begin().drafts)
     assert list(task(iter([share]))) == []
-    entry = Outbox(tmp_path / "outbox").next_entry(0)
+    entry = outbox.next_entry(0)
     assert entry is not None
     assert entry.rows()["destination"].to_pylist() == [3, 3]
     assert entry.batch() == ("query", 5)

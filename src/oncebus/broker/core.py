@@ -27,7 +27,6 @@ from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subsc
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
-from oncebus.outbox import Outbox
 from oncebus.pipeline.rules import check_rule
 from oncebus.store import IngestReport, Place, Store, SubQueue
 from oncebus.store.drops import KEPT
@@ -36,8 +35,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 DEFAULT_PIPELINE_BYTES = 4 << 30
-ABANDONED_AGE = 3600 * 1_000_000
-"""No task takes so long to write its part of an entry: an unfinished one of that age was left by one that died."""
 
 
 class Core:
@@ -120,7 +117,6 @@ class Core:
                 _forget_deleted(store, catalogue, inbox.last_commit)
                 core = cls(folders, catalogue, inbox, store, most_bytes, clock)
                 sweep_bodies(Blobs(folders.blobs), store, core._note_left(folders, store.position()))
-                Outbox(folders.outbox).sweep(ABANDONED_AGE, core.clock.now())
                 undone.pop_all()
                 return core
 

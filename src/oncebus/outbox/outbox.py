@@ -3,20 +3,30 @@
 A micro-batch is cut at commits, and its entry is complete before the next is begun. So the newest complete entry tells
 how far a query had come, and the query that follows begins behind it. The reader leaves the entry that it took last in
 its place, for that.
+
+Tasks may outlive their query. So each query has a folder of its own in the outbox, `drafts-` and a fresh name: a part
+is written there and renamed into the outbox. The next query deletes that folder before it looks what is complete. From
+then on nothing of the old one can appear any more, neither among its own parts nor as an entry that it did not see.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import uuid
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.files import delete_abandoned
+from oncebus.files import TEMPORARY
 from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part
+
+_DRAFTS = "drafts-"
+_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,13 @@ class Entry:
         return read_part(self.folder, OutboxPart(self.first, self.last, 0, self.parts))[1]
 
 
+class Begun(NamedTuple):
+    """Where a query begins: behind the newest complete entry, if any; and the folder that its tasks write in."""
+
+    last: Entry | None
+    drafts: str
+
+
 class Outbox:
     """The reader of an outbox; the folder need not exist yet."""
 
@@ -61,20 +78,26 @@ class Outbox:
         """
         return _best(self._complete(), self.folder, after)
 
-    def begin(self) -> Entry | None:
-        """The newest complete entry, behind which a query begins; None if there is none.
+    def begin(self) -> Begun:
+        """Let a query begin. To be called while no other runs; what tasks of an earlier one still write is refused.
 
-        What is incomplete is deleted: a query that has ended left it, and it must not be taken for a part of what the
-        next one makes. To be called while no query runs.
+        What is incomplete is deleted: it will never be complete, and must not be taken for a part of what the query
+        makes.
         """
-        complete = self._complete()
-        for part in self._parts():
-            if (part.first, part.last, part.parts) not in complete:
-                self._delete(part)
+        try:
+            self._end_drafts()
+            complete = self._complete()
+            for part in self._parts():
+                if (part.first, part.last, part.parts) not in complete:
+                    self._delete(part)
+            drafts = os.path.join(self.folder, _DRAFTS + uuid.uuid4().hex)
+            os.makedirs(drafts)
+        except OSError as error:
+            raise OutboxError(f"Outbox '{self.folder}' cannot be written: {error.strerror}") from error
         if not complete:
-            return None
+            return Begun(None, drafts)
         first, last, parts = max(complete, key=lambda entry: entry[1])
-        return Entry(self.folder, first - 1, first, last, parts)
+        return Begun(Entry(self.folder, first - 1, first, last, parts), drafts)
 
     def delete_up_to(self, commit: int) -> None:
         """Delete all entries, complete or not, that hold nothing behind a commit: it must have been taken durably."""
@@ -82,9 +105,22 @@ class Outbox:
             if part.last <= commit:
                 self._delete(part)
 
-    def sweep(self, age: int, now: int) -> list[str]:
-        """Delete unfinished files older than `age`, of tasks that were killed; their names. In microseconds."""
-        return delete_abandoned(self.folder, now - age) if os.path.isdir(self.folder) else []
+    def _end_drafts(self) -> None:
+        """Delete what earlier queries were writing in. A file that vanishes meanwhile has become a part."""
+        folder = Path(self.folder)
+        for drafts in [*folder.glob(f"{_DRAFTS}*")]:
+            for attempt in range(_ATTEMPTS):
+                for draft in drafts.iterdir():
+                    draft.unlink(missing_ok=True)
+                try:
+                    drafts.rmdir()
+                    break
+                except OSError as error:
+                    # A task has begun another one.
+                    if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
+                        raise
+        for unfinished in [*folder.glob(f"{TEMPORARY}*")]:
+            unfinished.unlink(missing_ok=True)
 
     def _delete(self, part: OutboxPart) -> None:
         path = Path(self.folder, part.name)

@@ -72,13 +72,15 @@ class OutboxPart(NamedTuple):
 
 
 def write_part(
-    folder: str | os.PathLike[str], part: OutboxPart, rows: pa.Table | Iterable[pa.RecordBatch], batch: Batch
+    drafts: str | os.PathLike[str], part: OutboxPart, rows: pa.Table | Iterable[pa.RecordBatch], batch: Batch
 ) -> None:
     """Publish a part of what `batch` made, at once and durably; one without rows too, or its entry is never complete.
 
-    The columns are those of `OUTBOX_SCHEMA`, in any order, of types that can be cast. Writing it again, from another
-    task or after a crash, replaces it. Raises `OutboxError`.
+    `drafts` is the folder that `Outbox.begin` has made for the query: it is written there, and appears in the outbox
+    around it. The columns are those of `OUTBOX_SCHEMA`, in any order, of types that can be cast. Writing it again, from
+    another task or after a crash, replaces it. Raises `OutboxError`, also once another query has begun.
     """
+    folder = os.path.dirname(os.path.abspath(drafts))
     if not (0 < part.first <= part.last and 0 <= part.part < part.parts):
         raise OutboxError(f"Outbox part '{part.name}' is no part of commits {part.first} to {part.last}")
     path = os.path.join(folder, part.name)
@@ -94,8 +96,11 @@ def write_part(
     body = sink.getvalue()
     check = zlib.crc32(body, zlib.crc32(bytes(4)))
     try:
-        os.makedirs(folder, exist_ok=True)
-        publish(os.fspath(folder), part.name, [MAGIC, check.to_bytes(4, "little"), bytes(4), body])
+        publish(folder, part.name, [MAGIC, check.to_bytes(4, "little"), bytes(4), body], aside=os.fspath(drafts))
+    except FileNotFoundError as error:
+        raise OutboxError(
+            f"Outbox part '{path}' comes too late: '{drafts}' is gone, its query was succeeded"
+        ) from error
     except OSError as error:
         raise OutboxError(f"Outbox part '{path}' cannot be written: {error.strerror}") from error
 

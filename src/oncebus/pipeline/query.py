@@ -30,12 +30,12 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     spark.dataSource.register(InboxSource)
     ledger = Ledger.open(folders.ledger)
     ledger.describe_or_check(KEY_SIGNATURE)
-    after = resume(folders.outbox, ledger)
+    after, drafts = resume(folders.outbox, ledger)
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
     owner = Owner.this_process()
     follows = ledger.newest_ended(lambda _: False, owner)
     detect = Detect(ledger.location, owner, follows)
-    route = Route(str(folders.catalogue), str(folders.outbox))
+    route = Route(str(folders.catalogue), drafts)
     return (
         spark.readStream.format(FORMAT)
         .options(folder=str(folders.inbox), after=after, shards=shards, tasks=tasks)
@@ -52,16 +52,19 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     )
 
 
-def resume(outbox: Path, ledger: Ledger) -> int:
-    """The commit behind which a query begins. The ledger is told that the last one's output is complete up to there."""
-    last = Outbox(outbox).begin()
+def resume(outbox: Path, ledger: Ledger) -> tuple[int, str]:
+    """The commit behind which a query begins, and the folder for its drafts.
+
+    The ledger is told that the last query's output is complete up to there.
+    """
+    last, drafts = Outbox(outbox).begin()
     if last is None:
-        return 0
+        return 0, drafts
     batch = last.batch()
     # Of a query that came later there is no entry yet; it has told the ledger already what is complete.
     if ledger.newest_query() == batch.query:
         ledger.confirm(batch.query, batch.number)
-    return last.last
+    return last.last, drafts
 
 
 def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSession:

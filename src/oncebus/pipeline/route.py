@@ -138,15 +138,15 @@ def _gathered(table: pa.Table, outcome: _Outcome) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a task does with judged rows. Pickled for the workers."""
+    """What a task does with judged rows; `drafts` is its query's folder in the outbox. Pickled for the workers."""
 
     catalogue: str
-    outbox: str
+    drafts: str
 
     def __call__(self, shares: Iterator[Judged]) -> Iterator[pa.RecordBatch]:
         """Nothing: the task's part of the batch's entry lies in the outbox when it returns."""
         for rows, part, batch in shares:
-            write_part(self.outbox, part, route(rows, lambda version: _routes(self.catalogue, version)), batch)
+            write_part(self.drafts, part, route(rows, lambda version: _routes(self.catalogue, version)), batch)
         return iter(())
 
 
