@@ -96,6 +96,39 @@ def test_our_frames_are_no_larger_than_we_take_ourselves() -> None:
     assert len(assembled(sent)) == 200_000
 
 
+def test_the_answer_to_a_drain_comes_behind_all_that_was_sent() -> None:
+    client, link = ready(10)
+    other = client.outgoing(1, name="other", handle=1)
+    for number in range(8):
+        link.send(bytes(100_000), b"%d" % number, settled=True)
+    client.do(credit(10, drain=True), credit(1, 1, drain=True))
+    link.drained()
+    other.drained()
+    # It does not wait for the deliveries of others.
+    sent = client.answers()
+    assert sent.pop().performative.handle == other.handle
+    while link.session.outbound.room == 0:
+        client.connection.relieve()
+        sent += client.answers()
+    flow = sent.pop().performative
+    assert isinstance(flow, Flow)
+    assert (flow.handle, flow.delivery_count, flow.link_credit, flow.drain) == (link.handle, 10, 0, True)
+    assert all(isinstance(it.performative, Transfer) for it in sent)
+    assert [it.performative.more for it in sent] == [True, False] * 8
+
+
+def test_an_answer_to_a_drain_that_waits_ends_with_the_link() -> None:
+    client, link = ready(10, window=0)
+    link.send(b"x", b"t", settled=True)
+    client.do(credit(9, delivery_count=0, incoming_window=0, drain=True))
+    link.drained()
+    assert client.take() == b""
+    client.do(Detach(handle=0, closed=True))
+    assert client.answer(Detach).closed
+    client.do(credit(0, handle=None))
+    assert client.take() == b""
+
+
 def test_transfers_stop_at_the_peers_window_and_go_on_when_it_opens() -> None:
     client, link = ready(frame_size=512, window=3)
     payload = bytes(5000)

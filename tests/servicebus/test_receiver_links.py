@@ -130,6 +130,23 @@ def test_a_drain_hands_out_what_is_there_and_uses_up_the_credit(tmp_path: Path) 
     play(tmp_path, scenario)
 
 
+def test_a_drain_is_not_answered_before_there_was_room_for_what_is_there(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"a", b"b")
+        client = stage.client()
+        await client.attached(of("orders"))
+        client.connection.pause()
+        client.do(credit(5, drain=True))
+        await asyncio.sleep(0.01)
+        client.peer.on_events(client.connection.resume())
+        # Frames before the one that is asked for are passed over: the flow must not be among them.
+        assert [body(payload) for _, payload in await client.received(2)] == [b"a", b"b"]
+        flow, _ = await client.next(Flow)
+        assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 5, True)
+
+    play(tmp_path, scenario)
+
+
 def test_a_receiver_that_waits_can_be_drained(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Rest:
-    """A delivery that is not all written. `fields` are those of its next transfer."""
+    """A delivery that is not all written. `fields` are those of its next transfer.
+
+    Without a payload it is a flow of the link, which must not overtake the deliveries before it.
+    """
 
     link: OutgoingLink
     fields: bytes
     handle: bytes
-    payload: memoryview
+    payload: memoryview | None
     settled: bool
 
 
@@ -69,13 +72,26 @@ class Outbound:
                 self.window -= 1
                 return
         self._waiting.append(_Rest(link, fields, handle, memoryview(payload), settled))
+        link.waiting += 1
         self.pump()
+
+    def follow(self, link: OutgoingLink, flow: bytes) -> bool:
+        """Have a flow of a link written behind those of its deliveries that wait; False where none does."""
+        if link.waiting:
+            self._waiting.append(_Rest(link, flow, b"", None, True))
+        return link.waiting > 0
 
     def pump(self) -> None:
         """Write what waits, as far as window and output allow."""
         waiting, output = self._waiting, self._output
-        while waiting and self.window > 0 and not output.is_full:
+        while waiting:
             rest = waiting[0]
+            if rest.payload is None:
+                waiting.popleft()
+                rest.link.session.write_flow(rest.fields)
+                continue
+            if self.window <= 0 or output.is_full:
+                return
             space = room(rest.fields, self._largest_frame)
             payload = rest.payload[:space]
             more = len(rest.payload) > space
@@ -87,6 +103,7 @@ class Outbound:
                 rest.fields = continued_fields(rest.handle)
             else:
                 waiting.popleft()
+                rest.link.waiting -= 1
 
     def set_window(self, next_incoming: int | None, window: int) -> bool:
         """Take over what the peer says of its window; gives whether it has opened for new deliveries."""
@@ -99,8 +116,9 @@ class Outbound:
 
     def forget(self, link: OutgoingLink) -> None:
         """Write nothing more of a link's deliveries."""
-        if self._waiting:
+        if link.waiting:
             self._waiting = deque(rest for rest in self._waiting if rest.link is not link)
+            link.waiting = 0
 
     def disposed(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
         """The unsettled deliveries of a range, by link. A range costs no more than there are unsettled deliveries."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from oncebus.amqp.conditions import NOT_ALLOWED
 from oncebus.amqp.events import CreditChanged
 from oncebus.amqp.fastread import FlowFields, TransferFields
-from oncebus.amqp.fastwrite import delivery_fields
+from oncebus.amqp.fastwrite import delivery_fields, link_flow
 from oncebus.amqp.link import Link
 from oncebus.amqp.performatives import SENDER, Attach, Outcome
 from oncebus.amqp.serial import MASK, ahead
@@ -37,18 +37,20 @@ class OutgoingDelivery:
 class OutgoingLink(Link):
     """The peer receives. `credit` is how many deliveries it asks for; `drain`: now or never.
 
-    `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent.
+    `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent; `waiting` is how
+    many have been sent that are not all written.
 
     A peer that tells what became of deliveries, waits to hear that they are settled, and detaches meanwhile, gets those
     answers before that to its detach: `settle` works until then, though the link is over. Whoever answers the link
     calls `finish` when there is nothing more to settle.
     """
 
-    __slots__ = ("_is_leaving_closed", "_owed", "drain", "unsettled")
+    __slots__ = ("_is_leaving_closed", "_owed", "drain", "unsettled", "waiting")
 
     def __init__(self, session: Session, attach: Attach, handle: int) -> None:
         super().__init__(session, attach, handle)
         self.drain = False
+        self.waiting = 0
         self.unsettled: dict[int, OutgoingDelivery] = {}
         self._owed: set[int] = set()
         # How the peer has detached, while our answer to that waits.
@@ -92,12 +94,14 @@ class OutgoingLink(Link):
         return delivery
 
     def drained(self) -> None:
-        """If the peer has asked to drain: use up its credit and say so."""
+        """If the peer has asked to drain: use up its credit and say so, behind all that was sent before."""
         if self.drain and self.is_open:
             self.drain = False
             self.delivery_count = (self.delivery_count + self.credit) & MASK
             self.credit = 0
-            self.write_flow(drain=True)
+            flow = link_flow(self._encoded_handle, self.delivery_count, 0, True)
+            if not self.session.outbound.follow(self, flow):
+                self.session.write_flow(flow)
 
     def settle(self, deliveries: Sequence[OutgoingDelivery], outcome: Outcome) -> None:
         """Settle deliveries with this outcome: the answer to a `Disposed` that was not settled.

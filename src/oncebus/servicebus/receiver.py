@@ -130,7 +130,12 @@ class Receiver(Attached[OutgoingLink]):
         try:
             if self._line is not None:
                 await self._line.looked()
-            while self.link.drain and (wanted := self.link.sendable):
+            while self.link.drain and self.link.credit > 0:
+                wanted = self.link.sendable
+                if not wanted:
+                    # It goes on when there is room: `credit_changed` is called then.
+                    self._draining = None
+                    return
                 received = await self.front.broker.receive(
                     self.node.address, min(wanted, portion.most), mode=self.mode, session=self.lock
                 )
