@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.in_process import FakeTime
-from broker.scenes import TRANSFER_DEAD, Scene, ids, message, play, scene
+from broker.scenes import SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 from oncebus.entities import Tier
 from oncebus.inbox import Blobs, InboxFull
 from oncebus.store import Mode, StoreFull
@@ -201,3 +201,74 @@ def test_a_target_refuses_what_is_too_large_for_it_wherever_the_body_lies(tmp_pa
         assert (stranded.message.message_id, stranded.message.reason) == ("large", "MessageTooLarge")
 
     play(tmp_path, plot, tier=Tier.PREMIUM)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "no"), RuntimeError("no thread")], ids=["disk", "thread"])
+def test_a_large_message_is_not_deleted_before_its_body_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(lock_duration=60 * SECOND)
+        await scene.send("q", message("small"), message("large", LARGE), message("last"))
+
+        def fails(*arguments: object) -> Any:
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Blobs, "read", fails)
+            assert await scene.taken() == ["small", "last"]
+        assert (await scene.counts()).active == 1
+        await scene.later(60)
+        [received] = await scene.receive(mode=Mode.RECEIVE_AND_DELETE)
+        assert received.body.endswith(LARGE)
+        found = received.message
+        assert (found.message_id, found.deliveries, found.token, found.locked_until) == ("large", 2, None, None)
+        assert (await scene.counts()).active == 0
+
+    play(tmp_path, plot)
+
+
+def test_a_large_message_that_cannot_be_deleted_is_not_handed_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(lock_duration=60 * SECOND)
+        await scene.send("q", message("small"), message("large", LARGE))
+
+        def is_full(*arguments: object, **options: object) -> None:
+            raise StoreFull("no room")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(scene.core._transactions._store, "settle", is_full)
+            assert await scene.taken() == ["small"]
+        await scene.later(60)
+        assert await scene.taken() == ["large"]
+
+    play(tmp_path, plot)
+
+
+def test_a_receiver_that_gives_up_while_a_large_body_is_read_leaves_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", message("large", LARGE))
+        reading, go_on = threading.Event(), threading.Event()
+        read = Blobs.read
+
+        def read_slowly(self: Blobs, name: str) -> memoryview:
+            reading.set()
+            go_on.wait(20)
+            return read(self, name)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Blobs, "read", read_slowly)
+            receiving = asyncio.create_task(scene.receive(mode=Mode.RECEIVE_AND_DELETE))
+            await asyncio.to_thread(reading.wait, 20)
+            receiving.cancel()
+            await asyncio.gather(receiving, return_exceptions=True)
+            go_on.set()
+        [received] = await scene.receive(mode=Mode.RECEIVE_AND_DELETE, wait=20)
+        assert (received.message.message_id, received.message.deliveries) == ("large", 1)
+
+    play(tmp_path, plot)

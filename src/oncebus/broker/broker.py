@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TypeVar
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.core import Core
+from oncebus.broker.received import Received, with_bodies
 from oncebus.broker.sending import Incoming, check, check_quota, row_of, with_id
 from oncebus.entities import (
     BadRequest,
@@ -24,7 +24,7 @@ from oncebus.entities import (
     check_receiver,
     may_send,
 )
-from oncebus.inbox import InboxDamaged, Row
+from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY
 from oncebus.store import (
     Action,
@@ -42,19 +42,13 @@ from oncebus.store import (
     SubQueue,
 )
 
+__all__ = ["READ_YOUR_SENDS_SECONDS", "Broker", "Received"]
+
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 READ_YOUR_SENDS_SECONDS = 2.0
 """How long a look at an entity waits for what was accepted before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A message handed out, with its whole body."""
-
-    message: Message
-    body: bytes
 
 
 class Broker:
@@ -167,7 +161,7 @@ class Broker:
                 unwanted=lambda messages: self._put_back(entity, messages),
             )
 
-        return await self._handed_out(entity, await self._wait_at(place, look, wait) or [])
+        return await self._handed_out(entity, await self._wait_at(place, look, wait) or [], mode)
 
     def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
         """An event that is set, for the block, whenever there may be something new to receive at an address."""
@@ -190,7 +184,7 @@ class Broker:
             ),
             unwanted=lambda messages: self._put_back(entity, messages),
         )
-        return await self._handed_out(entity, found)
+        return await self._handed_out(entity, found, mode)
 
     async def settle(
         self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
@@ -232,7 +226,7 @@ class Broker:
         found = await self._core.run(
             lambda store: store.peek(entity.id, from_sequence, count, now, session=session, sub_queue=address.sub_queue)
         )
-        return await self._whole(found)
+        return await with_bodies(found, self._core.bodies)
 
     # Sessions
 
@@ -414,24 +408,28 @@ class Broker:
                     deadline = 0.0
                 arrived.clear()
 
-    async def _handed_out(self, entity: Entity, messages: Sequence[Message]) -> list[Received]:
+    async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode) -> list[Received]:
         try:
-            return await self._whole(messages)
+            whole = await with_bodies(messages, self._core.bodies)
+            return await self._deleted(entity, whole) if mode is Mode.RECEIVE_AND_DELETE else whole
         except asyncio.CancelledError:
             self._put_back(entity, messages)
             raise
 
-    async def _whole(self, messages: Sequence[Message]) -> list[Received]:
-        """The messages with their bodies. One whose body cannot be read is left out: the others must not be lost."""
-        whole = []
-        for message in messages:
-            if message.blob is None:
-                whole.append(Received(message, message.body or b""))
-                continue
-            try:
-                body = await self._core.bodies.read(message.blob)
-            except (OSError, InboxDamaged) as error:
-                log.error("Message %d of entity %d has no body: %s", message.sequence, message.entity, error)
-            else:
-                whole.append(Received(message, body))
-        return whole
+    async def _deleted(self, entity: Entity, whole: list[Received]) -> list[Received]:
+        """What is to be received and deleted, with what had to be held until its body was read."""
+        held = [each.message.token for each in whole if each.message.token is not None]
+        if not held:
+            return whole
+        try:
+            outcomes = await self.settle(Address(entity.path), [Settlement(Action.COMPLETE, token) for token in held])
+        except Exception as error:
+            # The others are deleted already, and must not be lost.
+            log.error("Messages of entity %d could not be deleted and are not handed out: %s", entity.id, error)
+            outcomes = [Outcome.MESSAGE_LOCK_LOST] * len(held)
+        done = {token for token, outcome in zip(held, outcomes, strict=True) if outcome is Outcome.DONE}
+        return [
+            Received(each.message._replace(token=None, locked_until=None), each.body)
+            for each in whole
+            if each.message.token is None or each.message.token in done
+        ]

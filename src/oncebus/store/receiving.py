@@ -80,15 +80,20 @@ def _hand_out(
     session: SessionLock | None,
     new_token: Callable[[], bytes],
 ) -> list[Message]:
+    handed = [message._replace(deliveries=message.deliveries + 1) for message in messages]
     if mode is Mode.RECEIVE_AND_DELETE:
         for message in messages:
-            tables.messages.remove(message)
-        return [message._replace(deliveries=message.deliveries + 1) for message in messages]
-    held = [
-        message._replace(stage=int(stage), token=new_token(), locked_until=until, deliveries=message.deliveries + 1)
-        for message in messages
+            if message.blob is None:
+                tables.messages.remove(message)
+    # One whose body has yet to be read is not deleted before that: reading may fail.
+    handed = [
+        message._replace(stage=int(stage), token=new_token(), locked_until=until)
+        if mode is Mode.PEEK_LOCK or message.blob is not None
+        else message
+        for message in handed
     ]
+    held = [message for message in handed if message.token is not None]
     # A message of a session is held for as long as the session is: it has no end of its own.
     in_session = session is not None and bool(held) and held[0].sub_queue == SubQueue.MAIN
     tables.messages.lock([message._replace(locked_until=None) for message in held] if in_session else held, stage)
-    return held
+    return handed

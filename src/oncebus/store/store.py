@@ -126,7 +126,8 @@ class Store:
         """Up to `count` messages by sequence number: active, not held, not expired; of the held `session` if given.
 
         With peek-lock each bears a token and the end of its lock (in a session: the session's), and the attempt counts
-        even if everything dies at once. Raises `SessionLockLost`.
+        even if everything dies at once. So does one that is to be deleted while its body lies in a file: complete it
+        when the body has been read. Raises `SessionLockLost`.
         """
         return receiving.receive(self._change(), entity, count, mode, policy, now, session, sub_queue, self._token)
 
