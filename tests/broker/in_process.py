@@ -52,14 +52,9 @@ class InProcessPipeline:
         self._reader = InboxReader(folders.inbox)
         self._ledger = Ledger.open(folders.ledger)
         self._ledger.describe_or_check(KEY_SIGNATURE)
-        self._writer = Writer(
-            uuid.uuid4().hex,
-            uuid.uuid4().hex,
-            Owner.this_process(),
-            self._ledger.newest_ended(lambda _: False, Owner.this_process()),
-        )
         self._batch = 0
-        self._after, self._drafts = resume(folders.outbox, self._ledger)
+        self._after, self._drafts, follows = resume(folders.outbox, self._ledger)
+        self._writer = Writer(uuid.uuid4().hex, uuid.uuid4().hex, Owner.this_process(), follows)
 
     def step(self, most_rows: int = 10_000) -> bool:
         """One micro-batch; whether there was one."""

@@ -21,6 +21,7 @@ from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import HOUR, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
 from oncebus.folders import Folders
+from oncebus.ledger import Owner
 from oncebus.outbox import OutboxError, write_part
 from oncebus.store import Action, Mode, Outcome
 
@@ -210,6 +211,23 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: P
             assert second.broker.catalogue.find("q") is None
             assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0
             assert await second.core.run(lambda store: store.drops(queue.id)) == []
+
+    asyncio.run(run())
+
+
+def test_a_pipeline_goes_on_at_once_where_the_last_one_was_in_another_container(tmp_path: Path) -> None:
+    """Or the machine was started anew: nobody can be asked whether that process lives. The folder's lock tells."""
+
+    async def run() -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Owner, "this_process", lambda: Owner("another container", 7, "0"))
+            async with scene(tmp_path) as first:
+                await first.queue("q", detects=True)
+                await first.send("q", "a")
+                assert await first.peeked("q") == ["a"]
+        async with scene(tmp_path) as second:
+            await second.send("q", "a", "b")
+            assert await second.peeked("q") == ["a", "b"]
 
     asyncio.run(run())
 

@@ -256,10 +256,9 @@ class Ledger:
             )
         self._storage.publish(f"confirmed-{newest.number:06d}-{batch}", [b""])
 
-    def newest_query(self) -> str | None:
+    def newest(self) -> Generation | None:
         """Who wrote here last."""
-        newest = self._list().newest
-        return newest.query if newest is not None else None
+        return self._list().newest
 
     def summary(self) -> LedgerSummary:
         """What the ledger holds now."""

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,15 +31,13 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     spark.dataSource.register(InboxSource)
     ledger = Ledger.open(folders.ledger)
     ledger.describe_or_check(KEY_SIGNATURE)
-    after, drafts = resume(folders.outbox, ledger)
+    start = resume(folders.outbox, ledger)
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    owner = Owner.this_process()
-    follows = ledger.newest_ended(lambda _: False, owner)
-    detect = Detect(ledger.location, owner, follows)
-    route = Route(str(folders.catalogue), drafts)
+    detect = Detect(ledger.location, Owner.this_process(), start.follows)
+    route = Route(str(folders.catalogue), start.drafts)
     return (
         spark.readStream.format(FORMAT)
-        .options(folder=str(folders.inbox), after=after, shards=shards, tasks=tasks)
+        .options(folder=str(folders.inbox), after=start.after, shards=shards, tasks=tasks)
         .load()
         # One stage: each crossing between Spark and Python takes some 25 ms of every batch.
         .mapInArrow(lambda rows: route(detect(rows)), SCHEMA)
@@ -52,19 +51,30 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     )
 
 
-def resume(outbox: Path, ledger: Ledger) -> tuple[int, str]:
-    """The commit behind which a query begins, and the folder for its drafts.
+class Start(NamedTuple):
+    """The commit behind which a query begins, the folder for its drafts, the generation of the ledger it succeeds."""
 
-    The ledger is told that the last query's output is complete up to there.
+    after: int
+    drafts: str
+    follows: int | None
+
+
+def resume(outbox: Path, ledger: Ledger) -> Start:
+    """Where a query begins. The ledger is told that the last query's output is complete up to there.
+
+    The last query is known to have ended, by the lock on the data folder: a ledger would have to guess, wherever its
+    process ran in another container or before the machine was started anew.
     """
     last, drafts = Outbox(outbox).begin()
+    newest = ledger.newest()
+    follows = newest.number if newest else None
     if last is None:
-        return 0, drafts
+        return Start(0, drafts, follows)
     batch = last.batch()
     # Of a query that came later there is no entry yet; it has told the ledger already what is complete.
-    if ledger.newest_query() == batch.query:
+    if newest is not None and newest.query == batch.query:
         ledger.confirm(batch.query, batch.number)
-    return last.last, drafts
+    return Start(last.last, drafts, follows)
 
 
 def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSession:
