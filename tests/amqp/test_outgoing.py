@@ -129,6 +129,18 @@ def test_an_answer_to_a_drain_that_waits_ends_with_the_link() -> None:
     assert client.take() == b""
 
 
+def test_it_is_told_when_answers_that_waited_are_written_though_there_be_no_credit() -> None:
+    client, link = ready(0, window=0)
+    link.send(b"x" * 100, b"1", settled=True, beyond_credit=True)
+    link.send(b"x" * 50, b"2", settled=True, beyond_credit=True)
+    assert (link.waiting, client.connection.out.held) == (2, 150)
+    assert client.do(credit(0, handle=None, incoming_window=1)) == []
+    assert (link.waiting, client.connection.out.held) == (1, 50)
+    assert client.do(credit(0, handle=None, incoming_window=5)) == [CreditChanged(link)]
+    assert (link.waiting, client.connection.out.held) == (0, 0)
+    assert client.do(credit(0, handle=None, incoming_window=0), credit(0, handle=None, incoming_window=9)) == []
+
+
 def test_transfers_stop_at_the_peers_window_and_go_on_when_it_opens() -> None:
     client, link = ready(frame_size=512, window=3)
     payload = bytes(5000)

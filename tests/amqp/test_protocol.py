@@ -339,6 +339,35 @@ def test_a_link_may_be_answered_later() -> None:
     asyncio.run(run())
 
 
+def test_a_peer_that_takes_no_answers_is_cut_but_none_that_takes_its_time_with_deliveries(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        async with scripted() as (port, peers), connected(port) as client:
+            await client.opened(begin=Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=9))
+            await client.say(written(receiver()), written(credit(10, incoming_window=0)))
+            await until(lambda: peers[0].log[-1] == "CreditChanged")
+            attached = peers[0].events[-2]
+            assert isinstance(attached, LinkAttached)
+            assert isinstance(attached.link, OutgoingLink)
+            attached.link.accept()
+            peers[0].connection.most_unfinished_bytes = 1000
+            attached.link.send(bytes(5000), b"delivery", settled=True)
+            for _ in range(2):
+                attached.link.send(bytes(1000), b"answer", settled=True, beyond_credit=True)
+            peers[0].wire.flush()
+            await client.expect(Attach)
+            assert peers[0].log[-1] != "lost"
+            attached.link.send(b"x", b"answer", settled=True, beyond_credit=True)
+            peers[0].wire.flush()
+            await until(lambda: peers[0].log[-1] == "lost")
+            assert peers[0].connection.out.held == 0
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert [record.message for record in caplog.records] == ["Peer cut: it does not read"]
+
+
 def test_reading_may_be_paused_and_resumed() -> None:
     async def run() -> None:
         async with scripted() as (port, peers), connected(port) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from amqp.client import credit
 from oncebus import amqp
 from oncebus.access import make_token
 from oncebus.amqp import ULong
-from oncebus.amqp.performatives import Accepted, Disposition, Target, Transfer
+from oncebus.amqp.performatives import Accepted, Detach, Disposition, Flow, Target, Transfer
 from oncebus.durations import HOUR
+from oncebus.servicebus import Limits
+from oncebus.servicebus.requests import Replies
 
 from .bus import LISTENER, ROOT
 from .raw import RawClient, Stage, message, of, play, request, to
@@ -83,6 +86,52 @@ def test_answers_do_not_wait_for_credit_that_a_client_never_renews(tmp_path: Pat
         for _ in range(150):
             client.transfer(request(PEEK, FIRST, message_id="m"))
             await client.next(Transfer)
+
+    play(tmp_path, scenario)
+
+
+async def waiting(client: RawClient, count: int) -> list[int]:
+    """Wait until so many answers cannot be written; the credit that is left on the links of requests."""
+    async with asyncio.timeout(10):
+        while sum(each.link.waiting for each in client.peer.links if isinstance(each, Replies)) < count:
+            await asyncio.sleep(0.001)
+    return [each.link.credit for each in client.peer.links if not isinstance(each, Replies)]
+
+
+def test_who_does_not_take_its_answers_may_not_ask_more(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await managing(stage)
+        client.connection.pause()
+        client.transfer(*[request(PEEK, FIRST, message_id="m")] * 4)
+        assert await waiting(client, 4) == [0]
+        client.peer.on_events(client.connection.resume())
+        await client.received(4)
+        flow, _ = await client.next(Flow)
+        assert flow.link_credit == 4
+        # Neither does it where the link of the answers ends meanwhile.
+        client.connection.pause()
+        client.transfer(*[request(PEEK, FIRST, message_id="m")] * 4)
+        assert await waiting(client, 4) == [0]
+        client.do(Detach(handle=1, closed=True))
+        flow, _ = await client.next(Flow)
+        assert flow.link_credit == 4
+        assert client.connection.out.held == 0
+
+    play(tmp_path, scenario, Limits(requests=4))
+
+
+def test_who_does_not_take_the_answers_to_its_tokens_may_not_put_more(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client(is_signed_in=False)
+        await client.attached(to("$cbs", handle=0))
+        await client.attached(of("$cbs", handle=1))
+        client.connection.pause()
+        client.transfer(*[request("put-token", "none", message_id="m")] * 50)
+        assert await waiting(client, 50) == [0]
+        client.peer.on_events(client.connection.resume())
+        await client.received(50)
+        flow, _ = await client.next(Flow)
+        assert flow.link_credit == 50
 
     play(tmp_path, scenario)
 

@@ -122,6 +122,11 @@ class Connection:
         """How many links the peer holds."""
         return sum(session.link_count for session in self._sessions.values())
 
+    @property
+    def most_held_bytes(self) -> int:
+        """How many bytes of answers may wait because the peer does not take them."""
+        return 2 * self.most_unfinished_bytes
+
     def receive(self, data: bytes) -> list[Event]:
         """Everything that these bytes completed, in order. With no bytes: what waited for `answer_sasl`."""
         if not self.is_closed and (data or self._pending):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class _Rest:
     """A delivery that is not all written. `fields` are those of its next transfer.
 
-    Without a payload it is a flow of the link, which must not overtake the deliveries before it.
+    Without a payload it is a flow of the link, which must not overtake the deliveries before it. `held` are the bytes
+    of an answer.
     """
 
     link: OutgoingLink
@@ -26,6 +27,7 @@ class _Rest:
     handle: bytes
     payload: memoryview | None
     settled: bool
+    held: int
 
 
 class Outbound:
@@ -61,7 +63,9 @@ class Outbound:
         """How many deliveries may begin now on any link of the session, if they are small."""
         return 0 if self._waiting or self._output.is_full else self.window
 
-    def send(self, link: OutgoingLink, fields: bytes, handle: bytes, payload: bytes, settled: bool) -> None:
+    def send(
+        self, link: OutgoingLink, fields: bytes, handle: bytes, payload: bytes, settled: bool, is_answer: bool
+    ) -> None:
         """Write a delivery, or as much as may be, and keep the rest for later."""
         size = len(payload)
         if self.window > 0 and not self._waiting and size <= room(fields, self._largest_frame):
@@ -71,14 +75,17 @@ class Outbound:
                 self.next_transfer = (self.next_transfer + 1) & MASK
                 self.window -= 1
                 return
-        self._waiting.append(_Rest(link, fields, handle, memoryview(payload), settled))
+        held = size if is_answer else 0
+        self._waiting.append(_Rest(link, fields, handle, memoryview(payload), settled, held))
+        self._output.held += held
         link.waiting += 1
         self.pump()
 
     def follow(self, link: OutgoingLink, flow: bytes) -> bool:
         """Have a flow of a link written behind those of its deliveries that wait; False where none does."""
         if link.waiting:
-            self._waiting.append(_Rest(link, flow, b"", None, True))
+            self._waiting.append(_Rest(link, flow, b"", None, True, len(flow)))
+            self._output.held += len(flow)
         return link.waiting > 0
 
     def pump(self) -> None:
@@ -88,6 +95,7 @@ class Outbound:
             rest = waiting[0]
             if rest.payload is None:
                 waiting.popleft()
+                output.held -= rest.held
                 rest.link.session.write_flow(rest.fields)
                 continue
             if self.window <= 0 or output.is_full:
@@ -103,6 +111,7 @@ class Outbound:
                 rest.fields = continued_fields(rest.handle)
             else:
                 waiting.popleft()
+                output.held -= rest.held
                 rest.link.waiting -= 1
 
     def set_window(self, next_incoming: int | None, window: int) -> bool:
@@ -117,6 +126,7 @@ class Outbound:
     def forget(self, link: OutgoingLink) -> None:
         """Write nothing more of a link's deliveries."""
         if link.waiting:
+            self._output.held -= sum(rest.held for rest in self._waiting if rest.link is link)
             self._waiting = deque(rest for rest in self._waiting if rest.link is not link)
             link.waiting = 0
 

@@ -38,19 +38,20 @@ class OutgoingLink(Link):
     """The peer receives. `credit` is how many deliveries it asks for; `drain`: now or never.
 
     `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent; `waiting` is how
-    many have been sent that are not all written.
+    many have been sent that are not all written, `is_answering` whether answers were among them.
 
     A peer that tells what became of deliveries, waits to hear that they are settled, and detaches meanwhile, gets those
     answers before that to its detach: `settle` works until then, though the link is over. Whoever answers the link
     calls `finish` when there is nothing more to settle.
     """
 
-    __slots__ = ("_is_leaving_closed", "_owed", "drain", "unsettled", "waiting")
+    __slots__ = ("_is_leaving_closed", "_owed", "drain", "is_answering", "unsettled", "waiting")
 
     def __init__(self, session: Session, attach: Attach, handle: int) -> None:
         super().__init__(session, attach, handle)
         self.drain = False
         self.waiting = 0
+        self.is_answering = False
         self.unsettled: dict[int, OutgoingDelivery] = {}
         self._owed: set[int] = set()
         # How the peer has detached, while our answer to that waits.
@@ -75,7 +76,8 @@ class OutgoingLink(Link):
     ) -> OutgoingDelivery:
         """Begin a delivery. What the peer's window or the output do not take at once follows by itself, in order.
 
-        `beyond_credit` is for answers that a peer waits for though it has forgotten to give credit for them.
+        `beyond_credit` is for answers that a peer waits for though it has forgotten to give credit for them. Where they
+        have to wait, CreditChanged tells when they are written, and a peer that lets too many wait is cut.
         """
         if not self.is_open or (self.credit <= 0 and not beyond_credit):
             reason = "it has no credit" if self.is_open else "it is not open"
@@ -90,7 +92,9 @@ class OutgoingLink(Link):
         delivery = OutgoingDelivery(delivery_id, tag, settled, context, self)
         if not settled:
             self.unsettled[delivery_id] = outbound.unsettled[delivery_id] = delivery
-        outbound.send(self, fields, self._encoded_handle, payload, settled)
+        outbound.send(self, fields, self._encoded_handle, payload, settled, beyond_credit)
+        if beyond_credit and self.waiting:
+            self.is_answering = True
         return delivery
 
     def drained(self) -> None:

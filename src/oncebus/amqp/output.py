@@ -12,7 +12,7 @@ class Output:
 
     `is_paused` says that the peer does not read. While `is_full` deliveries wait; all else is written nevertheless, as
     a peer may be waiting for just that. `has_been_full` and `has_written` are for whoever tells the links that there is
-    room again, and the peer that we are alive.
+    room again, and the peer that we are alive. `held` counts the bytes of answers that the sessions hold back.
     """
 
     __slots__ = (
@@ -24,6 +24,7 @@ class Output:
         "_state",
         "has_been_full",
         "has_written",
+        "held",
         "is_paused",
         "size",
     )
@@ -33,6 +34,7 @@ class Output:
         self.has_been_full = False
         self.has_written = False
         self.size = 0
+        self.held = 0
         self._chunks: list[bytes] = []
         self._state: bytes | None = None
         self._channel = self._first = self._last = 0

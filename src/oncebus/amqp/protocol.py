@@ -65,8 +65,9 @@ class AmqpProtocol(asyncio.Protocol):
     """A connection over an asyncio transport.
 
     A peer is cut if it is not trusted within `handshake_seconds`, does not answer a close or go away after one within
-    `close_seconds`, or lets more than `most_waiting_bytes` wait to be read. While it does not read, deliveries to it
-    wait; answers are still written, up to that limit. It is never cut for being silent.
+    `close_seconds`, or lets more than `most_waiting_bytes` wait to be read, or more answers than the connection holds.
+    While it does not read, deliveries and answers to it wait; all else is still written, up to that limit. It is never
+    cut for being silent.
     """
 
     def __init__(
@@ -194,11 +195,12 @@ class AmqpProtocol(asyncio.Protocol):
         if chunks and not self._is_ending:
             # A join of one copies nothing.
             transport.write(b"".join(chunks))
-            waiting = transport.get_write_buffer_size()
-            if waiting > self._most_waiting_bytes:
-                log.warning("Peer cut: it does not read", extra={"fields": {"remote": self._remote, "bytes": waiting}})
-                transport.abort()
+            if transport.get_write_buffer_size() > self._most_waiting_bytes:
+                self._cut_unread(transport.get_write_buffer_size())
                 return
+        if connection.out.held > connection.most_held_bytes:
+            self._cut_unread(connection.out.held)
+            return
         if connection.is_closed:
             self._end()
         elif connection.is_closing:
@@ -239,6 +241,10 @@ class AmqpProtocol(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
+
+    def _cut_unread(self, waiting: int) -> None:
+        log.warning("Peer cut: it does not read", extra={"fields": {"remote": self._remote, "bytes": waiting}})
+        self.abort()
 
     def _cut_untrusted(self) -> None:
         if not self.connection.is_trusted:

@@ -168,10 +168,11 @@ class Session:
             settle(self.channel, role, first, last, state)
 
     def report_room(self) -> None:
-        """Tell the links that have credit that there is room again."""
+        """Tell the links that have credit, or had answers waiting, that there is room again."""
         if self.is_open and self.outbound.room > 0:
             for link in self._by_handle.values():
-                if isinstance(link, OutgoingLink) and link.is_open and link.credit > 0:
+                if isinstance(link, OutgoingLink) and link.is_open and (link.credit > 0 or link.is_answering):
+                    link.is_answering = False
                     self.connection.report(CreditChanged(link))
 
     def on_performative(self, performative: Performative, payload: bytes) -> None:

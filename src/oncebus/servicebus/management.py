@@ -60,7 +60,8 @@ class ManagementRequests(Attached[IncomingLink]):
         except Exception as error:
             response = refused(refusal_of(error))
         replies.send(encoded(response, request.id, Kind.MANAGEMENT))
-        self._top_up()
+        # Who does not take its answers may ask no more.
+        replies.when_written(self._top_up)
         self.client.flush()
 
     async def _respond(self, request: Request) -> Response:

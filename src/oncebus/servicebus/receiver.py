@@ -113,7 +113,8 @@ class Receiver(Attached[OutgoingLink]):
         is_settled = message.token is None
         tag = message.sequence.to_bytes(16) if message.token is None else tag_of(message.token)
         # What is deleted must go out: to the client it is as if it had crossed the flow that took the credit back.
-        self.link.send(outgoing(received, source), tag, settled=is_settled, beyond_credit=is_settled)
+        is_late = is_settled and self.link.credit <= 0
+        self.link.send(outgoing(received, source), tag, settled=is_settled, beyond_credit=is_late)
         self.client.flush()
 
     def failed(self, error: Exception) -> None:

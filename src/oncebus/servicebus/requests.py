@@ -6,7 +6,7 @@ place in the same session. Of several, the request's reply-to names one: by its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from oncebus import amqp
@@ -92,6 +92,7 @@ class Replies(Attached[OutgoingLink]):
     def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
         super().__init__(client, link, node)
         self._sent = 0
+        self._then: dict[Callable[[], None], None] = {}
         self.check()
 
     def open(self) -> None:
@@ -111,6 +112,22 @@ class Replies(Attached[OutgoingLink]):
             self._sent += 1
             self.link.send(payload, self._sent.to_bytes(8), settled=True, beyond_credit=True)
             self.client.flush()
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Call this when no answer waits to be written any more, or nobody for it: now, if that is so."""
+        self._then[then] = None
+        self.credit_changed()
+
+    def credit_changed(self) -> None:
+        """See `Attached`. There is room for answers again."""
+        if not self.link.waiting:
+            told, self._then = self._then, {}
+            for then in told:
+                then()
+
+    def ended(self) -> None:
+        """See `Attached`."""
+        self.credit_changed()
 
     def answers_to(self, reply_to: str | None) -> bool:
         """Whether a request means this link."""

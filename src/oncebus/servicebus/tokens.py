@@ -29,13 +29,13 @@ class TokenRequests(Attached[IncomingLink]):
         """See `Attached`."""
         self.link.accept()
         self.is_accepted = True
-        self.link.grant(_CREDIT)
+        self._top_up()
 
     def delivered(self, delivery: Delivery) -> None:
         """See `Attached`."""
-        self.link.grant(_CREDIT)
         begun = begin(self.link, self.node, delivery)
         if begun is None:
+            self._top_up()
             return
         request, replies = begun
         try:
@@ -44,6 +44,10 @@ class TokenRequests(Attached[IncomingLink]):
         except Exception as error:
             response = refused(refusal_of(error))
         replies.send(encoded(response, request.id, Kind.TOKENS))
+        replies.when_written(self._top_up)
+
+    def _top_up(self) -> None:
+        self.link.grant(_CREDIT)
 
     def _put(self, request: Request) -> None:
         if request.operation != PUT_TOKEN:
