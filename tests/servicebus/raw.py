@@ -80,6 +80,12 @@ class RawClient:
         )
         return ids
 
+    def part(self, payload: bytes, *, more: bool, **fields: Any) -> None:
+        """Transfer the next piece of a delivery, the last where there is no more."""
+        number = self._next
+        self._next += 0 if more else 1
+        self._raw(written(transfer(number, delivery_tag=number.to_bytes(4), more=more, **fields), payload))
+
     def lose(self) -> None:
         """The transport is gone."""
         self.peer.on_events(self.connection.lost())

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from oncebus import amqp
 from oncebus.amqp import BATCH_FORMAT, Symbol
 from oncebus.amqp.performatives import Accepted, Coordinator, Flow, Rejected
 from oncebus.broker.addresses import Address
-from oncebus.servicebus import Limits
+from oncebus.broker.sending import Incoming
+from oncebus.entities import BadRequest
+from oncebus.servicebus import Limits, sender
+from oncebus.servicebus.messages import incoming, incoming_message
 from oncebus.store import Mode
 
 from .raw import Stage, message, play, to
@@ -57,6 +62,50 @@ def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
         assert outcomes[1] == Accepted()
         assert outcomes[2].error.description == "The batch of messages is empty."
         assert await bodies(stage, 2) == [b"c", b"d"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_batch_holds_so_many_messages_and_no_more(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        # An empty message is five bytes of a batch, and counts for nothing.
+        empty = b"\x00\x53\x75\xa0\x00"
+        client.transfer(empty * 4501, message_format=BATCH_FORMAT)
+        refused = (await client.outcomes(1))[0]
+        assert refused.error.condition == "com.microsoft:argument-error"
+        assert refused.error.description == "The batch holds more than 4500 messages, which is the limit."
+        client.transfer(empty * 4500, message_format=BATCH_FORMAT)
+        assert list((await client.outcomes(1)).values()) == [Accepted()]
+        with pytest.raises(BadRequest, match="4501 messages, 4500 is the limit"):
+            await stage.broker.send("orders", [incoming_message(b"")] * 4501)
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("message_format", [0, BATCH_FORMAT], ids=["message", "batch"])
+def test_what_is_far_too_large_is_refused_without_being_read(
+    tmp_path: Path, message_format: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def note(payload: bytes, message_format: int) -> list[Incoming]:
+        read.append(len(payload))
+        return incoming(payload, message_format)
+
+    monkeypatch.setattr(sender, "incoming", note)
+
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        piece = amqp.encode_body(message(bytes(60_000)))
+        for number in range(10):
+            client.part(piece, more=number < 9, message_format=message_format)
+        refused = (await client.outcomes(1))[0]
+        assert refused.error.condition == "amqp:link:message-size-exceeded"
+        assert str(10 * len(piece)) in refused.error.description
+        assert read == []
 
     play(tmp_path, scenario)
 

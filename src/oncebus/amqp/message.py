@@ -93,10 +93,15 @@ def split(data: Buffer) -> Parts:
     return Parts(header, annotations, bytes(data[head_at:body_at]), bytes(data[body_at:]))
 
 
-def split_batch(data: Buffer) -> list[bytes]:
-    """The encoded messages of a batch, in order. What the envelope says besides is ignored."""
-    messages = []
+def split_batch(data: Buffer, most: int | None = None) -> list[bytes]:
+    """The encoded messages of a batch, in order. What the envelope says besides is ignored.
+
+    Of a batch of more than `most` messages the rest is not looked at.
+    """
+    messages: list[bytes] = []
     for kind, at, value, stop in sections(data):
+        if len(messages) == most:
+            break
         if kind == DATA:
             messages.append(bytes(data[value + (2 if data[value] == 0xA0 else 5) : stop]))
         elif kind in (AMQP_SEQUENCE, AMQP_VALUE):

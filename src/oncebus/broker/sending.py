@@ -25,6 +25,10 @@ from oncebus.messages import key_of
 _KILOBYTE = 1024
 LARGEST_BATCH = _KILOBYTE * _KILOBYTE
 """Of several messages together, also where a single one may be larger."""
+MOST_MESSAGES = 4500
+"""Sent together."""
+_AROUND = 256 * _KILOBYTE
+"""What may stand around messages and not count: headers, annotations, the envelopes of a batch."""
 
 
 class MessageTooLarge(BadRequest):
@@ -77,7 +81,9 @@ def with_id(message: Incoming) -> tuple[Incoming, bool]:
 
 def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> int:
     """Refuse messages that the entity does not take; all of them if one is not. Their size together."""
-    most = (entity.max_message_size_in_kilobytes or 256) * _KILOBYTE
+    if len(messages) > MOST_MESSAGES:
+        raise BadRequest(f"The batch holds {len(messages)} messages, {MOST_MESSAGES} is the limit.")
+    most = _largest(entity)
     total = 0
     for message in messages:
         check_message(
@@ -89,17 +95,39 @@ def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incomi
         )
         size = message.size
         if size > most:
-            raise MessageTooLarge(
-                f"The received message (size:{size}) exceeds the limit ({most}) currently allowed on the "
-                f"entity '{entity.path}'."
-            )
+            raise _message_too_large(entity, size)
         total += size
-    largest_batch = min(most, LARGEST_BATCH)
-    if len(messages) > 1 and total > largest_batch:
-        raise MessageTooLarge(
-            f"The received batch of messages (size:{total}) exceeds the limit ({largest_batch}) currently allowed."
-        )
+    if len(messages) > 1 and total > largest_batch(entity):
+        raise _batch_too_large(entity, total)
     return total
+
+
+def check_encoded(entity: Queue | Topic, size: int, *, is_batch: bool) -> None:
+    """Refuse what is too large whatever it holds, by its size alone: it need not be decoded."""
+    if size > _largest(entity) + _AROUND:
+        raise (_batch_too_large if is_batch else _message_too_large)(entity, size)
+
+
+def largest_batch(entity: Queue | Topic) -> int:
+    """How large messages may be together."""
+    return min(_largest(entity), LARGEST_BATCH)
+
+
+def _largest(entity: Queue | Topic) -> int:
+    return (entity.max_message_size_in_kilobytes or 256) * _KILOBYTE
+
+
+def _message_too_large(entity: Queue | Topic, size: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"The received message (size:{size}) exceeds the limit ({_largest(entity)}) currently allowed on the "
+        f"entity '{entity.path}'."
+    )
+
+
+def _batch_too_large(entity: Queue | Topic, size: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"The received batch of messages (size:{size}) exceeds the limit ({largest_batch(entity)}) currently allowed."
+    )
 
 
 def check_quota(entity: Queue | Topic, held: int, added: int) -> None:

@@ -17,7 +17,7 @@ import uuid
 from oncebus import amqp
 from oncebus.amqp import Header, Int
 from oncebus.broker.broker import Received
-from oncebus.broker.sending import Incoming
+from oncebus.broker.sending import MOST_MESSAGES, Incoming
 from oncebus.entities import BadRequest
 from oncebus.servicebus.times import of_timestamp, timestamp
 
@@ -42,10 +42,12 @@ def incoming(payload: bytes, message_format: int = 0) -> list[Incoming]:
     """The messages of one transfer: one, or those of a batch. Raises `DecodeError` or `BadRequest`."""
     if message_format != amqp.BATCH_FORMAT:
         return [incoming_message(payload)]
-    messages = [incoming_message(each) for each in amqp.split_batch(payload)]
-    if not messages:
+    split = amqp.split_batch(payload, MOST_MESSAGES + 1)
+    if not split:
         raise BadRequest("The batch of messages is empty.")
-    return messages
+    if len(split) > MOST_MESSAGES:
+        raise BadRequest(f"The batch holds more than {MOST_MESSAGES} messages, which is the limit.")
+    return [incoming_message(each) for each in split]
 
 
 def incoming_message(payload: bytes) -> Incoming:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oncebus.access import Operation
-from oncebus.amqp import ULong
+from oncebus.amqp import BATCH_FORMAT, ULong
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.amqp.performatives import Accepted, Rejected
 from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed
-from oncebus.broker.sending import LARGEST_BATCH, Incoming
+from oncebus.broker.sending import MOST_MESSAGES, Incoming, check_encoded, largest_batch
 from oncebus.entities import BadRequest, EntityDisabled, NotFound, Queue, Topic
 from oncebus.inbox import InboxFull
 from oncebus.servicebus.addresses import Node
@@ -26,7 +26,6 @@ from oncebus.store import SubQueue
 log = logging.getLogger(__name__)
 
 MAX_BATCH_SIZE = "com.microsoft:max-message-batch-size"
-_MOST_MESSAGES = 4500
 # Not for what a transfer holds: the others would be refused too.
 _FOR_ALL = (BrokerClosed, ClockLeapt, InboxFull, NotFound, EntityDisabled)
 _READ_BEYOND = 16 << 20
@@ -58,7 +57,7 @@ class Sender(Attached[IncomingLink]):
     def open(self) -> None:
         """See `Attached`."""
         largest = _largest_message(self._entity)
-        self.link.accept(max_message_size=largest, properties={MAX_BATCH_SIZE: ULong(_largest_batch(self._entity))})
+        self.link.accept(max_message_size=largest, properties={MAX_BATCH_SIZE: ULong(largest_batch(self._entity))})
         # What is not far too large is read to its end: then the message is refused, and not the link.
         self.link.largest_message = largest + _READ_BEYOND
         self.is_accepted = True
@@ -73,8 +72,10 @@ class Sender(Attached[IncomingLink]):
 
     def check(self) -> None:
         """See `Attached`."""
-        if self._permitted().id != self._entity.id:
+        entity = self._permitted()
+        if entity.id != self._entity.id:
             raise NotFound(self.node.address.path)
+        self._entity = entity
 
     def _permitted(self) -> Queue | Topic:
         self.client.credentials.require(Operation.SEND, self.node.path)
@@ -100,18 +101,19 @@ class Sender(Attached[IncomingLink]):
 
     def _groups(self) -> list[list[_Sent]]:
         """All that waits, in order, each group no larger than a batch may be."""
-        most = _largest_batch(self._entity)
+        most = largest_batch(self._entity)
         groups: list[list[_Sent]] = []
         size = count = 0
         while self._waiting:
             delivery = self._waiting.popleft()
             try:
+                check_encoded(self._entity, len(delivery.payload), is_batch=delivery.format == BATCH_FORMAT)
                 sent = _Sent(delivery, incoming(delivery.payload, delivery.format))
             except Exception as error:
                 self._refuse(delivery, error)
                 continue
             size, count = size + sent.size, count + len(sent.messages)
-            if not groups or size > most or count > _MOST_MESSAGES:
+            if not groups or size > most or count > MOST_MESSAGES:
                 groups.append([])
                 size, count = sent.size, len(sent.messages)
             groups[-1].append(sent)
@@ -145,7 +147,3 @@ class Sender(Attached[IncomingLink]):
 
 def _largest_message(entity: Queue | Topic) -> int:
     return (entity.max_message_size_in_kilobytes or 256) * 1024
-
-
-def _largest_batch(entity: Queue | Topic) -> int:
-    return min(_largest_message(entity), LARGEST_BATCH)
