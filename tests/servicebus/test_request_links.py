@@ -16,6 +16,7 @@ from oncebus.amqp import ULong
 from oncebus.amqp.performatives import Accepted, Detach, Disposition, Flow, Target, Transfer
 from oncebus.durations import HOUR
 from oncebus.servicebus import Limits
+from oncebus.servicebus.management import ManagementRequests
 from oncebus.servicebus.requests import Replies
 
 from .bus import LISTENER, ROOT
@@ -134,6 +135,43 @@ def test_who_does_not_take_the_answers_to_its_tokens_may_not_put_more(tmp_path: 
         assert flow.link_credit == 50
 
     play(tmp_path, scenario)
+
+
+def test_no_more_requests_run_at_once_than_may_and_their_bytes_count(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.pipeline.is_paused = True
+        client = await managing(stage)
+        await client.attached(to("orders", "sender", 2))
+        client.transfer(message(), handle=2)
+        await client.next(Disposition)
+        await asyncio.sleep(0)
+        (link,) = (each for each in client.peer.links if isinstance(each, ManagementRequests))
+        asking = request(PEEK, FIRST, message_id="m")
+        client.transfer(*[asking] * 3)
+        await asyncio.sleep(0.01)
+        assert not client.wire.is_paused
+        client.transfer(*[asking] * 3)
+        await asyncio.sleep(0.01)
+        assert len(link._running) == 3
+        assert client.wire.is_paused
+        stage.pipeline.is_paused = False
+        await client.received(6)
+        await asyncio.sleep(0)
+        assert not client.wire.is_paused
+        assert client.peer._held == 0
+        # What is given up when the link ends counts no more either.
+        stage.pipeline.is_paused = True
+        client.transfer(message(), handle=2)
+        await client.next(Disposition)
+        client.transfer(*[asking] * 5)
+        client.do(Detach(handle=0, closed=True))
+        async with asyncio.timeout(10):
+            while client.peer._held:
+                await asyncio.sleep(0.001)
+        stage.pipeline.is_paused = False
+
+    size = len(request(PEEK, FIRST, message_id="m"))
+    play(tmp_path, scenario, Limits(requests=3, bytes_under_way=3 * size))
 
 
 def test_a_request_that_takes_longer_than_the_client_waits_is_given_up(tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from functools import partial
+from typing import NamedTuple
 
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.entities import NotFound, Subscription
@@ -20,12 +23,19 @@ _LEAST_LIMIT = 1 << 20
 _AROUND = 64 << 10
 
 
+class _Asked(NamedTuple):
+    request: Request
+    replies: Replies
+    size: int
+
+
 class ManagementRequests(Attached[IncomingLink]):
-    """Answers each request when it is done: a slow one does not hold up the others."""
+    """Answers each request when it is done: a slow one does not hold up the others. Too many at once wait."""
 
     def __init__(self, client: Client, link: IncomingLink, node: Node) -> None:
         super().__init__(client, link, node)
         self._entity = managed(client, node)
+        self._waiting: deque[_Asked] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
@@ -40,9 +50,10 @@ class ManagementRequests(Attached[IncomingLink]):
         if begun is None:
             self._top_up()
             return
-        task = self.front.tasks.start(self._answer(*begun))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        asked = _Asked(*begun, len(delivery.payload))
+        self.client.hold(asked.size)
+        self._waiting.append(asked)
+        self._begin()
 
     def check(self) -> None:
         """See `Attached`."""
@@ -51,8 +62,22 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def ended(self) -> None:
         """Nobody waits for the answers any more; what was begun may be done all the same."""
+        self.client.hold(-sum(asked.size for asked in self._waiting))
+        self._waiting.clear()
         for task in self._running:
             task.cancel()
+
+    def _begin(self) -> None:
+        while self._waiting and len(self._running) < self.front.limits.requests:
+            asked = self._waiting.popleft()
+            task = self.front.tasks.start(self._answer(asked.request, asked.replies))
+            self._running.add(task)
+            task.add_done_callback(partial(self._done, asked.size))
+
+    def _done(self, size: int, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self.client.hold(-size)
+        self._begin()
 
     async def _answer(self, request: Request, replies: Replies) -> None:
         try:
@@ -96,8 +121,9 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def _top_up(self) -> None:
         most = self.front.limits.requests
-        if self.link.credit < most // 2:
-            self.link.grant(most - len(self._running))
+        left = most - len(self._running) - len(self._waiting)
+        if left > 0 and self.link.credit < most // 2:
+            self.link.grant(left)
 
 
 def holder_of(client: Client, entity: int, session: str, link_name: object) -> SessionReceiver | None:
