@@ -9,7 +9,9 @@ import pytest
 
 from broker.in_process import FakeTime
 from broker.scenes import HOUR, SECOND, Scene, message, play, scene
+from oncebus.broker.addresses import Address
 from oncebus.broker.clock import MOST_LEAP, Clock, ClockLeapt, time_passed, wall_time
+from oncebus.store import SessionLockLost
 
 START = FakeTime().now
 
@@ -53,6 +55,40 @@ def test_a_leap_forward_is_refused_until_the_clock_is_right() -> None:
         time.advance(1)
     time.set_wrong(MOST_LEAP / SECOND)
     assert clock.stamp() == time.now + MOST_LEAP
+
+
+def test_what_waits_goes_on_waiting_while_the_clock_is_set_back() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    clock.stamp()
+    time.set_wrong(-3600)
+    for minutes in range(1, 600):
+        time.advance(60)
+        assert 56 * minutes * SECOND < clock.steady() - START <= 60 * minutes * SECOND
+        clock.stamp()
+    # A sixteenth of each hour is given back, until the clock has caught up.
+    time.advance(6 * 3600)
+    assert clock.steady() > clock.now()
+    time.advance(0.1 * 3600)
+    assert clock.steady() == clock.now() == clock.stamp()
+
+
+def test_a_clock_that_is_a_little_slow_is_not_run_away_from() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    for second in range(1000):
+        time.advance(1)
+        time.set_wrong(-second / 1000)
+        assert clock.steady() == clock.now()
+
+
+def test_time_for_locks_does_not_begin_before_the_newest_message_of_an_earlier_life() -> None:
+    time = FakeTime()
+    clock = time.clock()
+    clock.begin_at(START + HOUR)
+    time.advance(16)
+    assert clock.steady() == START + HOUR + 15 * SECOND
+    assert clock.now() == time.now
 
 
 def test_time_that_passes_is_no_leap() -> None:
@@ -141,6 +177,28 @@ def test_while_the_clock_is_set_back_an_id_is_remembered_for_longer_never_for_le
         scene.time.advance(1)
         await scene.send("q", "a")
         assert await scene.taken() == ["a", "a"]
+
+    play(tmp_path, plot)
+
+
+def test_locks_end_and_messages_fall_due_and_expire_while_the_clock_is_set_back(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(lock_duration=60 * SECOND)
+        await scene.queue("s", requires_session=True, lock_duration=60 * SECOND)
+        await scene.send("q", message("held"), message("due", scheduled=START + 60 * SECOND))
+        await scene.send("q", message("short", ttl=60 * SECOND))
+        await scene.send("s", message("of a session", session="x"))
+        assert len(await scene.receive(count=1)) == 1
+        lock = await scene.broker.accept_session(Address("s"), "x")
+        assert lock is not None
+        scene.time.set_wrong(-86_400)
+        await scene.later(65)
+        found = await scene.receive()
+        assert [each.message.message_id for each in found] == ["held", "due"]
+        assert [each.message.enqueued - START for each in found] == [0, 0]
+        assert await scene.broker.accept_session(Address("s"), "x") is not None
+        with pytest.raises(SessionLockLost):
+            await scene.broker.renew_session(lock)
 
     play(tmp_path, plot)
 

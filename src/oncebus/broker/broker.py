@@ -152,7 +152,7 @@ class Broker:
         place = Place(entity.id, address.sub_queue)
 
         async def look() -> list[Message]:
-            policy, now = self._policy(entity), self._core.clock.now()
+            policy, now = self._policy(entity), self._core.clock.steady()
             self._core.note_access(entity)
             return await self._core.run(
                 lambda store: store.receive(
@@ -177,7 +177,7 @@ class Broker:
         """Deferred messages by their numbers."""
         entity = self._receivable(address, is_sessionful=session is not None, is_by_number=True)
         await self._see_sends(entity)
-        policy, now = self._policy(entity), self._core.clock.now()
+        policy, now = self._policy(entity), self._core.clock.steady()
         found = await self._core.run(
             lambda store: store.receive_deferred(
                 entity.id, sequences, mode, policy, now, session=session, sub_queue=address.sub_queue
@@ -191,7 +191,7 @@ class Broker:
     ) -> list[Outcome]:
         """Settle messages that are held; an answer for each."""
         entity = self._holding(address)
-        policy, now = self._policy(entity), self._core.clock.now()
+        policy, now = self._policy(entity), self._core.clock.steady()
         self._core.note_access(entity)
         outcomes = await self._core.run(
             lambda store: store.settle(entity.id, settlements, policy, now, session=session)
@@ -205,7 +205,7 @@ class Broker:
     async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
         """Hold messages longer: until when, or why not, for each."""
         entity = self._holding(address)
-        policy, now = self._policy(entity), self._core.clock.now()
+        policy, now = self._policy(entity), self._core.clock.steady()
         self._core.note_access(entity)
         return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
 
@@ -222,7 +222,7 @@ class Broker:
         )
         self._core.note_access(entity)
         await self._see_sends(entity)
-        now = self._core.clock.now()
+        now = self._core.clock.steady()
         found = await self._core.run(
             lambda store: store.peek(entity.id, from_sequence, count, now, session=session, sub_queue=address.sub_queue)
         )
@@ -236,7 +236,7 @@ class Broker:
         place = Place(entity.id, SubQueue.MAIN)
 
         async def look() -> SessionLock | None:
-            policy, now = self._policy(entity), self._core.clock.now()
+            policy, now = self._policy(entity), self._core.clock.steady()
             self._core.note_access(entity)
             return await self._core.run(
                 lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._let_go
@@ -246,7 +246,7 @@ class Broker:
 
     async def renew_session(self, lock: SessionLock) -> SessionLock:
         """Hold a session longer."""
-        policy, now = self._policy(self._of_lock(lock)), self._core.clock.now()
+        policy, now = self._policy(self._of_lock(lock)), self._core.clock.steady()
         return await self._core.run(lambda store: store.renew_session(lock, policy, now))
 
     async def release_session(self, lock: SessionLock) -> None:
@@ -263,7 +263,7 @@ class Broker:
     async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
         """Leave something in a session that is held."""
         self._of_lock(lock)
-        now = self._core.clock.now()
+        now = self._core.clock.steady()
         await self._core.run(lambda store: store.set_session_state(lock, state, now))
 
     async def sessions(
@@ -303,7 +303,7 @@ class Broker:
 
     async def release_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
         """Try quarantined messages again under the rules of today, past detection; an answer for each."""
-        policies, now = self._core.policies, self._core.clock.now()
+        policies, now = self._core.policies, self._core.clock.steady()
         outcomes = await self._core.run(lambda store: store.release_quarantined(numbers, policies, now))
         self._core.wake_chores()
         return outcomes

@@ -107,7 +107,7 @@ class Chores:
 
     async def _end_locks(self) -> bool:
         core = self._core
-        policies, now = core.policies, core.clock.now()
+        policies, now = core.policies, core.clock.steady()
         return self._told(await core.run(lambda store: store.expire_locks(policies, now)))
 
     async def _pulse(self) -> None:
@@ -134,17 +134,17 @@ class Chores:
 
     async def _fall_due(self) -> bool:
         core = self._core
-        # The time they are enqueued at, so it does not step back either.
-        policies, now = core.policies, core.clock.stamp()
-        return self._told(await core.run(lambda store: store.due(policies, core.numbers.next, now)))
+        # They are enqueued at a time that does not step back, and are due though that stands still.
+        policies, stamp, now = core.policies, core.clock.stamp(), core.clock.steady()
+        return self._told(await core.run(lambda store: store.due(policies, core.numbers.next, now, stamp=stamp)))
 
     async def _expire(self) -> bool:
         core = self._core
-        policies, now = core.policies, core.clock.now()
+        policies, now = core.policies, core.clock.steady()
         return self._told(await core.run(lambda store: store.expire(policies, now)))
 
     async def _prune_drops(self) -> None:
-        now = self._core.clock.now()
+        now = self._core.clock.steady()
         await self._core.run(lambda store: store.prune_drops(now))
 
     async def _delete_bodies(self) -> None:

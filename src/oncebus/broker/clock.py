@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 MOST_LEAP = 10 * 60 * 1_000_000
 """How far the clock may run ahead of what has passed since it was last read, in microseconds."""
 
+_PACE, _FULL_PACE = 15, 16
+
 
 class ClockLeapt(OncebusError):
     """The machine's clock has moved forward by more than the time that has passed."""
@@ -33,7 +35,8 @@ class Clock:
 
     When the machine's clock is set back, stamps stand still until it has caught up. When it leaps forward, `stamp`
     raises `ClockLeapt` until it is set right, or the broker is started again: a wrong time in one message would stand
-    in all later ones. Meanwhile `now` goes on as if it had not leapt: nothing expires for a wrong clock.
+    in all later ones. Meanwhile `now` goes on as if it had not leapt: nothing expires for a wrong clock. `steady` goes
+    on either way: what waits for an hour waits for an hour.
     """
 
     def __init__(
@@ -45,15 +48,28 @@ class Clock:
         # When the clock was last known to be right. Not while it is set back: to set it right again is no leap.
         self._seen = (wall(), passed())
         self._is_back = False
+        # What `steady` said last, and when.
+        self._steady = (max(last, self._seen[0]), self._seen[1])
 
     def begin_at(self, last: int) -> None:
         """No stamp before this one from now on."""
         self.last = max(self.last, last)
+        self._steady = (max(self._steady[0], last), self._steady[1])
 
     def now(self) -> int:
-        """The time for locks and waits: what the machine's clock says, unless it has leapt."""
+        """The date, for what others date too: what the machine's clock says, unless it has leapt."""
         wall, leap = self._read()
         return wall if leap <= MOST_LEAP else wall - leap
+
+    def steady(self) -> int:
+        """The time for locks, schedules and expiry: `now`, but where that is set back it goes on, a little slower.
+
+        So it is caught up with in time, and does not run ahead of a clock that is always a little slow.
+        """
+        before, at = self._steady
+        passed = self._passed()
+        self._steady = (max(self.now(), before + (passed - at) * _PACE // _FULL_PACE), passed)
+        return self._steady[0]
 
     def passed(self) -> int:
         """Microseconds since some moment, on a clock that nobody sets."""

@@ -47,7 +47,7 @@ class Taking:
     async def _take(self, entry: Entry) -> None:
         core = self._core
         rows = await asyncio.to_thread(entry.rows)
-        policies, now = core.policies, core.clock.now()
+        policies, now = core.policies, core.clock.steady()
 
         def take(store: Store) -> tuple[IngestReport, dict[int, int]]:
             report = store.ingest(rows, entry.after + 1, entry.last, policies, now)

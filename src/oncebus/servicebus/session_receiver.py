@@ -60,7 +60,7 @@ class SessionReceiver(Receiver):
         """See `Attached`."""
         super().check()
         if self._lock is not None:
-            if self._lock.locked_until <= self.front.now():
+            if self._lock.locked_until <= self.front.core.clock.steady():
                 raise SessionLockLost(f"Session '{self._lock.session}' was held until {self._lock.locked_until}.")
             self.client.look_at(self._lock.locked_until)
 

@@ -219,9 +219,20 @@ class Store:
         """Delete or dead-letter what is past its time. Nothing expired is ever handed out, swept or not."""
         return sweeping.expire_messages(self._change(), policies, now, limit)
 
-    def due(self, policies: Mapping[int, Policy], allocate: Allocate, now: int, limit: int = 1000) -> Sweep:
-        """Enqueue scheduled messages whose time has come: queues' in place, topics' by way of the pump."""
-        return sweeping.due(self._change(), policies, allocate, now, limit)
+    def due(
+        self,
+        policies: Mapping[int, Policy],
+        allocate: Allocate,
+        now: int,
+        limit: int = 1000,
+        *,
+        stamp: int | None = None,
+    ) -> Sweep:
+        """Enqueue scheduled messages whose time has come: queues' in place, topics' by way of the pump.
+
+        `stamp` is the time that they are enqueued at; `now` unless given.
+        """
+        return sweeping.due(self._change(), policies, allocate, now, now if stamp is None else stamp, limit)
 
     def cancel_scheduled(self, entity: int, sequences: Sequence[int]) -> list[Outcome]:
         """Delete scheduled messages that have not fallen due."""

@@ -35,7 +35,7 @@ def expire_messages(tables: Tables, policies: Mapping[int, Policy], now: int, li
     return sweep
 
 
-def due(tables: Tables, policies: Mapping[int, Policy], allocate: Allocate, now: int, limit: int) -> Sweep:
+def due(tables: Tables, policies: Mapping[int, Policy], allocate: Allocate, now: int, stamp: int, limit: int) -> Sweep:
     """See `Store.due`."""
     sweep = Sweep()
     copies = tables.messages.due(now, limit)
@@ -46,8 +46,7 @@ def due(tables: Tables, policies: Mapping[int, Policy], allocate: Allocate, now:
         elif policy.kind is Kind.TOPIC:
             tables.messages.set_stage(copy, Stage.TRANSFER)
         else:
-            enqueued = max(now, copy.scheduled or now)
-            _note(sweep, enqueue(tables, copy, policy, allocate, copy.lane, enqueued, copy.expires, keep=False))
+            _note(sweep, enqueue(tables, copy, policy, allocate, copy.lane, stamp, copy.expires, keep=False))
     sweep.handled, sweep.more = len(copies), len(copies) == limit
     return sweep
 
