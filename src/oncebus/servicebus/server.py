@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 _HOST = "localhost"
+_CHANNEL_MAX = 4999
+"""There are clients that begin a session for each link: this is no less than a connection may have of those."""
 _POLITE = 100
 """So many connections beyond the limit are told why they are closed."""
 
@@ -111,7 +113,8 @@ class ServiceBusServer:
         )
 
     def _protocol(self) -> AmqpProtocol:
-        return AmqpProtocol(Connection(container_id=self.front.broker.catalogue.namespace.name), self._client)
+        name = self.front.broker.catalogue.namespace.name
+        return AmqpProtocol(Connection(container_id=name, channel_max=_CHANNEL_MAX), self._client)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
         most = self.front.limits.connections
