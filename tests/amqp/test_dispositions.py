@@ -52,6 +52,18 @@ def test_a_disposition_that_says_nothing_is_not_reported() -> None:
     assert len(link.unsettled) == 1
 
 
+def test_what_is_told_again_before_it_is_answered_is_reported_once() -> None:
+    client, link = ready()
+    deliveries = sent_many(link, 4)
+    told = Disposition(role=True, first=0, last=2, state=Accepted())
+    assert client.do(told, told) == [Disposed(link, deliveries[:3], Accepted(), False)]
+    more = Disposition(role=True, first=1, last=3, state=Released())
+    assert client.do(more, more) == [Disposed(link, deliveries[3:], Released(), False)]
+    # Who settles waits for no answer any more.
+    settled = Disposition(role=True, first=0, last=3, settled=True, state=Accepted())
+    assert client.do(settled, settled) == [Disposed(link, deliveries, Accepted(), True)]
+
+
 def test_a_delivery_may_be_settled_without_an_outcome() -> None:
     client, link = ready()
     deliveries = sent_many(link, 1)

@@ -138,9 +138,13 @@ class OutgoingLink(Link):
         if not self.is_over:
             self.fail(NOT_ALLOWED, f"The link {self.name!r:.200} was attached to receive, not to send.")
 
-    def on_disposed(self, deliveries: Sequence[OutgoingDelivery]) -> None:
-        """The peer has told what became of these, and waits for them to be settled."""
-        self._owed.update([delivery.id for delivery in deliveries])
+    def on_disposed(self, deliveries: list[OutgoingDelivery]) -> list[OutgoingDelivery]:
+        """The peer has told what became of these, and waits for them to be settled. Those of which it is new."""
+        owed = self._owed
+        if owed:
+            deliveries = [delivery for delivery in deliveries if delivery.id not in owed]
+        owed.update([delivery.id for delivery in deliveries])
+        return deliveries
 
     def on_settled(self, deliveries: Sequence[OutgoingDelivery]) -> None:
         """The peer has settled these."""

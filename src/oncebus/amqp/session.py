@@ -271,8 +271,9 @@ class Session:
             if settled:
                 link.on_settled(deliveries)
             elif not isinstance(state, Received):
-                link.on_disposed(deliveries)
-            self.connection.report(Disposed(link, deliveries, state, settled))
+                deliveries = link.on_disposed(deliveries)
+            if deliveries:
+                self.connection.report(Disposed(link, deliveries, state, settled))
 
     def on_end(self, end: End) -> None:
         """The peer ends the session, or answers that we did."""

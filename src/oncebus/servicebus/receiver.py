@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from oncebus.access import Operation
+from oncebus.amqp import performatives
 from oncebus.amqp.events import Disposed
 from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
 from oncebus.amqp.performatives import SETTLED, Outcome, Rejected
@@ -163,6 +164,9 @@ class Receiver(Attached[OutgoingLink]):
 
     def disposed(self, event: Disposed) -> None:
         """See `Attached`."""
+        if isinstance(event.state, performatives.Received) and not event.settled:
+            # Nothing is decided.
+            return
         self._wishes += [_Wish(delivery, event.state, event.settled) for delivery in event.deliveries]
         if self._settling is None:
             self._settling = self.front.tasks.start(self._settle_all())
