@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from oncebus import amqp
 from oncebus.amqp import Properties, Timestamp
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.clock import wall_time
+from oncebus.entities import OutOfRange
+from oncebus.servicebus import Limits
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.errors import Refused, refusal_of
+from oncebus.servicebus.front import Front
 from oncebus.servicebus.operations import OPERATIONS, Asked
 from oncebus.store import Action, Settlement
 
@@ -23,10 +27,10 @@ ALWAYS = Timestamp(253_402_300_800_000)
 SQL = {"sql-filter": {"expression": "price > 1"}}
 
 
-def ask(bus: Bus, operation: str, body: object, path: str) -> Any:
+def ask(bus: Bus, operation: str, body: object, path: str, front: Front | None = None) -> Any:
     """The body of the answer. What is asked has AMQP's types, as on the wire."""
     given = amqp.decode(amqp.encode(body))[0]
-    asked = Asked(bus.server.front, parse_address(path), Arguments(given), lambda session: None)
+    asked = Asked(front or bus.server.front, parse_address(path), Arguments(given), lambda session: None)
 
     async def answer() -> Any:
         return await OPERATIONS[f"com.microsoft:{operation}"].handler(asked)
@@ -62,6 +66,12 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
         ("cancel-scheduled-message", {"sequence-numbers": [9]}, "com.microsoft:message-not-found", "not be found"),
         ("cancel-scheduled-message", {"sequence-numbers": ["9"]}, "com.microsoft:argument-error", "'9'. Not a number"),
         ("receive-by-sequence-number", {"sequence-numbers": [9]}, "com.microsoft:message-not-found", "not be found"),
+        (
+            "receive-by-sequence-number",
+            {"sequence-numbers": list(range(1, 1002))},
+            "com.microsoft:argument-out-of-range",
+            "1001 messages are asked for at once, 1000 is the limit.",
+        ),
         (
             "receive-by-sequence-number",
             {"sequence-numbers": [9], "session-id": "s"},
@@ -175,7 +185,7 @@ def test_no_more_is_peeked_at_once_than_fits_into_an_answer(bus: Bus) -> None:
         bus.put(queue, ServiceBusMessage(bytes(250_000)))
     asked = {"from-sequence-number": 1, "message-count": 1000}
     found = ask(bus, "peek-message", asked, queue)["messages"]
-    assert len(found) == 20
+    assert len(found) == 16
     bare = ask(bus, "peek-message", {**asked, "omit-message-body": True}, queue)["messages"]
     assert len(bare) == 25
     assert sum(len(each["message"]) for each in bare) < 25 * 500
@@ -195,3 +205,23 @@ def test_a_deferred_message_is_not_held_when_another_one_is_missing(bus: Bus) ->
     assert isinstance(message["lock-token"], uuid.UUID)
     # The attempt that came to nothing does not count.
     assert amqp.split(message["message"]).header.delivery_count == 1
+
+
+def test_no_more_deferred_messages_are_received_at_once_than_fit_into_memory(bus: Bus) -> None:
+    queue = bus.queue()
+    for _ in range(3):
+        bus.put(queue, ServiceBusMessage(bytes(1000)))
+    bus.run(bus.broker.counts(queue))
+    held = [each.message.token or b"" for each in bus.run(bus.broker.receive(Address(queue), 3))]
+    bus.run(bus.broker.settle(Address(queue), [Settlement(Action.DEFER, token) for token in held]))
+    asked = {"sequence-numbers": [1, 2, 3], "receiver-settle-mode": 1}
+    few = replace(bus.server.front, limits=Limits(deferred_bytes=2500))
+    with pytest.raises(OutOfRange, match="larger together than the 2500 bytes"):
+        ask(bus, "receive-by-sequence-number", asked, queue, few)
+    # None of them is held, and one is received whatever its size.
+    one = replace(bus.server.front, limits=Limits(deferred_bytes=1))
+    (first,) = ask(bus, "receive-by-sequence-number", {**asked, "sequence-numbers": [1]}, queue, one)["messages"]
+    assert amqp.split(first["message"]).header.delivery_count == 1
+    assert (
+        len(ask(bus, "receive-by-sequence-number", {**asked, "sequence-numbers": [2, 3]}, queue, few)["messages"]) == 2
+    )

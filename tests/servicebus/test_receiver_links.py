@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from amqp.client import credit
 from oncebus import amqp
@@ -22,6 +25,8 @@ from oncebus.amqp.performatives import (
     Transfer,
 )
 from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Received
+from oncebus.servicebus import Limits
 from oncebus.servicebus.messages import incoming_message
 
 from .raw import RawClient, Stage, message, of, play
@@ -174,6 +179,45 @@ def test_no_more_is_handed_out_than_there_is_credit(tmp_path: Path) -> None:
         assert [body(payload) for _, payload in await client.received(2)] == [b"2", b"3"]
 
     play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("drain", [False, True], ids=["waiting", "draining"])
+def test_no_look_brings_more_than_fits_into_memory(
+    tmp_path: Path, drain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    async def scenario(stage: Stage) -> None:
+        receive = stage.broker.receive
+
+        async def noted(*given: Any, **named: Any) -> list[Received]:
+            found = await receive(*given, **named)
+            looks.append(sum(each.message.size for each in found))
+            return found
+
+        monkeypatch.setattr(stage.broker, "receive", noted)
+        # After many small ones many are asked for at once, and those are large.
+        await put(stage, *[b"x"] * 50)
+        for _ in range(8):
+            await put(stage, bytes(30_000))
+        client = stage.client()
+        await client.attached(of("orders", snd_settle_mode=1))
+        client.do(credit(58, drain=drain))
+        await client.received(58)
+        assert max(looks) < 100_000
+        assert sum(looks) > 8 * 30_000
+
+    play(tmp_path, scenario, Limits(bytes_at_once=100_000))
+
+
+def test_a_single_message_is_received_whatever_its_size(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await put(stage, bytes(5000), bytes(5000))
+        await client.attached(of("orders"), given=5)
+        assert len(await client.received(2)) == 2
+
+    play(tmp_path, scenario, Limits(bytes_at_once=100))
 
 
 def test_messages_are_dealt_out_in_turn_and_none_is_lost_with_a_receiver(tmp_path: Path) -> None:

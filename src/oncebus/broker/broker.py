@@ -146,8 +146,12 @@ class Broker:
         mode: Mode = Mode.PEEK_LOCK,
         wait: float = 0.0,
         session: SessionLock | None = None,
+        most_bytes: int | None = None,
     ) -> list[Received]:
-        """Up to `count` messages, oldest first; as soon as there is one, or none after `wait` seconds."""
+        """Up to `count` messages, oldest first; as soon as there is one, or none after `wait` seconds.
+
+        With `most_bytes` they are no larger together, but for a single one; so too for the other ways to read.
+        """
         entity = self._receivable(address, is_sessionful=session is not None)
         place = Place(entity.id, address.sub_queue)
 
@@ -156,7 +160,7 @@ class Broker:
             self._core.note_access(entity)
             return await self._core.run(
                 lambda store: store.receive(
-                    entity.id, count, mode, policy, now, session=session, sub_queue=address.sub_queue
+                    entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
                 ),
                 unwanted=lambda messages: self._put_back(entity, messages),
             )
@@ -172,7 +176,13 @@ class Broker:
         return self._receivable(address, is_sessionful=is_sessionful)
 
     async def receive_deferred(
-        self, address: Address, sequences: Sequence[int], *, mode: Mode, session: SessionLock | None = None
+        self,
+        address: Address,
+        sequences: Sequence[int],
+        *,
+        mode: Mode,
+        session: SessionLock | None = None,
+        most_bytes: int | None = None,
     ) -> list[Received]:
         """Deferred messages by their numbers."""
         entity = self._receivable(address, is_sessionful=session is not None, is_by_number=True)
@@ -180,7 +190,7 @@ class Broker:
         policy, now = self._policy(entity), self._core.clock.steady()
         found = await self._core.run(
             lambda store: store.receive_deferred(
-                entity.id, sequences, mode, policy, now, session=session, sub_queue=address.sub_queue
+                entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
             ),
             unwanted=lambda messages: self._put_back(entity, messages),
         )
@@ -210,7 +220,12 @@ class Broker:
         return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
 
     async def peek(
-        self, address: Address, from_sequence: int, count: int, session: str | None = None
+        self,
+        address: Address,
+        from_sequence: int,
+        count: int,
+        session: str | None = None,
+        most_bytes: int | None = None,
     ) -> list[Received]:
         """Messages in any state from a number on, without holding them."""
         entity = self._holding(address)
@@ -224,7 +239,7 @@ class Broker:
         await self._see_sends(entity)
         now = self._core.clock.steady()
         found = await self._core.run(
-            lambda store: store.peek(entity.id, from_sequence, count, now, session=session, sub_queue=address.sub_queue)
+            lambda store: store.peek(entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes)
         )
         return await with_bodies(found, self._core.bodies)
 

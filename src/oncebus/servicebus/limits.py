@@ -24,6 +24,8 @@ class Limits:
     bytes_at_once: int = 8 << 20
     peeked: int = 1000
     peeked_bytes: int = 4 << 20
+    deferred: int = 1000
+    deferred_bytes: int = 64 << 20
     deleted: int = 4000
     sessions: int = 1000
     rules: int = 1000

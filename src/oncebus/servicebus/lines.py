@@ -51,10 +51,14 @@ class InLine(Protocol):
 
 
 class Portion:
-    """How many messages to ask for at once, so that what comes fits into memory: by the size of those before."""
+    """How many messages to ask for at once, so that what comes fits into memory: by the size of those before.
+
+    `bytes` is what they may be together, should they be larger.
+    """
 
     def __init__(self, limits: Limits, largest: int) -> None:
         self._limits = limits
+        self.bytes = limits.bytes_at_once
         self._typical = max(_TYPICAL_BYTES, largest // 8)
 
     @property
@@ -139,7 +143,9 @@ class Line:
         looking = self._looking = asyncio.get_running_loop().create_future()
         try:
             session = None if self._session is None else self._session()
-            received = await self._broker.receive(self._address, wanted, mode=self._mode, session=session)
+            received = await self._broker.receive(
+                self._address, wanted, mode=self._mode, session=session, most_bytes=self._portion.bytes
+            )
             if received:
                 self._portion.note(received)
                 self._deal(received)

@@ -15,7 +15,7 @@ from oncebus.access import Operation
 from oncebus.amqp import Array, Int, Long, Timestamp
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Received
-from oncebus.entities import BadRequest, Subscription
+from oncebus.entities import BadRequest, OutOfRange, Subscription
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.dispositions import own_properties
 from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused, refusal_of_outcome
@@ -108,13 +108,14 @@ async def peek(asked: Asked) -> Body | None:
     # In portions, so that large bodies do not all lie in memory: a client asks again for the rest.
     while left and size < limits.peeked_bytes:
         asked_for = min(left, _PEEKED_AT_ONCE)
-        found = await asked.front.broker.peek(asked.address, start, asked_for, session)
+        found = await asked.front.broker.peek(asked.address, start, asked_for, session, limits.peeked_bytes - size)
         for each in found:
             shown = Received(each.message, b"") if is_bodiless else each
             messages.append({"message": asked.encoded(shown, is_peeked=True)})
             size += len(shown.body) + len(each.message.head)
         left -= len(found)
-        if len(found) < asked_for:
+        # Without bodies there is room for more than the store thinks.
+        if not found or (len(found) < asked_for and not is_bodiless):
             break
         start = found[-1].message.sequence + 1
     return {"messages": messages} if messages else None
@@ -125,11 +126,22 @@ async def receive_by_number(asked: Asked) -> Body:
     numbers = list(dict.fromkeys(asked.given.numbers("sequence-numbers")))
     is_deleting = asked.given.number("receiver-settle-mode", otherwise=1) == _RECEIVE_AND_DELETE
     lock = asked.lock()
-    broker = asked.front.broker
-    found = await broker.receive_deferred(asked.address, numbers, mode=Mode.PEEK_LOCK, session=lock)
-    tokens = [each.message.token for each in found if each.message.token is not None]
+    broker, limits = asked.front.broker, asked.front.limits
+    if len(numbers) > limits.deferred:
+        raise OutOfRange(f"{len(numbers)} messages are asked for at once, {limits.deferred} is the limit.")
+
+    async def receive(wanted: list[int]) -> list[Received]:
+        return await broker.receive_deferred(
+            asked.address, wanted, mode=Mode.PEEK_LOCK, session=lock, most_bytes=limits.deferred_bytes
+        )
+
+    found = await receive(numbers)
+    more = await receive(numbers[len(found) :]) if len(found) < len(numbers) else []
+    tokens = [each.message.token for each in (*found, *more) if each.message.token is not None]
     if len(found) < len(numbers):
         await broker.settle(asked.address, [Settlement(Action.RELEASE, token) for token in tokens], session=lock)
+        if more:
+            raise OutOfRange(f"The messages are larger together than the {limits.deferred_bytes} bytes of the limit.")
         _check([Outcome.MESSAGE_NOT_FOUND])
     if is_deleting:
         _check(

@@ -139,7 +139,11 @@ class Receiver(Attached[OutgoingLink]):
                     self._draining = None
                     return
                 received = await self.front.broker.receive(
-                    self.node.address, min(wanted, portion.most), mode=self.mode, session=self.lock
+                    self.node.address,
+                    min(wanted, portion.most),
+                    mode=self.mode,
+                    session=self.lock,
+                    most_bytes=portion.bytes,
                 )
                 if not received:
                     break

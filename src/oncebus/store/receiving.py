@@ -22,6 +22,7 @@ def receive(
     session: SessionLock | None,
     sub_queue: SubQueue,
     new_token: Callable[[], bytes],
+    most_bytes: int | None,
 ) -> list[Message]:
     """See `Store.receive`."""
     lane, until = _turn(tables, entity, policy, now, session, sub_queue)
@@ -29,7 +30,7 @@ def receive(
         put_back(tables, copy, policy)
     limit = count
     while True:
-        found = tables.messages.ready(entity, sub_queue, lane, limit)
+        found = tables.messages.ready(entity, sub_queue, lane, limit, most_bytes)
         expired = [message for message in found if is_expired(message, now)]
         if not expired:
             return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, new_token)
@@ -49,15 +50,20 @@ def receive_deferred(
     session: SessionLock | None,
     sub_queue: SubQueue,
     new_token: Callable[[], bytes],
+    most_bytes: int | None,
 ) -> list[Message]:
     """See `Store.receive_deferred`."""
     lane, until = _turn(tables, entity, policy, now, session, sub_queue)
     for copy in tables.messages.run_out_of(entity, now):
         put_back(tables, copy, policy)
-    found = []
+    found: list[Message] = []
+    size = 0
     for sequence in dict.fromkeys(sequences):
         at = tables.messages.at(entity, sub_queue, sequence)
         if at is not None and at.stage == Stage.DEFERRED and at.lane == lane and not is_expired(at, now):
+            size += at.size
+            if found and most_bytes is not None and size > most_bytes:
+                break
             found.append(tables.messages.full(at.id))
     return _hand_out(tables, found, mode, Stage.DEFERRED_LOCKED, until, session, new_token)
 

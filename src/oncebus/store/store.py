@@ -122,14 +122,18 @@ class Store:
         now: int,
         session: SessionLock | None = None,
         sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
     ) -> list[Message]:
         """Up to `count` messages by sequence number: active, not held, not expired; of the held `session` if given.
 
+        With `most_bytes` no more than are so large together, at least one; so too for the other ways to read.
         With peek-lock each bears a token and the end of its lock (in a session: the session's), and the attempt counts
         even if everything dies at once. So does one that is to be deleted while its body lies in a file: complete it
         when the body has been read. Raises `SessionLockLost`.
         """
-        return receiving.receive(self._change(), entity, count, mode, policy, now, session, sub_queue, self._token)
+        return receiving.receive(
+            self._change(), entity, count, mode, policy, now, session, sub_queue, self._token, most_bytes
+        )
 
     def receive_deferred(
         self,
@@ -140,10 +144,11 @@ class Store:
         now: int,
         session: SessionLock | None = None,
         sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
     ) -> list[Message]:
         """The deferred messages with these numbers, in this order. One that is not there, or held, is left out."""
         return receiving.receive_deferred(
-            self._change(), entity, sequences, mode, policy, now, session, sub_queue, self._token
+            self._change(), entity, sequences, mode, policy, now, session, sub_queue, self._token, most_bytes
         )
 
     def peek(
@@ -154,9 +159,10 @@ class Store:
         now: int,
         session: str | None = None,
         sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
     ) -> list[Message]:
         """Messages in any state from a number on. Nothing is locked; what has expired is not shown."""
-        return self._tables.messages.from_sequence(entity, sub_queue, from_sequence, count, now, session)
+        return self._tables.messages.from_sequence(entity, sub_queue, from_sequence, count, now, session, most_bytes)
 
     def settle(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,22 @@ _READY = f"""SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id
 _LOCK = "UPDATE message SET stage = ?, token = ?, locked_until = ?, deliveries = deliveries + 1 WHERE id = ?"
 _UNLOCK = "UPDATE message SET stage = ?, token = NULL, locked_until = NULL, deliveries = ? WHERE id = ?"
 _NO_LOCK_KNOWN = 2**63 - 1
+
+
+def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
+    """The first messages that are no larger together, at least one; the others are not read."""
+    if most_bytes is None:
+        return [Message._make(row) for row in rows]
+    found: list[Message] = []
+    size = 0
+    for row in rows:
+        message = Message._make(row)
+        size += message.size
+        if found and size > most_bytes:
+            rows.close()
+            break
+        found.append(message)
+    return found
 
 
 def _marks(number: int) -> str:
@@ -68,9 +85,9 @@ class Messages:
 
     # Finding
 
-    def ready(self, entity: int, sub_queue: int, lane: str, limit: int) -> list[Message]:
+    def ready(self, entity: int, sub_queue: int, lane: str, limit: int, most_bytes: int | None = None) -> list[Message]:
         """The first messages that nobody holds, expired ones among them."""
-        return [Message._make(row) for row in self._execute(_READY, (entity, sub_queue, lane, limit))]
+        return _fitting(self._execute(_READY, (entity, sub_queue, lane, limit)), most_bytes)
 
     def first_ready(self, entity: int, lane: str) -> Copy | None:
         """The first message of a session that nobody holds."""
@@ -93,7 +110,14 @@ class Messages:
         return Message._make(row.fetchone())
 
     def from_sequence(
-        self, entity: int, sub_queue: int, sequence: int, limit: int, now: int, session: str | None
+        self,
+        entity: int,
+        sub_queue: int,
+        sequence: int,
+        limit: int,
+        now: int,
+        session: str | None,
+        most_bytes: int | None = None,
     ) -> list[Message]:
         """Messages in any stage but on their way elsewhere, by number; none that has expired."""
         condition, values = "m.entity = ? AND m.sub_queue = ? AND m.sequence >= ?", [entity, sub_queue, sequence]
@@ -111,7 +135,7 @@ class Messages:
             "ORDER BY m.sequence LIMIT ?",
             (*values, *more, now, limit),
         )
-        return [Message._make(row) for row in rows]
+        return _fitting(rows, most_bytes)
 
     def held_in_lane(self, entity: int, lane: str) -> list[Copy]:
         """The messages of a session that are locked with it."""
