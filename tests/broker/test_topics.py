@@ -169,6 +169,33 @@ def test_versions_of_the_catalogue_that_nobody_needs_are_deleted(tmp_path: Path)
     play(tmp_path, plot)
 
 
+@pytest.mark.parametrize(("subscriptions", "commits"), [(8, 2), (16, 5)])
+def test_what_is_copied_often_goes_into_smaller_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subscriptions: int, commits: int
+) -> None:
+    """All of a commit is copied at once: the copies have to fit into memory."""
+
+    async def plot(scene: Scene) -> None:
+        await scene.topic("t")
+        for number in range(subscriptions):
+            await scene.subscription(f"s{number}")
+        size = message("m", bytes(1000)).size
+        monkeypatch.setattr("oncebus.broker.acceptor.MOST_BYTES", 4 * size)
+        free = threading.Event()
+        blocked = asyncio.get_running_loop().run_in_executor(scene.core.acceptor._thread, free.wait)
+        before = scene.core.acceptor.last_commit
+        waiting = [asyncio.create_task(scene.send("t", message(f"{n}", bytes(1000)))) for n in range(8)]
+        await asyncio.sleep(0.01)
+        free.set()
+        await blocked
+        await asyncio.gather(*waiting)
+        assert scene.core.acceptor.last_commit - before <= commits
+        assert scene.core.acceptor.last_commit - before >= commits - 1
+        assert len(await scene.taken("t/subscriptions/s1")) == 8
+
+    play(tmp_path, plot)
+
+
 def test_a_version_that_rows_are_still_waiting_under_is_kept(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()

@@ -8,17 +8,22 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from oncebus.entities import Catalogue, CatalogueFiles, Rule, SqlAction
 from oncebus.inbox import InboxWriter, Row
 from oncebus.messages import NOBODY, key_of
 from oncebus.outbox import OutboxPart
 from oncebus.pipeline import source
 from oncebus.pipeline.source import InboxSource, InboxStream, Share
+from oncebus.pipeline.weights import copies_by_topic, weight
+from pipeline.judged_rows import QUEUE, TOPIC, catalogue
+
+EMPTY = Catalogue(version=1)
 
 
-def rows(count: int, first: int = 1) -> list[Row]:
+def rows(count: int, first: int = 1, entity: int = QUEUE, body: bytes = b"") -> list[Row]:
     return [
         Row(
-            entity=1,
+            entity=entity,
             sequence=number,
             time=number,
             key=key_of(1, f"m{number}", None),
@@ -27,14 +32,17 @@ def rows(count: int, first: int = 1) -> list[Row]:
             hops=0,
             size=1,
             head=b"",
-            body=b"",
+            body=body,
         )
         for number in range(first, first + count)
     ]
 
 
-def stream(folder: Path, **options: int) -> InboxStream:
-    return InboxStream(str(folder), **{"after": 0, "shards": 4, "tasks": 2, **options})
+def stream(folder: Path, catalogue: Catalogue = EMPTY, **options: int) -> InboxStream:
+    files = CatalogueFiles(folder / "catalogue")
+    if catalogue.version not in files.versions():
+        files.publish(catalogue)
+    return InboxStream(str(folder), str(folder / "catalogue"), **{"after": 0, "shards": 4, "tasks": 2, **options})
 
 
 def shares(reader: InboxStream, start: int, end: int) -> list[Share]:
@@ -82,6 +90,34 @@ def test_few_rows_are_one_task_and_many_are_split_by_shards(tmp_path: Path, monk
             assert table.schema.names == source.SCHEMA.names
 
 
+@pytest.mark.parametrize(
+    ("entity", "subscriptions", "commits"), [(QUEUE, 80, 20), (TOPIC, 8, 20), (TOPIC, 80, 2)], ids=str
+)
+def test_what_a_topic_copies_often_makes_smaller_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entity: int, subscriptions: int, commits: int
+) -> None:
+    made = catalogue(*[[Rule()]] * subscriptions)
+    with InboxWriter.open(tmp_path, 4) as writer:
+        for number in range(1, 31):
+            writer.append(rows(10, number, entity, bytes(1000)), made.version)
+        monkeypatch.setattr(source, "MOST_BYTES", 20 * writer.size // 30)
+        reader = stream(tmp_path, made)
+        planned = reader.latestOffset({"commit": 0}, None)["commit"]  # type: ignore[arg-type]
+        assert commits - 1 <= planned <= commits
+        assert reader.latestOffset({"commit": planned}, None)["commit"] in (  # type: ignore[arg-type]
+            planned + commits - 1,
+            planned + commits,
+            30,
+        )
+
+
+def test_a_message_weighs_by_the_copies_beyond_a_few() -> None:
+    assert [weight(1000, copies) for copies in (0, 1, 8, 9, 80)] == [1000, 1000, 1000, 1125, 10_000]
+    marked = Rule("marked", action=SqlAction("SET a = 1"))
+    assert copies_by_topic(catalogue(*[[Rule()]] * 8)) == {}
+    assert copies_by_topic(catalogue(*[[Rule(), marked]] * 5)) == {TOPIC: 10}
+
+
 def test_a_share_without_rows_still_says_which_it_is(tmp_path: Path) -> None:
     with InboxWriter.open(tmp_path, 4) as writer:
         writer.append(rows(1), 1)
@@ -93,6 +129,6 @@ def test_a_share_without_rows_still_says_which_it_is(tmp_path: Path) -> None:
 
 
 def test_the_source_reads_its_options() -> None:
-    made = InboxSource({"folder": "/nowhere", "after": "3", "shards": "4", "tasks": "2"})
+    made = InboxSource({"folder": "/nowhere", "catalogue": "/nowhere", "after": "3", "shards": "4", "tasks": "2"})
     assert made.name() == "oncebus-inbox"
     assert made.streamReader(made.schema()).initialOffset() == {"commit": 3}

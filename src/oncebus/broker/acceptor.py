@@ -21,6 +21,7 @@ class Appending(NamedTuple):
     entity: int
     rows: Sequence[Row]
     size: int
+    weight: int
     catalogue: int
     durable: asyncio.Future[int]
 
@@ -60,13 +61,16 @@ class Acceptor:
         """How many bytes the inbox has on the disk."""
         return self._inbox.size
 
-    def append(self, entity: int, rows: Sequence[Row], size: int, catalogue: int) -> asyncio.Future[int]:
-        """Make rows durable that were accepted under a version of the catalogue and have so many bytes."""
+    def append(self, entity: int, rows: Sequence[Row], size: int, weight: int, catalogue: int) -> asyncio.Future[int]:
+        """Make rows durable that were accepted under a version of the catalogue and have so many bytes.
+
+        `weight` bounds what goes together: their bytes, and more where each is to be copied often.
+        """
         if self._is_closed:
             raise BrokerClosed
         durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unanswered += 1
-        self._waiting.append(Appending(entity, rows, size, catalogue, durable))
+        self._waiting.append(Appending(entity, rows, size, weight, catalogue, durable))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._commit_all())
         return durable
@@ -109,11 +113,11 @@ class Acceptor:
     def _next_group(self) -> list[Appending]:
         """What goes into one commit: at least one call, all under the same catalogue."""
         group = [self._waiting.popleft()]
-        rows, size = len(group[0].rows), group[0].size
+        rows, weight = len(group[0].rows), group[0].weight
         while self._waiting and self._waiting[0].catalogue == group[0].catalogue:
             rows += len(self._waiting[0].rows)
-            size += self._waiting[0].size
-            if rows > MOST_ROWS or size > MOST_BYTES:
+            weight += self._waiting[0].weight
+            if rows > MOST_ROWS or weight > MOST_BYTES:
                 break
             group.append(self._waiting.popleft())
         return group

@@ -28,6 +28,7 @@ from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
 from oncebus.pipeline.rules import check_rule
+from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
 from oncebus.store.drops import KEPT
 
@@ -67,6 +68,7 @@ class Core:
         )
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
+        self._copies = copies_by_topic(catalogue)
         self.acceptor = Acceptor(inbox, self._settled)
         self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
         self.arrivals = Arrivals()
@@ -189,6 +191,7 @@ class Core:
             self._published.append((self.acceptor.highest_commit, after.version))
             self.catalogue = after
             self.policies = policies_of(after)
+            self._copies = copies_by_topic(after)
             for entity in touched:
                 self.note_access(entity)
             gone = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
@@ -222,7 +225,8 @@ class Core:
     def append(self, entity: int, rows: Sequence[Row]) -> asyncio.Future[int]:
         """Put rows of an entity into the pipeline; the commit, once they are durable. See `Acceptor`."""
         size = sum(row["size"] for row in rows)
-        appended = self.acceptor.append(entity, rows, size, self.catalogue.version)
+        heavy = weight(size, self._copies.get(entity, 1))
+        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version)
         self.backlog.add(entity, size)
         return appended
 

@@ -3,7 +3,7 @@
 from oncebus.inbox.blobs import Blobs
 from oncebus.inbox.errors import InboxDamaged, InboxError, InboxFull, InboxInUse, RowsRefused
 from oncebus.inbox.marks import Marks
-from oncebus.inbox.reader import InboxReader
+from oncebus.inbox.reader import Commit, InboxReader
 from oncebus.inbox.rows import ROW_SCHEMA, Row
 from oncebus.inbox.segment import Place
 from oncebus.inbox.writer import InboxWriter
@@ -11,6 +11,7 @@ from oncebus.inbox.writer import InboxWriter
 __all__ = [
     "ROW_SCHEMA",
     "Blobs",
+    "Commit",
     "InboxDamaged",
     "InboxError",
     "InboxFull",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +26,11 @@ from oncebus.inbox.segment import (
 _FORGET_AT_ONCE = 1024
 
 
-class _Known(NamedTuple):
+class Commit(NamedTuple):
+    """What the header of a commit tells; `length` is that of the whole commit in bytes."""
+
+    number: int
+    catalogue: int
     place: Place
     rows: int
     length: int
@@ -43,7 +47,7 @@ class InboxReader:
         self._durable = 0
         # Frames from commit `_first` on, as far as they were asked for.
         self._first = 1
-        self._known: list[_Known] = []
+        self._known: list[Commit] = []
         self._cursor: Cursor | None = None
 
     def durable(self) -> int:
@@ -62,11 +66,18 @@ class InboxReader:
         path = segment_path(self._folder, segments[-1])
         return decode_segment_header(memoryview(map_file(path)).cast("B"), path).shards
 
-    def plan(self, after: int, most_rows: int, most_bytes: int) -> int:
+    def plan(
+        self,
+        after: int,
+        most_rows: int,
+        most_bytes: int,
+        weight: Callable[[Commit], int] = lambda commit: commit.length,
+    ) -> int:
         """The last commit of a micro-batch that begins with the commit `after` + 1.
 
         It holds at most so many rows and bytes, but at least one commit; `after` itself if there is nothing to read.
-        Reads headers only, and each once. Forgets what lies before `after`.
+        Reads headers only, and each once. Forgets what lies before `after`. `weight` tells how many bytes a commit
+        counts for.
         """
         durable = self.durable()
         if durable <= after:
@@ -76,7 +87,7 @@ class InboxReader:
         while last < durable:
             known = self._frame(last + 1, durable)
             rows += known.rows
-            length += known.length
+            length += weight(known)
             if last > after and (rows > most_rows or length > most_bytes):
                 break
             last += 1
@@ -120,13 +131,13 @@ class InboxReader:
                     raise damaged(cursor.path, frame.commit, at.offset, error) from error
                 yield decode_piece(buffer, at.offset, frame, shard)
 
-    def _frame(self, commit: int, durable: int) -> _Known:
+    def _frame(self, commit: int, durable: int) -> Commit:
         if self._cursor is None or not self._first <= commit <= self._cursor.commit:
             self._begin_at(commit)
         assert self._cursor is not None
         while self._cursor.commit <= commit:
             frame, place, _, _ = self._cursor.next(durable)
-            self._known.append(_Known(place, frame.rows, frame.length))
+            self._known.append(Commit(frame.commit, frame.catalogue, place, frame.rows, frame.length))
         return self._known[commit - self._first]
 
     def _begin_at(self, commit: int) -> None:

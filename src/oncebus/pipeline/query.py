@@ -37,7 +37,8 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     route = Route(str(folders.catalogue), start.drafts)
     return (
         spark.readStream.format(FORMAT)
-        .options(folder=str(folders.inbox), after=start.after, shards=shards, tasks=tasks)
+        .options(folder=str(folders.inbox), catalogue=str(folders.catalogue))
+        .options(after=start.after, shards=shards, tasks=tasks)
         .load()
         # One stage: each crossing between Spark and Python takes some 25 ms of every batch.
         .mapInArrow(lambda rows: route(detect(rows)), SCHEMA)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -11,9 +12,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from oncebus.inbox import InboxReader, Place
+from oncebus.entities.catalogue_files import CatalogueFiles
+from oncebus.inbox import Commit, InboxReader, Place
 from oncebus.messages import INBOX_SCHEMA, NOBODY
 from oncebus.outbox import OutboxPart
+from oncebus.pipeline.weights import copies_by_topic, weight_of_rows
 
 FORMAT = "oncebus-inbox"
 
@@ -45,7 +48,9 @@ class Share(InputPartition):
 
 
 class InboxSource(DataSource):
-    """Options: `folder` of the inbox, `after` (the commit behind which a new query begins), `shards`, `tasks`."""
+    """Options: `folder` of the inbox, that of the `catalogue`, `after` (the commit behind which a new query begins),
+    `shards`, `tasks`.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -60,6 +65,7 @@ class InboxSource(DataSource):
         """See `DataSource`."""
         return InboxStream(
             self.options["folder"],
+            self.options["catalogue"],
             after=int(self.options["after"]),
             shards=int(self.options["shards"]),
             tasks=int(self.options["tasks"]),
@@ -69,12 +75,15 @@ class InboxSource(DataSource):
 class InboxStream(DataSourceStreamReader):
     """An offset is the number of a commit: what lies behind it has not been read."""
 
-    def __init__(self, folder: str, *, after: int, shards: int, tasks: int) -> None:
+    def __init__(self, folder: str, catalogue: str, *, after: int, shards: int, tasks: int) -> None:
         self._folder = folder
+        self._catalogue = catalogue
         self._after = after
         self._shards = shards
         self._tasks = tasks
         self._reader: InboxReader | None = None
+        # Of the commits behind the newest that was planned.
+        self._weights: dict[int, int] = {}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """See `DataSourceStreamReader`."""
@@ -82,7 +91,10 @@ class InboxStream(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
         """As many commits as make a good micro-batch. Asked every few milliseconds."""
-        return {"commit": self._inbox.plan(start["commit"], MOST_ROWS, MOST_BYTES)}
+        after = start["commit"]
+        for taken in [commit for commit in self._weights if commit <= after]:
+            del self._weights[taken]
+        return {"commit": self._inbox.plan(after, MOST_ROWS, MOST_BYTES, self._weight)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """One share for few rows, for the cost of a task is that of thousands of rows; else as many as there are."""
@@ -109,6 +121,17 @@ class InboxStream(DataSourceStreamReader):
         for batch in table.to_batches(max_chunksize=ROWS_TOGETHER):
             yield _with_share(batch, of)
 
+    def _weight(self, commit: Commit) -> int:
+        """How many bytes a commit counts for: more than it has, where a topic makes many copies of its messages."""
+        copies = _copies(self._catalogue, commit.catalogue)
+        if not copies:
+            return commit.length
+        if commit.number not in self._weights:
+            rows = self._inbox.read(commit.number, commit.number, place=commit.place)
+            copied = sum(weight_of_rows(batch, copies) for batch in rows)
+            self._weights[commit.number] = max(copied, commit.length)
+        return self._weights[commit.number]
+
     @property
     def _inbox(self) -> InboxReader:
         # Not in the constructor: this object is pickled for the tasks.
@@ -117,7 +140,12 @@ class InboxStream(DataSourceStreamReader):
         return self._reader
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_reader": None}
+        return {**self.__dict__, "_reader": None, "_weights": {}}
+
+
+@lru_cache(maxsize=1024)
+def _copies(folder: str, version: int) -> dict[int, int]:
+    return copies_by_topic(CatalogueFiles(folder).load(version))
 
 
 def _with_share(batch: pa.RecordBatch, of: OutboxPart) -> pa.RecordBatch:
