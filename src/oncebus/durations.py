@@ -17,6 +17,9 @@ WEEK = 7 * DAY
 LONGEST = 36500 * DAY
 """No duration may be longer: times and durations then always add up within 64 bits."""
 
+LAST_MOMENT = 253_402_300_799_999_999
+"""The last microsecond of the year 9999, counted from 1970: no later time can be written as a date."""
+
 _UNITS = {
     "microsecond": MICROSECOND,
     "millisecond": MILLISECOND,

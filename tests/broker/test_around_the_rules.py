@@ -10,6 +10,7 @@ import pytest
 from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, sequences
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import ServerBusy
+from oncebus.durations import LAST_MOMENT
 from oncebus.entities import (
     NO_LIMIT,
     BadRequest,
@@ -117,6 +118,17 @@ def test_the_quota_counts_what_is_in_the_pipeline(tmp_path: Path) -> None:
         await scene.taken()
         await scene.rounds()
         await scene.send("q", message("more", body))
+
+    play(tmp_path, plot)
+
+
+def test_a_message_is_scheduled_no_later_than_dates_can_be_written(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", message("a", scheduled=2**63 - 1))
+        await scene.flow()
+        [found] = await scene.broker.peek(Address("q"), 0, 1)
+        assert found.message.scheduled == LAST_MOMENT
 
     play(tmp_path, plot)
 

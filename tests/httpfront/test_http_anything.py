@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from httpfront.http_front import BATCH, Front, Shared, in_path
 from oncebus.amqp import Timestamp
+from oncebus.durations import LAST_MOMENT
 from oncebus.http.paths import Shape, lock_path, target_of
 from oncebus.http.properties import text_for, value_of
 from oncebus.http.times import iso8601, parse_time, rfc1123
@@ -124,6 +125,12 @@ def test_properties_survive_as_headers(value: object) -> None:
     assert text.isprintable()
     found = value_of("x", text)
     assert (found, type(found)) == (value, type(value))
+
+
+@given(st.integers(LAST_MOMENT, 2**63 - 1))
+def test_a_time_later_than_dates_go_is_the_last_that_can_be_written(time: int) -> None:
+    assert iso8601(time) == "9999-12-31T23:59:59.999999Z"
+    assert rfc1123(time) == "Fri, 31 Dec 9999 23:59:59 GMT"
 
 
 @given(st.integers(0, 250_000_000_000_000_000))

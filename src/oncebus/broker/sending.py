@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from oncebus import amqp
 from oncebus.broker.numbers import Numbers
+from oncebus.durations import LAST_MOMENT
 from oncebus.entities import (
     NO_LIMIT,
     BadRequest,
@@ -178,7 +179,7 @@ def row_of(
     if ttl < NO_LIMIT:
         row["expires"] = now + ttl
     if message.scheduled is not None and message.scheduled > now:
-        row["scheduled"] = message.scheduled
+        row["scheduled"] = min(message.scheduled, LAST_MOMENT)
     window = entity.window
     if window is not None and is_checked:
         effective = effective_partition_key(entity.enable_partitioning, message.session, message.partition_key)
