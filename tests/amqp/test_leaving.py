@@ -34,6 +34,19 @@ def test_it_hears_that_they_are_settled_before_its_detach_is_answered() -> None:
     assert client.take() == b""
 
 
+def test_what_it_cannot_have_had_whole_is_told_apart() -> None:
+    client, link = ready(frame_size=512, window=3)
+    whole = link.send(b"x", b"0", settled=False)
+    disposed, partly = [link.send(bytes(600), b"%d" % number, settled=False) for number in (1, 2)]
+    link.send(b"x", b"3", settled=True)
+    last = link.send(b"x", b"4", settled=False)
+    client.take()
+    assert link.waiting == 3
+    client.do(Disposition(role=True, first=whole.id, last=disposed.id, state=Accepted()))
+    client.do(Detach(handle=0, closed=True))
+    assert link.unsent == [partly, last]
+
+
 def test_its_detach_is_answered_without_where_nothing_will_be_settled() -> None:
     client, link = left()
     link.finish()

@@ -334,6 +334,62 @@ def test_a_session_is_let_go_after_what_its_holder_has_settled_last(tmp_path: Pa
     play(tmp_path, scenario)
 
 
+async def not_all_written(client: RawClient) -> None:
+    """Wait until of eight messages so many are written that the others have to wait."""
+    (receiver,) = client.peer.links
+    async with asyncio.timeout(10):
+        while receiver.link.waiting != 3:
+            await asyncio.sleep(0.001)
+
+
+def test_what_was_never_written_is_put_back_when_the_link_ends(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        for number in range(8):
+            await put(stage, bytes([number]) * 60_000)
+        client = stage.client()
+        await client.attached(of("orders"), given=8)
+        await not_all_written(client)
+        client.do(Detach(handle=0, closed=True))
+        found = await stage.broker.receive(Address("orders"), 8, wait=10)
+        assert [(each.message.sequence, each.message.deliveries) for each in found] == [(6, 1), (7, 1), (8, 1)]
+
+    play(tmp_path, scenario)
+
+
+def test_what_was_never_written_is_put_back_before_its_session_is_let_go(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.queue("sessions", requires_session=True)
+        for number in range(8):
+            await put(stage, bytes([number]) * 60_000, queue="sessions", session="s")
+        client = stage.client()
+        await client.attached(session_of("s"), given=8)
+        await not_all_written(client)
+        client.do(Detach(handle=0, closed=True))
+        lock = await stage.broker.accept_session(Address("sessions"), None, 10)
+        found = await stage.broker.receive(Address("sessions"), 8, session=lock)
+        assert [each.message.deliveries for each in found] == [2] * 5 + [1] * 3
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("drain", [False, True], ids=["waiting", "draining"])
+def test_what_was_on_its_way_is_put_back_before_its_session_is_let_go(tmp_path: Path, drain: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.queue("sessions", requires_session=True)
+        await put(stage, b"a", b"b", queue="sessions", session="s")
+        client = stage.client()
+        await client.attached(session_of("s"))
+        client.do(credit(5, drain=drain))
+        # The broker has begun to hand out, the link is over before it has.
+        await asyncio.sleep(0)
+        client.do(Detach(handle=0, closed=True))
+        lock = await stage.broker.accept_session(Address("sessions"), None, 10)
+        found = await stage.broker.receive(Address("sessions"), 5, session=lock)
+        assert [each.message.deliveries for each in found] == [1, 1]
+
+    play(tmp_path, scenario)
+
+
 def test_with_no_session_free_the_link_is_refused_after_the_clients_time(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.queue("sessions", requires_session=True)

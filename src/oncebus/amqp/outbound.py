@@ -23,6 +23,7 @@ class _Rest:
     """
 
     link: OutgoingLink
+    delivery: OutgoingDelivery | None
     fields: bytes
     handle: bytes
     payload: memoryview | None
@@ -63,11 +64,9 @@ class Outbound:
         """How many deliveries may begin now on any link of the session, if they are small."""
         return 0 if self._waiting or self._output.is_full else self.window
 
-    def send(
-        self, link: OutgoingLink, fields: bytes, handle: bytes, payload: bytes, settled: bool, is_answer: bool
-    ) -> None:
+    def send(self, delivery: OutgoingDelivery, fields: bytes, handle: bytes, payload: bytes, is_answer: bool) -> None:
         """Write a delivery, or as much as may be, and keep the rest for later."""
-        size = len(payload)
+        size, settled = len(payload), delivery.settled
         if self.window > 0 and not self._waiting and size <= room(fields, self._largest_frame):
             output = self._output
             if not output.is_full:
@@ -76,15 +75,15 @@ class Outbound:
                 self.window -= 1
                 return
         held = size if is_answer else 0
-        self._waiting.append(_Rest(link, fields, handle, memoryview(payload), settled, held))
+        self._waiting.append(_Rest(delivery.link, delivery, fields, handle, memoryview(payload), settled, held))
         self._output.held += held
-        link.waiting += 1
+        delivery.link.waiting += 1
         self.pump()
 
     def follow(self, link: OutgoingLink, flow: bytes) -> bool:
         """Have a flow of a link written behind those of its deliveries that wait; False where none does."""
         if link.waiting:
-            self._waiting.append(_Rest(link, flow, b"", None, True, len(flow)))
+            self._waiting.append(_Rest(link, None, flow, b"", None, True, len(flow)))
             self._output.held += len(flow)
         return link.waiting > 0
 
@@ -123,12 +122,15 @@ class Outbound:
         self.pump()
         return was_shut and self.room > 0
 
-    def forget(self, link: OutgoingLink) -> None:
-        """Write nothing more of a link's deliveries."""
-        if link.waiting:
-            self._output.held -= sum(rest.held for rest in self._waiting if rest.link is link)
-            self._waiting = deque(rest for rest in self._waiting if rest.link is not link)
-            link.waiting = 0
+    def forget(self, link: OutgoingLink) -> list[OutgoingDelivery]:
+        """Write nothing more of a link's deliveries; those that are not all written."""
+        if not link.waiting:
+            return []
+        dropped = [rest for rest in self._waiting if rest.link is link]
+        self._waiting = deque(rest for rest in self._waiting if rest.link is not link)
+        self._output.held -= sum(rest.held for rest in dropped)
+        link.waiting = 0
+        return [rest.delivery for rest in dropped if rest.delivery is not None]
 
     def disposed(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
         """The unsettled deliveries of a range, by link. A range costs no more than there are unsettled deliveries."""

@@ -38,20 +38,22 @@ class OutgoingLink(Link):
     """The peer receives. `credit` is how many deliveries it asks for; `drain`: now or never.
 
     `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent; `waiting` is how
-    many have been sent that are not all written, `is_answering` whether answers were among them.
+    many have been sent that are not all written, `is_answering` whether answers were among them. Once the link is over
+    `unsent` holds those that nobody has settled and the peer cannot have had whole.
 
     A peer that tells what became of deliveries, waits to hear that they are settled, and detaches meanwhile, gets those
     answers before that to its detach: `settle` works until then, though the link is over. Whoever answers the link
     calls `finish` when there is nothing more to settle.
     """
 
-    __slots__ = ("_is_leaving_closed", "_owed", "drain", "is_answering", "unsettled", "waiting")
+    __slots__ = ("_is_leaving_closed", "_owed", "drain", "is_answering", "unsent", "unsettled", "waiting")
 
     def __init__(self, session: Session, attach: Attach, handle: int) -> None:
         super().__init__(session, attach, handle)
         self.drain = False
         self.waiting = 0
         self.is_answering = False
+        self.unsent: list[OutgoingDelivery] = []
         self.unsettled: dict[int, OutgoingDelivery] = {}
         self._owed: set[int] = set()
         # How the peer has detached, while our answer to that waits.
@@ -92,7 +94,7 @@ class OutgoingLink(Link):
         delivery = OutgoingDelivery(delivery_id, tag, settled, context, self)
         if not settled:
             self.unsettled[delivery_id] = outbound.unsettled[delivery_id] = delivery
-        outbound.send(self, fields, self._encoded_handle, payload, settled, beyond_credit)
+        outbound.send(delivery, fields, self._encoded_handle, payload, beyond_credit)
         if beyond_credit and self.waiting:
             self.is_answering = True
         return delivery
@@ -186,4 +188,4 @@ class OutgoingLink(Link):
         outbound = self.session.outbound
         for delivery_id in self.unsettled:
             outbound.unsettled.pop(delivery_id, None)
-        outbound.forget(self)
+        self.unsent = [it for it in outbound.forget(self) if not it.settled and it.id not in self._owed]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
@@ -21,9 +21,6 @@ from oncebus.servicebus.limits import Limits
 from oncebus.store import Action, Mode, SessionLock, Settlement
 
 log = logging.getLogger(__name__)
-
-Start = Callable[[Coroutine[Any, Any, None]], object]
-"""Does something on the side."""
 
 _TYPICAL_BYTES = 64 << 10
 
@@ -85,7 +82,6 @@ class Line:
         address: Address,
         mode: Mode,
         portion: Portion,
-        start: Start,
         *,
         session: Callable[[], SessionLock] | None = None,
         closed: Callable[[], None] = lambda: None,
@@ -94,7 +90,6 @@ class Line:
         self._address = address
         self._mode = mode
         self._portion = portion
-        self._start = start
         self._session = session
         self._closed = closed
         self._waiting: OrderedDict[InLine, None] = OrderedDict()
@@ -116,7 +111,7 @@ class Line:
             self._end()
 
     async def looked(self) -> None:
-        """Wait for the look that is under way, if one is: what it finds has been dealt out then."""
+        """Wait for the look that is under way, if one is: what it finds has been dealt out then, or put back."""
         if self._looking is not None:
             await asyncio.wait([self._looking])
 
@@ -148,7 +143,9 @@ class Line:
             )
             if received:
                 self._portion.note(received)
-                self._deal(received)
+                left = self._deal(received)
+                if left:
+                    await put_back(self._broker, self._address, left)
         finally:
             self._looking = None
             self._asked = {}
@@ -169,7 +166,8 @@ class Line:
                 break
         return total
 
-    def _deal(self, received: Sequence[Received]) -> None:
+    def _deal(self, received: Sequence[Received]) -> list[Received]:
+        """Hand out messages; what is left, for want of receivers."""
         left, asked = list(reversed(received)), self._asked
         while left and self._waiting:
             receiver, _ = self._waiting.popitem(last=False)
@@ -184,11 +182,7 @@ class Line:
                 while left and count > 0 and (receiver.can_take if left[-1].message.token else receiver.is_there):
                     receiver.deliver(left.pop())
                     count -= 1
-        tokens = [each.message.token for each in left if each.message.token is not None]
-        if tokens:
-            self._start(put_back(self._broker, self._address, tokens))
-        elif left:
-            log.warning("%d messages received and deleted from '%s' came too late", len(left), self._address.path)
+        return left
 
     def _end(self) -> None:
         self._task = None
@@ -199,10 +193,9 @@ class Line:
 class Lines:
     """The lines of all places where receivers wait, of all connections."""
 
-    def __init__(self, broker: Broker, limits: Limits, start: Start) -> None:
+    def __init__(self, broker: Broker, limits: Limits) -> None:
         self._broker = broker
         self._limits = limits
-        self._start = start
         self._lines: dict[tuple[int, int, Mode], Line] = {}
 
     def join(self, entity: int, address: Address, mode: Mode, receiver: InLine) -> Line:
@@ -214,14 +207,14 @@ class Lines:
             def closed() -> None:
                 del self._lines[key]
 
-            line = Line(self._broker, address, mode, self.portion(entity), self._start, closed=closed)
+            line = Line(self._broker, address, mode, self.portion(entity), closed=closed)
             self._lines[key] = line
         line.join(receiver)
         return line
 
     def of_session(self, address: Address, mode: Mode, session: Callable[[], SessionLock]) -> Line:
         """A line of its own for the one receiver that holds a session."""
-        return Line(self._broker, address, mode, self.portion(session().entity), self._start, session=session)
+        return Line(self._broker, address, mode, self.portion(session().entity), session=session)
 
     def portion(self, entity: int) -> Portion:
         """For who receives from an entity."""
@@ -232,8 +225,19 @@ class Lines:
         return Portion(self._limits, (kilobytes or 256) * 1024)
 
 
-async def put_back(broker: Broker, address: Address, tokens: Sequence[bytes]) -> None:
+async def put_back(broker: Broker, address: Address, messages: Sequence[Received]) -> None:
     """Let go of messages that nobody has seen; the attempt does not count."""
+    tokens = [each.message.token for each in messages if each.message.token is not None]
+    if len(tokens) < len(messages):
+        number = len(messages) - len(tokens)
+        log.warning("%d messages received and deleted from '%s' came too late", number, address.path)
+    await release(broker, address, tokens)
+
+
+async def release(broker: Broker, address: Address, tokens: Sequence[bytes]) -> None:
+    """Let go of the messages with these lock tokens; the attempt does not count."""
+    if not tokens:
+        return
     try:
         await broker.settle(address, [Settlement(Action.RELEASE, token) for token in tokens])
     except OncebusError as error:

@@ -17,7 +17,7 @@ from oncebus.servicebus.addresses import Node
 from oncebus.servicebus.attached import Attached, Client
 from oncebus.servicebus.dispositions import answer_to, settlement_of
 from oncebus.servicebus.errors import Refused, refusal_of, refusal_of_outcome
-from oncebus.servicebus.lines import Line, put_back
+from oncebus.servicebus.lines import Line, put_back, release
 from oncebus.servicebus.messages import outgoing, tag_of
 from oncebus.store import Mode, SessionLock, Settlement
 
@@ -32,7 +32,8 @@ class _Wish(NamedTuple):
 
 class Receiver(Attached[OutgoingLink]):
     """Hands out messages as long as there is credit. A message that was not settled when the link ends stays locked
-    until its lock runs out, as the service has it: the client may still settle it by its lock token."""
+    until its lock runs out, as the service has it: the client may still settle it by its lock token. One that the
+    client cannot have had is put back."""
 
     is_sessionful = False
 
@@ -44,6 +45,7 @@ class Receiver(Attached[OutgoingLink]):
         self._wishes: list[_Wish] = []
         self._settling: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
+        self._returning: asyncio.Task[None] | None = None
 
     @property
     def lock(self) -> SessionLock | None:
@@ -70,10 +72,11 @@ class Receiver(Attached[OutgoingLink]):
     def ended(self) -> None:
         """See `Attached`."""
         self._leave()
-        if self._draining is not None:
-            self._draining.cancel()
         if self._settling is None:
             self.link.finish()
+        if self.link.unsent:
+            tokens = [tag_of(delivery.tag) for delivery in self.link.unsent]
+            self._returning = self.front.tasks.start(release(self.front.broker, self.node.address, tokens))
 
     # Handing out
 
@@ -148,7 +151,7 @@ class Receiver(Attached[OutgoingLink]):
                 if not received:
                     break
                 portion.note(received)
-                self._deliver_all(received)
+                await self._deliver_all(received)
             self._draining = None
             self.link.drained()
             self.client.flush()
@@ -156,11 +159,10 @@ class Receiver(Attached[OutgoingLink]):
             self._draining = None
             self.client.end(self, error)
 
-    def _deliver_all(self, received: Sequence[Received]) -> None:
+    async def _deliver_all(self, received: Sequence[Received]) -> None:
         for number, each in enumerate(received):
             if not (self.can_take if each.message.token else self.is_there):
-                tokens = [left.message.token for left in received[number:] if left.message.token is not None]
-                self.front.tasks.start(put_back(self.front.broker, self.node.address, tokens))
+                await put_back(self.front.broker, self.node.address, received[number:])
                 return
             self.deliver(each)
 
@@ -175,10 +177,13 @@ class Receiver(Attached[OutgoingLink]):
         if self._settling is None:
             self._settling = self.front.tasks.start(self._settle_all())
 
-    async def settled(self) -> None:
-        """Wait until what the client has decided is done."""
-        if self._settling is not None:
-            await asyncio.wait([self._settling])
+    async def finished(self) -> None:
+        """Of a link that is over: wait until what the client has decided is done, and what it was not sent put back."""
+        if self._line is not None:
+            await self._line.looked()
+        for task in (self._draining, self._settling, self._returning):
+            if task is not None:
+                await asyncio.wait([task])
 
     async def _settle_all(self) -> None:
         try:

@@ -17,7 +17,7 @@ from oncebus.http.guard import Guard, NamespaceRules
 from oncebus.http.metrics import Metric
 from oncebus.servicebus.connection import ClientConnection
 from oncebus.servicebus.errors import LIMIT
-from oncebus.servicebus.front import Front, Tasks
+from oncebus.servicebus.front import Front
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Lines
 from oncebus.servicebus.receiver import Receiver
@@ -157,7 +157,6 @@ def make_server(
 ) -> ServiceBusServer:
     """A server over a broker and its core. With `host`, tokens must be for that one."""
     chosen = limits or Limits()
-    tasks = Tasks()
     guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
-    lines = Lines(broker, chosen, tasks.start)
-    return ServiceBusServer(Front(broker, core, guard, chosen, host or _HOST, lines, tasks))
+    lines = Lines(broker, chosen)
+    return ServiceBusServer(Front(broker, core, guard, chosen, host or _HOST, lines))

@@ -120,8 +120,8 @@ class SessionReceiver(Receiver):
         self.credit_changed()
 
     async def _let_go(self, lock: SessionLock) -> None:
-        """What the client decided last counts before the session is let go."""
-        await self.settled()
+        """What the client decided last counts before the session is let go; and what it never had, as never sent."""
+        await self.finished()
         try:
             await self.front.broker.release_session(lock)
         except OncebusError:
