@@ -129,6 +129,23 @@ def test_a_failed_write_leaves_nothing_behind(
     assert os.listdir(tmp_path / "data") == ["000000000001.json"]
 
 
+def test_a_version_whose_folder_could_not_be_synced_is_not_there_and_can_be_published_again(
+    files: CatalogueFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.publish(ONE)
+
+    def fails(folder: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("oncebus.entities.catalogue_files.sync_folder", fails)
+        with pytest.raises(CatalogueFileError, match="cannot be written: Input/output error"):
+            files.publish(TWO)
+    assert files.versions() == [1]
+    files.publish(TWO)
+    assert files.latest() == TWO
+
+
 def test_the_file_is_synced_before_it_has_its_name_and_the_folder_after(
     files: CatalogueFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,8 +107,11 @@ class CatalogueFiles:
             os.rename(temporary, path)
             sync_folder(os.fspath(self._folder))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            # Also what has its name already: a change that was refused must not be there after the next start, nor
+            # stand in the way of the next change.
+            for written in (temporary, path):
+                with contextlib.suppress(OSError):
+                    os.unlink(written)
             raise CatalogueFileError(f"Catalogue file '{path}' cannot be written: {error.strerror}") from error
 
     def delete_below(self, version: int) -> None:
