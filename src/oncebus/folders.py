@@ -12,6 +12,10 @@ class Folders:
 
     data: Path
 
+    def make(self) -> None:
+        """Make the data folder. One that was not there is for its owner alone: messages and keys lie in it."""
+        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     @property
     def inbox(self) -> Path:
         """What was accepted."""

@@ -84,6 +84,20 @@ def test_a_file_is_compared_with_its_checksum_before_it_is_used(
         ledger.judge(rows_of(messages), generation, 2, parts=1, clock=2**62)
 
 
+def test_a_scratch_folder_that_others_could_have_filled_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "root").mkdir()
+    below = fs.SubTreeFileSystem(str(tmp_path / "root"), fs.LocalFileSystem())
+    storage = ArrowStorage(below, "ledger", "sub://ledger")
+    storage.publish("one", [b"abc"])
+    assert bytes(storage.read("one")) == b"abc"
+    (tmp_path / f"oncebus-{os.getuid()}").chmod(0o777)
+    with pytest.raises(StorageError, match="belongs to or is open to another user"):
+        storage.read("one")
+
+
 def test_locations(tmp_path: Path) -> None:
     assert isinstance(storage_at(tmp_path), LocalStorage)
     assert isinstance(storage_at(tmp_path.as_uri()), LocalStorage)

@@ -107,7 +107,7 @@ class Core:
         """Open what lies in the folders, or begin there. Nothing runs yet."""
 
         def opened() -> Core:
-            folders.data.mkdir(parents=True, exist_ok=True)
+            folders.make()
             files = CatalogueFiles(folders.catalogue)
             catalogue = files.latest()
             if catalogue is None:

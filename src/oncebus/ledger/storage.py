@@ -209,6 +209,8 @@ class ArrowStorage:
             raise StorageError(f"Ledger file '{self.location}/{name}' cannot be read: {_one_line(error)}") from error
         if info.type != arrow_fs.FileType.File:
             raise FileNotFoundError(name)
+        # Before anything is believed to have been kept by us.
+        _make_private(self._scratch)
         kept = self._kept(name, Stamp(info.size, info.mtime_ns or 0))
         if not kept.exists():
             try:
@@ -220,7 +222,6 @@ class ArrowStorage:
                 raise StorageError(
                     f"Ledger file '{self.location}/{name}' cannot be read: {_one_line(error)}"
                 ) from error
-            _make_private(self._scratch)
             _write_file(str(self._scratch), kept.name, [data], durable=False)
         return memoryview(map_file(str(kept))).cast("B")
 

@@ -99,7 +99,7 @@ def _alone(folders: Folders) -> Iterator[None]:
     """Hold the data folder against a second pipeline, for as long as this process lives."""
     path = folders.data / "pipeline.lock"
     try:
-        folders.data.mkdir(parents=True, exist_ok=True)
+        folders.make()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise PipelineRefused(f"Data folder '{folders.data}' cannot be written: {error.strerror}.") from error

@@ -66,7 +66,7 @@ def own_certificate(folder: Path, host: str, now: int) -> Tls:
     try:
         content = _read(path)
         if content is None or not _is_good(content, hosts, now):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             content = _made(folder, hosts, now)
             _write(folder, content)
         _, certificate, _ = content.split(_BEGIN)

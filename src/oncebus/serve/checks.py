@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from oncebus.errors import OncebusError
+from oncebus.folders import Folders
 
 
 class CannotServe(OncebusError):
@@ -24,7 +25,7 @@ def check_java() -> None:
 def make_data_folder(data: Path) -> None:
     """Make the folder, and refuse one that cannot be written."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        Folders(data).make()
         probe = data / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
