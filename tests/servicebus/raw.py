@@ -29,12 +29,16 @@ from .bus import NAMESPACE, ROOT
 T = TypeVar("T")
 
 
-class _Here(Wire):
+class Here(Wire):
     """Where a transport would be."""
 
     def __init__(self) -> None:
         self.remote = "here"
         self.is_paused = False
+        self.is_cut = False
+
+    def abort(self) -> None:
+        self.is_cut = True
 
     def flush(self) -> None:
         pass
@@ -51,7 +55,7 @@ class RawClient:
 
     def __init__(self, server: ServiceBusServer, *, is_signed_in: bool = True) -> None:
         self.connection = Connection(container_id="server")
-        self.wire = _Here()
+        self.wire = Here()
         self.peer = ClientConnection(server.front, self.connection, self.wire, lambda _: None)
         if is_signed_in:
             self.peer.credentials.put(

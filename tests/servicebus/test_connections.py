@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from amqp.client import BEGIN, frames, receiver, written
-from oncebus.amqp.frames import AMQP_HEADER
-from oncebus.amqp.performatives import Open
+import pytest
 
-from .raw import Stage, play
+from amqp.client import BEGIN, OPEN, frames, receiver, written
+from oncebus.amqp.connection import Connection
+from oncebus.amqp.frames import AMQP_HEADER
+from oncebus.amqp.performatives import Close, Open
+from oncebus.servicebus import Limits
+from oncebus.servicebus.connection import ClientConnection
+
+from .raw import Here, Stage, play
 
 
 def test_a_client_may_have_a_session_for_each_of_its_links(tmp_path: Path) -> None:
@@ -24,3 +29,60 @@ def test_a_client_may_have_a_session_for_each_of_its_links(tmp_path: Path) -> No
         assert (len(connection.sessions), connection.link_count) == (600, 600)
 
     play(tmp_path, scenario)
+
+
+class Peer:
+    """A peer that has connected, and not said anything."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.connection = Connection(container_id="server")
+        self.wire = Here()
+        self.client: ClientConnection = stage.server._client(self.connection, self.wire)
+
+    def answers(self) -> list[object]:
+        """What it is told as it opens."""
+        self.client.on_events(self.connection.receive(AMQP_HEADER + written(OPEN)))
+        return [each.performative for each in frames(b"".join(self.connection.output()).removeprefix(AMQP_HEADER))]
+
+
+def test_peers_that_have_not_shown_who_they_are_take_no_place_from_those_that_have(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        def cut(peers: list[Peer]) -> list[bool]:
+            return [each.wire.is_cut for each in peers]
+
+        strangers = [Peer(stage) for _ in range(10)]
+        assert cut(strangers) == [True] * 8 + [False] * 2
+        known = [Peer(stage) for _ in range(2)]
+        assert cut(strangers) == [True] * 10
+        for each in known:
+            each.client._trusted()
+        strangers = [Peer(stage) for _ in range(10)]
+        assert cut([*known, *strangers]) == [False] * 2 + [True] * 8 + [False] * 2
+        third = Peer(stage)
+        third.client._trusted()
+        assert stage.server.counts.connections == 4
+        # Now there are as many as may be.
+        late = Peer(stage)
+        *_, close = late.answers()
+        assert isinstance(close, Close)
+        assert close.error is not None
+        assert close.error.description == "The namespace has 3 connections already."
+        assert not any(cut([*known, third, late]))
+        for each in (late, third):
+            each.client.on_lost()
+        assert [type(told) for told in Peer(stage).answers()] == [Open]
+
+    play(tmp_path, scenario, Limits(connections=3, strangers=2, closing_seconds=0.01))
+    assert len([record for record in caplog.records if record.name == "oncebus.servicebus.server"]) == 1
+
+
+def test_refused_connections_are_no_more_than_a_few(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        first = Peer(stage)
+        first.client._trusted()
+        others = [Peer(stage) for _ in range(110)]
+        assert [each.wire.is_cut for each in others] == [False] * 102 + [True] * 8
+
+    play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from oncebus.amqp.conditions import INTERNAL_ERROR
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Event
-from oncebus.amqp.limits import ENOUGH, MEGABYTE
+from oncebus.amqp.limits import ENOUGH, MEGABYTE, UNTRUSTED_WAITING_BYTES
 from oncebus.amqp.performatives import AmqpError
 
 log = logging.getLogger(__name__)
@@ -195,8 +195,9 @@ class AmqpProtocol(asyncio.Protocol):
         if chunks and not self._is_ending:
             # A join of one copies nothing.
             transport.write(b"".join(chunks))
-            if transport.get_write_buffer_size() > self._most_waiting_bytes:
-                self._cut_unread(transport.get_write_buffer_size())
+            waiting = transport.get_write_buffer_size()
+            if waiting > self._most_waiting_bytes or (waiting > UNTRUSTED_WAITING_BYTES and not connection.is_trusted):
+                self._cut_unread(waiting)
                 return
         if connection.out.held > connection.most_held_bytes:
             self._cut_unread(connection.out.held)

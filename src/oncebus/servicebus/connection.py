@@ -45,7 +45,8 @@ NEVER = 1 << 63
 class ClientConnection:
     """The dialect's side of one connection: a `Peer` to the engine, a `Client` to its links.
 
-    `deadline` is when its links are to be checked next. With `refuse` it is closed as soon as it is open.
+    `deadline` is when its links are to be checked next. With `refuse` it is closed as soon as it is open. `known` is
+    called when it has shown who it is, `gone` when it is over.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ClientConnection:
         wire: Wire,
         gone: Callable[[ClientConnection], None],
         refuse: AmqpError | None = None,
+        known: Callable[[ClientConnection], None] = lambda _: None,
     ) -> None:
         self.front = front
         self.credentials = Credentials(
@@ -65,6 +67,7 @@ class ClientConnection:
         self._wire = wire
         self._gone = gone
         self._refuse = refuse
+        self._known = known
         self._links: dict[Link, Attached[Any]] = {}
         self._held = 0
 
@@ -109,7 +112,7 @@ class ClientConnection:
         if not is_known:
             log.info("A client could not sign in", extra={"fields": {"remote": self._wire.remote}})
         elif event.mechanism == PLAIN:
-            self._connection.trust()
+            self._trusted()
         self._connection.answer_sasl(is_known)
 
     def _attach(self, link: Link) -> None:
@@ -144,6 +147,7 @@ class ClientConnection:
 
     def _trusted(self) -> None:
         self._connection.trust()
+        self._known(self)
         expires = self.credentials.expires_after(self.front.now())
         if expires is not None:
             self.look_at(expires)

@@ -10,6 +10,8 @@ class Limits:
     """How large a message may be is its entity's to say."""
 
     connections: int = 5000
+    # Besides, of peers that have yet to show who they are. The oldest gives way.
+    strangers: int = 2000
     # Of one connection.
     links: int = 2000
     tokens: int = 1000

@@ -32,6 +32,7 @@ _CHANNEL_MAX = 4999
 """There are clients that begin a session for each link: this is no less than a connection may have of those."""
 _POLITE = 100
 """So many connections beyond the limit are told why they are closed."""
+_SECONDS_BETWEEN_WARNINGS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class ServiceBusServer:
         self.front = front
         self._servers: list[asyncio.Server] = []
         self._clients: set[ClientConnection] = set()
+        self._strangers: dict[ClientConnection, None] = {}
+        self._warned = -_SECONDS_BETWEEN_WARNINGS
         self._total = 0
         self._watching: asyncio.Task[None] | None = None
         self._is_empty = asyncio.Event()
@@ -117,20 +120,36 @@ class ServiceBusServer:
         return AmqpProtocol(Connection(container_id=name, channel_max=_CHANNEL_MAX), self._client)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
-        most = self.front.limits.connections
+        most, strangers = self.front.limits.connections, self.front.limits.strangers
         refuse = None
-        if len(self._clients) >= most:
+        if len(self._clients) - len(self._strangers) >= most:
             refuse = AmqpError(LIMIT, f"The namespace has {most} connections already.")
-            log.warning("A connection is refused: there are %d already", most)
-        client = ClientConnection(self.front, connection, wire, self._gone, refuse)
+            self._warn("Connections are refused", most)
+        elif len(self._strangers) >= strangers:
+            self._warn("Peers are cut that have not shown who they are", strangers)
+            oldest = next(iter(self._strangers))
+            self._gone(oldest)
+            oldest.abort()
+        client = ClientConnection(self.front, connection, wire, self._gone, refuse, self._known)
         self._clients.add(client)
+        self._strangers[client] = None
         self._total += 1
-        if len(self._clients) > most + _POLITE:
+        if len(self._clients) > most + strangers + _POLITE:
             wire.abort()
         return client
 
+    def _known(self, client: ClientConnection) -> None:
+        self._strangers.pop(client, None)
+
+    def _warn(self, what: str, most: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._warned + _SECONDS_BETWEEN_WARNINGS:
+            self._warned = now
+            log.warning("%s: there are %d already", what, most)
+
     def _gone(self, client: ClientConnection) -> None:
         self._clients.discard(client)
+        self._strangers.pop(client, None)
         if not self._clients:
             self._is_empty.set()
 
