@@ -10,7 +10,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from oncebus import amqp
-from oncebus.amqp import Properties, Timestamp
+from oncebus.amqp import Array, Properties, Timestamp, ULong
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.clock import wall_time
 from oncebus.entities import OutOfRange
@@ -58,6 +58,36 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
         ("peek-message", 5, "com.microsoft:argument-error", "The body of the request has value 5. Not a map."),
         ("peek-message", {}, "com.microsoft:argument-error", "'from-sequence-number' has value None. Not a number"),
         ("peek-message", {"from-sequence-number": 1, "message-count": 0}, "com.microsoft:argument-error", "from 1"),
+        (
+            "peek-message",
+            {"from-sequence-number": ULong(2**63), "message-count": 1},
+            "com.microsoft:argument-out-of-range",
+            "'from-sequence-number' has value 9223372036854775808. 9223372036854775807 is the most.",
+        ),
+        (
+            "cancel-scheduled-message",
+            {"sequence-numbers": Array(ULong, [1, 2**64 - 1])},
+            "com.microsoft:argument-out-of-range",
+            "'sequence-numbers' has value 18446744073709551615.",
+        ),
+        (
+            "receive-by-sequence-number",
+            {"sequence-numbers": Array(ULong, [2**63])},
+            "com.microsoft:argument-out-of-range",
+            "'sequence-numbers' has value 9223372036854775808.",
+        ),
+        (
+            "get-message-sessions",
+            {"last-updated-time": ALWAYS, "skip": 1_000_001},
+            "com.microsoft:argument-out-of-range",
+            "'skip' has value 1000001. 1000000 is the most.",
+        ),
+        (
+            "enumerate-rules at TOPIC/Subscriptions/high",
+            {"skip": ULong(2**64 - 1)},
+            "com.microsoft:argument-out-of-range",
+            "'skip' has value",
+        ),
         ("renew-lock", {"lock-tokens": ["x"]}, "com.microsoft:argument-error", "has value 'x'. Not a uuid"),
         ("renew-lock", {"lock-tokens": []}, "com.microsoft:argument-error", "Not a list of one or more"),
         ("renew-lock", {"lock-tokens": [uuid.UUID(int=1)]}, "com.microsoft:message-lock-lost", "lock supplied"),
@@ -225,3 +255,18 @@ def test_no_more_deferred_messages_are_received_at_once_than_fit_into_memory(bus
     assert (
         len(ask(bus, "receive-by-sequence-number", {**asked, "sequence-numbers": [2, 3]}, queue, few)["messages"]) == 2
     )
+
+
+@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1], ids=["first", "last"])
+def test_the_first_and_the_last_time_of_all_can_be_asked_for(bus: Bus, time: int) -> None:
+    queue = bus.queue()
+    annotations = {"x-opt-scheduled-enqueue-time": Timestamp(time)}
+    scheduled = b"".join(amqp.deliverable(b"", encoded(), amqp.Header(), annotations))
+    assert ask(bus, "schedule-message", {"messages": [{"message": scheduled}]}, queue) == {"sequence-numbers": [1]}
+    bus.run(bus.broker.counts(queue))
+    asked = {"message-count": 5, "enqueued-time-utc": Timestamp(time)}
+    # What is scheduled is not deleted, and nothing was there before the first time.
+    assert ask(bus, "batch-delete-messages", asked, queue) is None
+    assert ask(bus, "get-message-sessions", {"last-updated-time": Timestamp(time)}, queue) is None
+    counts = bus.run(bus.broker.counts(queue))
+    assert (counts.active, counts.scheduled) == ((0, 1) if time > 0 else (1, 0))

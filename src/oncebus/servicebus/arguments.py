@@ -6,8 +6,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from oncebus.entities import BadRequest
+from oncebus.entities import BadRequest, OutOfRange
 from oncebus.servicebus.times import of_timestamp
+
+_MOST = (1 << 63) - 1
+"""What the store holds. AMQP's ulong goes beyond; nothing goes below."""
 
 
 class Arguments:
@@ -53,11 +56,13 @@ class Arguments:
             raise _bad(name, value, "true or false")
         return bool(value)
 
-    def number(self, name: str, least: int = 0, otherwise: int | None = None) -> int:
+    def number(self, name: str, least: int = 0, otherwise: int | None = None, most: int = _MOST) -> int:
         """A whole number, not below `least`."""
         value = self._given.get(name, otherwise)
         if not _is_whole(value) or value < least:
             raise _bad(name, value, f"a number from {least}")
+        if value > most:
+            raise _beyond(name, value, most)
         return int(value)
 
     def time(self, name: str) -> int:
@@ -73,6 +78,8 @@ class Arguments:
         for value in values:
             if not _is_whole(value):
                 raise _bad(name, value, "a number")
+            if value > _MOST:
+                raise _beyond(name, value, _MOST)
         return [int(value) for value in values]
 
     def lock_tokens(self, name: str) -> list[bytes]:
@@ -96,6 +103,10 @@ class Arguments:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _beyond(name: str, value: object, most: int) -> OutOfRange:
+    return OutOfRange(f"The argument '{name}' has value {value}. {most} is the most.")
 
 
 def _bad(name: str, value: object, wanted: str) -> BadRequest:

@@ -19,6 +19,7 @@ from oncebus.servicebus.session_receiver import SessionReceiver
 
 ASSOCIATED_LINK = "associated-link-name"
 SERVER_TIMEOUT = "com.microsoft:server-timeout"
+_LONGEST_TIMEOUT = 86_400_000
 _LEAST_LIMIT = 1 << 20
 _AROUND = 64 << 10
 
@@ -116,7 +117,7 @@ class ManagementRequests(Attached[IncomingLink]):
         """How long the client waits for the answer. It writes 0 where it has no time to tell."""
         given = request.properties.get(SERVER_TIMEOUT)
         if isinstance(given, int) and given > 0:
-            return given / 1000
+            return min(given, _LONGEST_TIMEOUT) / 1000
         return self.front.limits.request_seconds
 
     def _top_up(self) -> None:

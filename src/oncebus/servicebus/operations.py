@@ -40,6 +40,7 @@ _STATUSES = {
 }
 _RECEIVE_AND_DELETE = 0
 _PEEKED_AT_ONCE = 20
+_MOST_SKIPPED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ async def set_state(asked: Asked) -> Body:
 
 async def list_sessions(asked: Asked) -> Body | None:
     """Sessions with messages or state, or those whose state was set since a time."""
-    skip, top = asked.given.number("skip", otherwise=0), asked.given.number("top", otherwise=100)
+    skip, top = _page(asked)
     time = asked.given.time("last-updated-time")
     top = min(top, asked.front.limits.sessions)
     names = await asked.front.broker.sessions(
@@ -253,7 +254,7 @@ async def remove_rule(asked: Asked) -> Body:
 
 async def list_rules(asked: Asked) -> Body | None:
     """The rules of a subscription."""
-    skip, top = asked.given.number("skip", otherwise=0), asked.given.number("top", otherwise=100)
+    skip, top = _page(asked)
     rules = _subscription(asked).rules[skip : skip + min(top, asked.front.limits.rules)]
     return {"rules": [{"rule-description": described(rule)} for rule in rules]} if rules else None
 
@@ -284,6 +285,12 @@ OPERATIONS: dict[str, Does] = {
         "enumerate-rules": Does(Operation.READ_RULES, list_rules),
     }.items()
 }
+
+
+def _page(asked: Asked) -> tuple[int, int]:
+    """How many to pass over, and how many to tell."""
+    skip = asked.given.number("skip", otherwise=0, most=_MOST_SKIPPED)
+    return skip, asked.given.number("top", otherwise=100)
 
 
 def _subscription(asked: Asked) -> Subscription:

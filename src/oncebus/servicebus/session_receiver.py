@@ -21,6 +21,7 @@ from oncebus.store import SessionLock, SessionLockLost
 SESSION_FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 WAIT = "com.microsoft:timeout"
+_LONGEST_WAIT = 86_400_000
 
 
 def asks_for_session(link: OutgoingLink) -> bool:
@@ -142,6 +143,7 @@ def _asked_session(link: OutgoingLink) -> str | None:
 
 def _wait_of(link: OutgoingLink, otherwise: float) -> float:
     value = link.properties.get(Symbol(WAIT))
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    # So written that it holds for a float that is no number.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return otherwise
-    return value / 1000
+    return min(value, _LONGEST_WAIT) / 1000

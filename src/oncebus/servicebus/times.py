@@ -16,8 +16,8 @@ def timestamp(time: int) -> Timestamp:
 
 
 def of_timestamp(milliseconds: int) -> int:
-    """From AMQP's; one that 64 bits do not hold is the last that they do."""
-    return min(milliseconds * MILLISECOND, _LATEST)
+    """From AMQP's; one that 64 bits do not hold is the first or the last that they do."""
+    return max(min(milliseconds * MILLISECOND, _LATEST), -_LATEST)
 
 
 def ticks(time: int) -> int:
