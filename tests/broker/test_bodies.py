@@ -66,6 +66,8 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
         await scene.queue()
         with monkeypatch.context() as patched:
             patched.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
+            # Nor can what was written be cut off.
+            patched.setattr("oncebus.inbox.writer.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await scene.send("q", message("a", LARGE))
         await delete_bodies(scene)
@@ -79,11 +81,33 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
     play(tmp_path, plot)
 
 
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_body_whose_row_was_refused_goes_at_once_where_the_row_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """On a disk that is full, and stays so, bodies must not pile up."""
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        monkeypatch.setattr(f"oncebus.inbox.writer.os.{call}", no_room)
+        for _ in range(3):
+            with pytest.raises(InboxFull):
+                await scene.send("q", message("a", LARGE))
+        await delete_bodies(scene)
+        assert files(tmp_path) == set()
+        monkeypatch.undo()
+        await scene.send("q", message("b", LARGE))
+        assert await scene.taken() == ["b"]
+
+    play(tmp_path, plot)
+
+
 def test_a_crash_that_brings_a_refused_row_back_finds_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         async with scene(tmp_path) as first:
             await first.queue()
             monkeypatch.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
+            monkeypatch.setattr("oncebus.inbox.writer.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await first.send("q", message("a", LARGE))
             await delete_bodies(first)

@@ -57,6 +57,11 @@ class Acceptor:
         return self.last_commit + self._unanswered
 
     @property
+    def may_return(self) -> bool:
+        """Whether a crash could bring back what was refused."""
+        return self._inbox.is_torn
+
+    @property
     def size(self) -> int:
         """How many bytes the inbox has on the disk."""
         return self._inbox.size

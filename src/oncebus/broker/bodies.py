@@ -29,8 +29,8 @@ class Bodies:
         self._start_task = start_task
         # Bodies that no message needs, and since when that is known.
         self._unused: dict[str, float] = {}
-        # Bodies of rows that were refused, and the newest commit by then.
-        self._refused: deque[tuple[int, list[str]]] = deque()
+        # Bodies of rows that were refused.
+        self._refused: deque[list[str]] = deque()
 
     async def write(self, bodies: Sequence[bytes]) -> list[str]:
         """Make bodies durable; their names. Where this fails, or is given up, none of them stays."""
@@ -51,16 +51,15 @@ class Bodies:
         if names:
             self._start_task(asyncio.to_thread(self._blobs.delete, names))
 
-    def refused(self, names: list[str], last_commit: int) -> None:
-        """The rows that name these were not accepted. After a crash just now they could be, so the bodies stay until
-        a commit follows this one: the inbox has then cut off whatever was written of the rows."""
+    def refused(self, names: list[str]) -> None:
+        """The rows that name these were not accepted. They stay while a crash could bring those rows back."""
         if names:
-            self._refused.append((last_commit, names))
+            self._refused.append(names)
 
-    async def delete_refused(self, last_commit: int) -> None:
-        """Delete the bodies of refused rows that no crash can bring back."""
-        while self._refused and self._refused[0][0] < last_commit:
-            await asyncio.to_thread(self._blobs.delete, self._refused[0][1])
+    async def delete_refused(self) -> None:
+        """Delete the bodies of refused rows: no crash can bring back what was refused up to now."""
+        for _ in range(len(self._refused)):
+            await asyncio.to_thread(self._blobs.delete, self._refused[0])
             self._refused.popleft()
 
     async def delete_unused(self, unused: Sequence[str]) -> list[str]:

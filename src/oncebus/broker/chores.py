@@ -149,7 +149,8 @@ class Chores:
 
     async def _delete_bodies(self) -> None:
         core = self._core
-        await core.bodies.delete_refused(core.acceptor.last_commit)
+        if not core.acceptor.may_return:
+            await core.bodies.delete_refused()
         unused = await core.run(lambda store: store.unused_blobs(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:

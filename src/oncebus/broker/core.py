@@ -235,7 +235,7 @@ class Core:
         if commit is None:
             for each in group:
                 self.backlog.remove({each.entity: each.size})
-                self.bodies.refused(_own_bodies(each.rows), self.acceptor.last_commit)
+                self.bodies.refused(_own_bodies(each.rows))
             return
         sizes: Counter[int] = Counter()
         for each in group:

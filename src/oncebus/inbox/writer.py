@@ -11,7 +11,7 @@ import fcntl
 import itertools
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -41,8 +41,8 @@ class InboxWriter:
     """Appends commits to an inbox. Made by `open`; calls must not overlap.
 
     `append` makes its rows durable and then readable, as one commit, and returns its number. If it raises, its rows
-    have not been accepted; a crash at that very moment may keep them all the same, never some of them. After any
-    failure the same object goes on: it cuts off what was partly written before it appends again.
+    have not been accepted; while `is_torn` a crash may keep them all the same, never some of them. After any failure
+    the same object goes on: it cuts off what was partly written, at once or before it appends again.
     """
 
     def __init__(self, folder: str, shards: int, segment_bytes: int, resources: ExitStack, found: Recovered) -> None:
@@ -104,7 +104,12 @@ class InboxWriter:
             os.fdatasync(self._active.descriptor)
             self._is_torn = self._is_distrusted = False
         except OSError as error:
-            raise write_failure(self._active.path, error) from error
+            failure = write_failure(self._active.path, error)
+            if self._is_torn:
+                # Then what was refused cannot come back, and what belongs to it need not stay on a disk that is full.
+                with suppress(OSError):
+                    self._mend()
+            raise failure from error
         self.last_commit = commit
         self.next_position += len(rows)
         self._end += len(frame)
@@ -128,6 +133,11 @@ class InboxWriter:
         """The greatest time and sequence numbers in the commits behind `after`, as far as they are still there."""
         oldest = min(self._sizes)
         return marks_of(InboxReader(self.folder).read(max(after + 1, oldest), self.last_commit))
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether a crash could bring back rows that were refused; also while rows are being written."""
+        return self._is_torn
 
     @property
     def size(self) -> int:
