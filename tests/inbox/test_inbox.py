@@ -92,6 +92,23 @@ def test_a_commit_is_told_only_after_it_was_synced(tmp_path: Path) -> None:
         assert InboxReader(tmp_path).durable() == 2
 
 
+def test_the_size_can_be_asked_while_segments_come_and_go(tmp_path: Path) -> None:
+    class Changing(dict[int, int]):
+        """As if another thread deleted a segment whenever this one goes on to the next."""
+
+        def items(self) -> Any:
+            for pair in super().items():
+                yield pair
+                self.pop(pair[0])
+
+    with InboxWriter.open(tmp_path, 1, segment_bytes=1) as writer:
+        for number in range(5):
+            writer.append([row(number)], 1)
+        files = sum(path.stat().st_size for path in tmp_path.glob("*.segment"))
+        writer._sizes = Changing(writer._sizes)
+        assert writer.size == files
+
+
 def test_a_second_writer_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     with InboxWriter.open(tmp_path, 1):
         script = f"from oncebus.inbox import InboxWriter; InboxWriter.open({str(tmp_path)!r}, 1)"

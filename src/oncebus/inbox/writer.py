@@ -141,8 +141,9 @@ class InboxWriter:
 
     @property
     def size(self) -> int:
-        """How many bytes all segments have."""
-        return sum(size for first, size in self._sizes.items() if first != self._active.first) + self._end
+        """How many bytes all segments have. May be asked by another thread than the one that appends."""
+        sizes = self._sizes.copy()
+        return sum(size for first, size in sizes.items() if first != self._active.first) + self._end
 
     def close(self) -> None:
         """Let another writer have it."""
