@@ -92,6 +92,7 @@ class Core:
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[Catalogue]] = set()
         self._others: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -130,7 +131,12 @@ class Core:
         self._tasks = [asyncio.create_task(self._taking.run()), asyncio.create_task(self._chores.run())]
 
     async def close(self) -> None:
-        """End what runs, wait for what is being made durable, and let go of the files."""
+        """End what runs, wait for what is being made durable, and let go of the files. Once; again only waits."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
