@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from amqp.client import BEGIN, OPEN, frames, receiver, written
+from oncebus.access import AuthorizationRule, KeyFileError, make_token
 from oncebus.amqp.connection import Connection
+from oncebus.amqp.events import SaslInit
 from oncebus.amqp.frames import AMQP_HEADER
-from oncebus.amqp.performatives import Close, Open
+from oncebus.amqp.performatives import Close, Detach, Open
+from oncebus.durations import HOUR, MINUTE
 from oncebus.servicebus import Limits
 from oncebus.servicebus.connection import ClientConnection
 
-from .raw import Here, Stage, play
+from .bus import NAMESPACE, ROOT, SENDER
+from .raw import Here, RawClient, Stage, of, play
 
 
 def test_a_client_may_have_a_session_for_each_of_its_links(tmp_path: Path) -> None:
@@ -86,3 +91,66 @@ def test_refused_connections_are_no_more_than_a_few(tmp_path: Path) -> None:
         assert [each.wire.is_cut for each in others] == [False] * 102 + [True] * 8
 
     play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
+
+
+def signed_in(stage: Stage) -> RawClient:
+    """A client that has signed in with the name and key of the root rule, not with a token."""
+    client = stage.client(is_signed_in=False)
+    response = f"\0{ROOT.name}\0{ROOT.primary_key}".encode()
+    client.peer.on_events([SaslInit("PLAIN", response, None)])
+    assert client.connection.is_trusted
+    return client
+
+
+def broken() -> Sequence[AuthorizationRule]:
+    raise KeyFileError("The key file cannot be read.")
+
+
+def test_who_signed_in_with_a_key_stays_as_long_as_the_key_is_good(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = signed_in(stage)
+        await client.attached(of("orders"))
+        for rules in (lambda: NAMESPACE, broken):
+            stage.server.front.guard._namespace_rules = rules
+            assert client.peer.deadline == stage.time.now + MINUTE
+            stage.time.advance(60)
+            client.peer.check()
+            assert len(client.peer.links) == 1
+        stage.server.front.guard._namespace_rules = lambda: (SENDER,)
+        stage.time.advance(59)
+        client.peer.check()
+        assert len(client.peer.links) == 1
+        stage.time.advance(1)
+        client.peer.check()
+        detach, _ = await client.next(Detach)
+        assert detach.error is not None
+        assert detach.error.condition == "amqp:unauthorized-access"
+
+    play(tmp_path, scenario)
+
+
+def test_a_token_put_besides_outlives_the_key(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = signed_in(stage)
+        end = stage.server.front.now() + HOUR
+        client.peer.credentials.put(make_token("sb://localhost/orders", ROOT.name, ROOT.primary_key, end))
+        await stage.queue("other")
+        await client.attached(of("orders", "r1", 1))
+        await client.attached(of("other", "r2", 2))
+        stage.server.front.guard._namespace_rules = lambda: (SENDER,)
+        stage.time.advance(60)
+        client.peer.check()
+        assert [each.link.name for each in client.peer.links] == ["r1"]
+
+    play(tmp_path, scenario)
+
+
+def test_nobody_signs_in_while_the_keys_cannot_be_read(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.server.front.guard._namespace_rules = broken
+        client = stage.client(is_signed_in=False)
+        response = f"\0{ROOT.name}\0{ROOT.primary_key}".encode()
+        client.peer.on_events([SaslInit("PLAIN", response, None)])
+        assert not client.connection.is_trusted
+
+    play(tmp_path, scenario)

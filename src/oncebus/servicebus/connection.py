@@ -196,7 +196,8 @@ class ClientConnection:
     # From the server
 
     def check(self) -> None:
-        """End the links that may not go on, because entities, tokens or sessions are not what they were."""
+        """End the links that may not go on, because entities, tokens, keys or sessions are not what they were."""
+        self.credentials.look_again()
         expires = self.credentials.expires_after(self.front.now())
         self.deadline = NEVER if expires is None else expires
         for attached in list(self._links.values()):
