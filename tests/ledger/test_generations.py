@@ -213,3 +213,59 @@ def test_only_the_last_writer_can_be_confirmed(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     with pytest.raises(LedgerMismatch, match="was last written by query None, not by query x"):
         ledger.confirm("x", 1)
+
+
+def test_what_nobody_needs_of_earlier_generations_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncebus.ledger.listing.KEPT_GENERATIONS", 3)
+    ledger = Ledger.open(tmp_path)
+    for number in range(1, 13):
+        query = f"query {number}"
+        generation = ledger.join(Writer(f"{number:x}", query, HERE, follows=number - 1), 0)
+        # The window of the last but one is over by the time of the next.
+        messages = [Message(f"k{each}", START + number * SECOND, each, 2 * SECOND) for each in (number - 1, number)]
+        verdicts = ledger.judge(rows_of(messages), generation, 0, parts=1, clock=2**62)
+        assert verdicts.is_duplicate.tolist() == [number > 1, False]
+        ledger.tidy(generation, 0, part=0, parts=1)
+        ledger.confirm(query, 0)
+    # Of the twelve; runs that are too young to be deleted keep theirs.
+    assert len(list(tmp_path.glob("generation-*"))) <= 6
+    assert [path.name for path in tmp_path.glob("confirmed-*")] == ["confirmed-000012-0"]
+    with pytest.raises(CheckpointTooOld):
+        ledger.join(Writer("ff", "query 10", HERE, follows=12), 1)
+
+
+def test_a_run_keeps_its_generation_and_all_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it counts stands in the one after."""
+    monkeypatch.setattr("oncebus.ledger.listing.KEPT_GENERATIONS", 1)
+    ledger = Ledger.open(tmp_path)
+    day = 86_400 * SECOND
+    for number in range(1, 6):
+        generation = ledger.join(Writer(f"{number:x}", f"query {number}", HERE, follows=number - 1), 0)
+        for batch in range(2):
+            messages = [Message(f"k{number}.{batch}", START + number, number, day)] if number in (1, 5) else []
+            ledger.judge(rows_of(messages), generation, batch, parts=1, clock=2**62)
+            ledger.tidy(generation, batch, part=0, parts=1)
+    assert len(list(tmp_path.glob("generation-*"))) == 5
+    again = rows_of([Message("k1.0", START + 9, 9, day), Message("k1.1", START + 9, 9, day)])
+    verdicts = ledger.judge(again, generation, 2, parts=1, clock=2**62)
+    assert verdicts.is_duplicate.tolist() == [True, False]
+
+
+def test_a_generation_that_is_deleted_while_it_is_read_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.open(tmp_path)
+    for number in (1, 2):
+        write(ledger, Writer(f"{number:x}", f"query {number}", HERE, follows=number - 1), 0)
+    read = LocalStorage.read
+
+    def read_late(self: LocalStorage, name: str) -> memoryview:
+        monkeypatch.setattr(LocalStorage, "read", read)
+        self.delete(["generation-000001.json"])
+        return read(self, "generation-000001.json")
+
+    ledger._known_generations.clear()
+    monkeypatch.setattr(LocalStorage, "read", read_late)
+    newest = ledger.newest()
+    assert newest is not None
+    assert newest.number == 2

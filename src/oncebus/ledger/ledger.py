@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from oncebus.ledger.generations import (
     lineage,
     succeed,
 )
-from oncebus.ledger.listing import BATCH_QUERY, Listing
+from oncebus.ledger.listing import BATCH_QUERY, CONFIRMED, GENERATION, Listing
 from oncebus.ledger.merging import choose_merge, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
 from oncebus.ledger.run import Entries, RecallFrom, Run, encode_run
@@ -38,8 +37,6 @@ from oncebus.ledger.storage import Stamp, Storage, abandoned, storage_at
 
 FORMAT = 1
 _DESCRIPTION = "ledger.json"
-_CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
-_GENERATION = re.compile(r"generation-\d+\.json")
 _ATTEMPTS = 20
 
 
@@ -233,7 +230,7 @@ class Ledger:
         settled = [run for run in settled if run in set(ours)]
         try:
             expired = {run for run in settled if run != keeper and self._is_expired(run, horizon)}
-            self._storage.delete(map(str, garbage | expired))
+            self._storage.delete([*map(str, garbage | expired), *listing.superseded()])
             mergeable = [run for run in settled if run.parts == parts and run not in expired]
             chosen = choose_merge([run.size for run in mergeable])
             if chosen is not None:
@@ -405,6 +402,12 @@ class Ledger:
         return run
 
     def _list(self) -> Listing:
+        while True:
+            # A generation that is needed no more may be deleted while it is read.
+            with suppress(FileNotFoundError):
+                return self._list_once()
+
+    def _list_once(self) -> Listing:
         stamps = self._storage.names()
         self._stamps = stamps
         for gone in [name for name in self._open_runs if name not in stamps]:
@@ -412,10 +415,10 @@ class Ledger:
         generations = []
         confirmed: dict[int, int] = {}
         for name, stamp in stamps.items():
-            if match := _CONFIRMED.fullmatch(name):
+            if match := CONFIRMED.fullmatch(name):
                 number, batch = int(match[1]), int(match[2])
                 confirmed[number] = max(batch, confirmed.get(number, batch))
-            elif _GENERATION.fullmatch(name):
+            elif GENERATION.fullmatch(name):
                 generations.append(self._generation(name, stamp))
         generations.sort(key=lambda generation: generation.number)
         return Listing(stamps, generations, parse_run_names(stamps), confirmed)

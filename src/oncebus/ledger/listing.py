@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from oncebus.ledger.generations import Generation, lineage
@@ -10,6 +11,12 @@ from oncebus.ledger.storage import Stamp
 
 BATCH_QUERY = "batch "
 """What the query of a batch that joined begins with: a batch is committed by its claim."""
+
+GENERATION = re.compile(r"generation-\d+\.json")
+CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
+
+KEPT_GENERATIONS = 64
+"""So many of the newest stay though nothing of them is left: their queries are told that they were taken over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +49,19 @@ class Listing:
             return self.newest.first_batch
         # That a query was started at a batch proves that all before it are committed.
         return max(self.newest.first_batch - 1, self.confirmed.get(self.newest.number, -1))
+
+    def superseded(self) -> list[str]:
+        """The files of generations that nobody needs any more, and of confirmations that have been acted on.
+
+        What a generation's batches count for stands in those after it. So all go that are older than whatever has left
+        a run, or none: a run that appears later under the number of one that is gone does not count.
+        """
+        if self.newest is None:
+            return []
+        oldest = min((run.last.generation for run in self.runs), default=self.newest.number)
+        needed = min(oldest, self.newest.number - KEPT_GENERATIONS)
+        confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
+        return [
+            *(generation.file_name for generation in self.generations if generation.number < needed),
+            *(name for name, match in confirmed if match and int(match[1]) < self.newest.number),
+        ]
