@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import pickle
-import time
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -215,6 +217,24 @@ def test_a_printed_action_is_read_back_as_the_same_statements(nodes: tuple[tree.
         assert action_tree(text) == nodes
 
 
+@contextmanager
+def few_steps(text: str) -> Iterator[None]:
+    """The block takes steps in proportion to the text's length: a step is a call of a function. At more it is ended."""
+    left = 1000 + 200 * len(text)
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal left
+        left -= event in ("call", "c_call")
+        assert left > 0, f"too many steps for {text!r}"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
 words = st.sampled_from([*KEYWORDS, "a", "sys.", "newid()", "p(", "'", "''", '"', "[", "]", "(", ")", "@x", "1", "1e9"])
 symbols = st.sampled_from([*"=<>!+-*/%,;. \n", "\ud800", "²", "\0"])
 
@@ -226,20 +246,17 @@ symbols = st.sampled_from([*"=<>!+-*/%,;. \n", "\ud800", "²", "\0"])
 )
 @settings(max_examples=200, deadline=None)
 def test_garbage_is_refused_with_the_one_error(text: str) -> None:
-    began = time.perf_counter()
     for parse in (parse_filter, parse_action):
         try:
-            parse(text, {"x": 1})
+            with few_steps(text):
+                parse(text, {"x": 1})
         except BadRule as error:
             assert 0 <= error.position <= max(len(text) + 1, LONGEST_TEXT + 1)
-    assert time.perf_counter() - began < 2
 
 
 @pytest.mark.parametrize("unit", ["(", "'' ", "[", "NOT ", "-", "a+", "p(", "1,", "a=1 AND ", "1e", "@", "a.", "]]"])
-def test_the_longest_texts_of_one_kind_are_read_in_bounded_time(unit: str) -> None:
+def test_the_longest_texts_of_one_kind_are_read_in_few_steps(unit: str) -> None:
     text = (unit * LONGEST_TEXT)[:LONGEST_TEXT]
-    began = time.perf_counter()
     for start in ("", "a=", "a IN ("):
-        with pytest.raises(BadRule):
+        with pytest.raises(BadRule), few_steps(text):
             parse_filter((start + text)[:LONGEST_TEXT])
-    assert time.perf_counter() - began < 2

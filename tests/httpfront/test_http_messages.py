@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -316,7 +317,27 @@ def test_a_queue_deleted_under_a_waiting_receiver_is_not_found(tmp_path: Path) -
     scenario(tmp_path, play)
 
 
-def test_a_full_entity_and_a_busy_broker_refuse(tmp_path: Path) -> None:
+def test_a_full_entity_refuses_and_what_is_in_the_pipeline_counts(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue()
+        # The service offers none so small.
+        small = replace(front.broker.catalogue.queue("orders"), max_size_in_megabytes=1)
+        front.core.catalogue = replace(front.core.catalogue, entities={"orders": small})
+        for _ in range(17):
+            assert (await front.send("orders", b"x" * 60_000)).status == 201
+        full = await front.send("orders", b"x" * 60_000)
+        assert (full.status, full.headers.get("retry-after")) == (403, None)
+        held = front.core.in_pipeline(small.id)
+        assert held > 17 * 60_000
+        assert full.text == (
+            "<Error><Code>403</Code><Detail>SubCode=40300. The maximum entity size has been reached or exceeded for "
+            f"Queue: 'orders'. Size of entity in bytes:{held}, Max entity size in bytes:{1 << 20}.</Detail></Error>"
+        )
+
+    scenario(tmp_path, play, pipeline=False)
+
+
+def test_a_busy_broker_refuses(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         assert (await front.send("orders", b"x" * 600)).status == 201

@@ -9,9 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
@@ -23,16 +26,17 @@ from broker.in_process import InProcessPipeline, running_broker
 from oncebus.access import KeyFile
 from oncebus.broker.clock import wall_time
 from oncebus.cli import main
-from oncebus.entities import Topic
+from oncebus.entities import Tier, Topic
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import InboxInUse
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
-from oncebus.serve.gateway import run_gateway
+from oncebus.serve.gateway import _bring_up_to_date, run_gateway
 from oncebus.settings import Settings
 
 from .clients import ENVIRONMENT, Client, Running
 from .programs import is_alive, until
+from .wrong_clock import WrongClock
 
 ENTITIES = [{"type": "queue", "name": "orders", "requiresDuplicateDetection": True}]
 
@@ -64,8 +68,8 @@ def pipeline(data: Path) -> Iterator[None]:
 
 
 @contextmanager
-def gateway(folder: Path, *more: str, name: str = "gateway") -> Iterator[Running]:
-    running = Running(folder, name, arguments(folder, *more))
+def gateway(folder: Path, *more: str, name: str = "gateway", within: Sequence[str] = ()) -> Iterator[Running]:
+    running = Running(folder, name, arguments(folder, *more), within=within)
     try:
         yield running
     finally:
@@ -151,6 +155,69 @@ def test_killed_and_started_again_it_has_what_it_accepted(tmp_path: Path) -> Non
         assert [drop["messageId"] for drop in client.drops("orders")] == ["a"]
 
 
+def taken(client: Client) -> tuple[str, int, datetime]:
+    """The next message: its id, its number, and when it was enqueued."""
+    found = client.receive_whole("orders", 5)
+    assert found is not None
+    told = found[0]
+    return told["MessageId"], told["SequenceNumber"], parsedate_to_datetime(told["EnqueuedTimeUtc"])
+
+
+def test_a_machine_whose_clock_is_set_back_or_far_ahead_loses_no_time_and_keeps_no_wrong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of all that is on the machine: of the gateway, the pipeline and the client."""
+    data, hour = tmp_path / "data", 3600
+    clock = WrongClock(tmp_path / "wrong")
+    monkeypatch.setattr(time, "time_ns", clock.time_ns)
+    monkeypatch.setattr(time, "time", clock.time)
+    with pipeline(data):
+        with gateway(tmp_path, within=clock.within) as running:
+            client = Client(running.ready(), data)
+            assert client.send("orders", "a", "1") == 201
+            found = [taken(client)]
+
+            clock.set_wrong(-hour)
+            assert client.send("orders", "a", "2") == 201
+            assert client.send("orders", "b", "3") == 201
+            assert client.send_with("orders", "4", MessageId="lives", TimeToLive=hour) == 201
+            found.append(taken(client))
+            [drop] = client.drops("orders")
+            assert (drop["messageId"], drop["sequenceNumber"], drop["original"]["sequenceNumber"]) == ("a", 2, 1)
+            assert drop["time"] >= drop["original"]["time"]
+            until(lambda: "time stands still" in running.err.read_text(), "it is said")
+
+            clock.set_wrong(24 * hour)
+            refused = client.request("POST", "/orders/messages", "5", {"BrokerProperties": '{"MessageId": "c"}'})
+            assert (refused[0], refused[1]["retry-after"]) == (503, "10")
+            assert "The clock leapt " in refused[2]
+            assert "Messages are refused until it is set right" in refused[2]
+            until(lambda: client.health() == 503, "it is shown")
+            assert "The clock leapt " in running.err.read_text()
+            # Neither what is held nor the client's token has expired.
+            found.append(taken(client))
+
+            clock.set_wrong(0)
+            assert client.send("orders", "c", "6") == 201
+            found.append(taken(client))
+            until(lambda: client.health() == 200, "all is well again")
+            running.process.kill()
+            running.process.wait()
+
+        clock.set_wrong(-hour)
+        with gateway(tmp_path, name="again", within=clock.within) as running:
+            client = Client(running.ready(), data)
+            assert client.send("orders", "a", "7") == 201
+            assert client.send("orders", "d", "8") == 201
+            found.append(taken(client))
+            assert [drop["sequenceNumber"] for drop in client.drops("orders")] == [2, 6]
+
+    assert [each[:2] for each in found] == [("a", 1), ("b", 3), ("lives", 4), ("c", 5), ("d", 7)]
+    times = [each[2] for each in found]
+    assert times == sorted(times)
+    assert times[-1] <= datetime.now(UTC)
+
+
 def test_it_ends_when_the_process_that_started_it_is_gone(tmp_path: Path) -> None:
     """The starter is killed, so it can tell nobody."""
     words = [sys.executable, "-m", "oncebus.cli", *map(str, arguments(tmp_path))]
@@ -209,6 +276,20 @@ def test_what_does_not_fit_the_data_that_is_there_is_refused(tmp_path: Path, cha
 
     with pytest.raises(OncebusError, match=said):
         asyncio.run(run())
+
+
+def test_a_tier_that_was_changed_meanwhile_stays_unless_a_tier_is_given(tmp_path: Path) -> None:
+    tiers = []
+
+    async def run(settings: Settings) -> None:
+        async with running_broker(tmp_path, pipeline=False) as broker:
+            await broker.change(lambda catalogue, now: catalogue.at_tier(Tier.PREMIUM))
+            await _bring_up_to_date(broker, settings, [])
+            tiers.append(broker.catalogue.namespace.tier)
+
+    for settings in (Settings(), Settings(tier="Basic")):
+        asyncio.run(run(settings))
+    assert tiers == [Tier.PREMIUM, Tier.BASIC]
 
 
 def amqp_port(running: Running) -> int:
