@@ -13,21 +13,21 @@ SHORT: dict[str, object] = {"lockDuration": "PT5S"}
 PARTITIONED: dict[str, object] = {"enablePartitioning": True}
 
 QUEUES: dict[str, tuple[int, dict[str, object]]] = {
-    "plain": (80, {}),
-    "short": (16, SHORT),
+    "plain": (110, {}),
+    "short": (20, SHORT),
     "twice": (6, {"maxDeliveryCount": 2}),
-    "detecting": (30, DETECTS),
-    "sessions": (24, SESSIONS),
-    "short-sessions": (8, SESSIONS | SHORT),
-    "detecting-sessions": (6, DETECTS | SESSIONS),
-    "detecting-partitioned": (8, DETECTS | PARTITIONED),
-    "disabled": (3, {"status": "Disabled"}),
-    "send-disabled": (3, {"status": "SendDisabled"}),
-    "receive-disabled": (3, {"status": "ReceiveDisabled"}),
+    "detecting": (40, DETECTS),
+    "sessions": (30, SESSIONS),
+    "short-sessions": (12, SESSIONS | SHORT),
+    "detecting-sessions": (8, DETECTS | SESSIONS),
+    "detecting-partitioned": (10, DETECTS | PARTITIONED),
+    "disabled": (6, {"status": "Disabled"}),
+    "send-disabled": (6, {"status": "SendDisabled"}),
+    "receive-disabled": (6, {"status": "ReceiveDisabled"}),
 }
 TOPICS: dict[str, tuple[int, dict[str, object]]] = {
-    "topic": (10, {}),
-    "detecting-topic": (8, DETECTS),
+    "topic": (14, {}),
+    "detecting-topic": (10, DETECTS),
 }
 SUBSCRIPTIONS: dict[str, list[dict[str, object]] | None] = {
     "all": None,

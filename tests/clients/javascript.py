@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from oncebus.access import connection_string
+
 from .served import Served
 
 HERE = Path(__file__).parent / "javascript"
@@ -89,6 +91,15 @@ def run_scenarios(name: str, served: Served, entities: dict[str, list[str]], **m
         }
         with _AT_ONCE:
             return run(folder, ["node", "--test", name], environment(served, None, **told))
+
+
+def play(name: str, served: Served, **kinds: int) -> dict[str, list[str]]:
+    """Run a file of scenarios with so many entities of each kind; which these were."""
+    named = {kind.replace("_", "-"): count for kind, count in kinds.items()}
+    entities = {kind: served.pool.take(kind, count) for kind, count in named.items()}
+    https = connection_string("localhost", served.https_port, served.root, emulator=False)
+    print(run_scenarios(name, served, entities, ADMINISTRATION=https))
+    return entities
 
 
 class Node:

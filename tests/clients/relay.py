@@ -1,4 +1,5 @@
-"""A relay between clients and the broker: it ends TLS for those that insist on it, or loses an answer on its way."""
+"""A relay between clients and the broker: it ends TLS for those that insist on it, loses an answer on its way, or keeps
+what clients say."""
 
 from __future__ import annotations
 
@@ -41,6 +42,8 @@ class Relay:
 
     def __init__(self, to: int, tls: ssl.SSLContext | None) -> None:
         self.lost = 0
+        self.said: list[list[bytes]] = []
+        """Of each connection that carries AMQP what the client said, in the pieces that it came in."""
         self._to, self._tls = to, tls
         self._is_losing = False
         self._loop = asyncio.new_event_loop()
@@ -55,9 +58,14 @@ class Relay:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there = await asyncio.open_connection("localhost", self._to)
         self._open |= {writer, there}
+        said: list[bytes] | None = None
+        if self._tls is None:
+            self.said.append(said := [])
         try:
             back = asyncio.create_task(self._bring_back(there_reader, writer))
-            await asyncio.wait([asyncio.create_task(_copy(reader, there)), back], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [asyncio.create_task(_copy(reader, there, said)), back], return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             for each in (writer, there):
                 self._open.discard(each)
@@ -113,9 +121,11 @@ class Relay:
             thread.join(30)
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: list[bytes] | None) -> None:
     with suppress(ConnectionError):
         while data := await reader.read(_CHUNK):
+            if kept is not None:
+                kept.append(data)
             writer.write(data)
             await writer.drain()
 

@@ -106,13 +106,14 @@ class Served:
             yield client
 
     @contextmanager
-    def proton(self) -> Iterator[BlockingConnection]:
+    def proton(self, rule: AuthorizationRule | None = None, port: int | None = None) -> Iterator[BlockingConnection]:
         """Qpid Proton, which knows nothing of Service Bus."""
+        signer = rule or self.root
         connection = BlockingConnection(
-            f"amqp://localhost:{self.port}",
+            f"amqp://localhost:{port or self.port}",
             timeout=PATIENCE,
-            user=self.root.name,
-            password=self.root.primary_key,
+            user=signer.name,
+            password=signer.primary_key,
             allowed_mechs="PLAIN",
             allow_insecure_mechs=True,
         )
@@ -135,6 +136,14 @@ class Served:
             return self.http.metric("messages", entity=queue, state=state) == count
 
         until(there, f"{count} {state} messages in {queue}", limit=PATIENCE)
+
+    def accepted(self, entity: str, count: int) -> None:
+        """Wait until so many have been judged, and were no duplicates."""
+
+        def judged() -> bool:
+            return self.http.metric("messages_accepted_total", entity=entity) == count
+
+        until(judged, f"{count} messages accepted by {entity}", limit=PATIENCE)
 
     def memory(self) -> int:
         """What the gateway has in memory, in bytes."""

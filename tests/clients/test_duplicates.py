@@ -13,8 +13,6 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, Servi
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 from proton import ulong
 
-from serve.programs import until
-
 from .served import PATIENCE, Served, async_received, body, completed, left, received
 from .together import together
 
@@ -24,7 +22,7 @@ LATER = timedelta(hours=1)
 
 
 def typed(message_id: object, content: bytes = b"again") -> AmqpAnnotatedMessage:
-    """A message whose id has the type it is given: the client's own message takes only texts."""
+    """A message as AMQP has them, whose id has the type it is given."""
     properties = AmqpMessageProperties(message_id=message_id)  # type: ignore[arg-type]
     return AmqpAnnotatedMessage(data_body=content, properties=properties, header=AmqpMessageHeader(durable=True))
 
@@ -41,11 +39,13 @@ def send_in_every_way(sender: ServiceBusSender, identity: uuid.UUID, **more: Any
 
     How many duplicates that were.
     """
-    text = str(identity)
-    sender.send_messages(ServiceBusMessage(b"first", message_id=text, **more))
+    sender.send_messages(ServiceBusMessage(b"first", message_id=str(identity), **more))
+    return send_again(sender, str(identity), **more) + send_again(sender, identity, **more)
 
-    def again() -> ServiceBusMessage:
-        return ServiceBusMessage(b"again", message_id=text, **more)
+
+def send_again(sender: ServiceBusSender, message_id: Any, **more: Any) -> int:
+    def again(**scheduled: Any) -> ServiceBusMessage:
+        return ServiceBusMessage(b"again", message_id=message_id, **scheduled, **more)
 
     sender.send_messages(again())
     sender.send_messages([again(), again()])
@@ -55,7 +55,7 @@ def send_in_every_way(sender: ServiceBusSender, identity: uuid.UUID, **more: Any
     past = datetime.now(UTC) - timedelta(seconds=1)
     sender.schedule_messages([again(), again()], past)
     sender.schedule_messages(again(), past + timedelta(hours=1))
-    sender.send_messages(ServiceBusMessage(b"again", message_id=text, scheduled_enqueue_time_utc=past, **more))
+    sender.send_messages(again(scheduled_enqueue_time_utc=past))
     return 8
 
 
@@ -64,12 +64,10 @@ def test_the_same_id_is_delivered_once_as_text_and_as_uuid_alone_and_in_batches(
     identity = uuid.uuid4()
     with served.pair("detecting") as (queue, sender, receiver):
         sent = send_in_every_way(sender, identity)
-        sender.send_messages(typed(identity))
-        sender.send_messages([typed(identity), typed(str(identity))])
         sender.send_messages(ServiceBusMessage(b"last", message_id="last"))
         assert completed(receiver, 2) == [b"first", b"last"]
         assert served.http.drops(queue)[0]["original"]["sequenceNumber"] == 1
-        assert served.dropped(queue, sent + 3) == [str(identity)] * (sent + 3)
+        assert served.dropped(queue, sent) == [str(identity)] * sent
 
 
 @together
@@ -183,11 +181,7 @@ def all_of(served: Served, queue: str, sent: int, drops: int) -> list[ServiceBus
     """All that a partitioned queue holds once everything has been judged; partitions have no order among them."""
     served.dropped(queue, drops)
     accepted = sent - drops
-    until(
-        lambda: served.http.metric("messages_accepted_total", entity=queue) == accepted,
-        "all are judged",
-        limit=PATIENCE,
-    )
+    served.accepted(queue, accepted)
     with served.client() as client, client.get_queue_receiver(queue) as receiver:
         messages = received(receiver, accepted)
         for message in messages:

@@ -6,11 +6,17 @@ import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import proton
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLostError
+from proton import ulong
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 
 from serve.programs import until
 
@@ -110,21 +116,131 @@ def test_a_session_is_lost_with_its_gateway_and_can_be_taken_again_with_its_stat
 
 
 @together
+def test_what_was_deferred_or_dead_lettered_is_where_it_was(served: Served) -> Iterator[None]:
+    with served.pair() as (queue, sender, receiver), served.client() as client:
+        sender.send_messages([ServiceBusMessage(text) for text in (b"deferred", b"dead", b"done")])
+        first, second, third = received(receiver, 3)
+        # Each of these waits for the broker's answer.
+        receiver.defer_message(first)
+        receiver.dead_letter_message(second, reason="why", error_description="in words")
+        receiver.complete_message(third)
+        yield
+        (peeked,) = receiver.peek_messages(10, sequence_number=1)
+        assert (body(peeked), peeked.state) == (b"deferred", ServiceBusMessageState.DEFERRED)
+        (deferred,) = receiver.receive_deferred_messages(first.sequence_number or 0)
+        assert (body(deferred), deferred.delivery_count) == (b"deferred", 1)
+        receiver.complete_message(deferred)
+        with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+            (letter,) = received(dead, 1)
+            assert (body(letter), letter.dead_letter_reason) == (b"dead", "why")
+            assert letter.dead_letter_error_description == "in words"
+            dead.complete_message(letter)
+            assert left(dead) == []
+        assert left(receiver) == []
+
+
+@together
 def test_ids_of_every_type_are_remembered_across_the_restart(served: Served) -> Iterator[None]:
     identity = uuid.uuid4()
-    queues = [served.queue(kind) for kind in ("detecting", "detecting-partitioned", "detecting-sessions")]
-    with served.client() as client:
+    kinds = ("detecting", "detecting-partitioned", "detecting-sessions", "detecting-topic")
+    entities = [served.pool.take(kind)[0] for kind in kinds]
 
-        def send_all() -> None:
-            for queue in queues:
-                with client.get_queue_sender(queue) as sender:
-                    sender.send_messages(ServiceBusMessage(b"x", message_id=str(identity), session_id="s"))
+    def send(*ids: Any) -> None:
+        with served.client() as client:
+            for entity in entities:
+                # A topic is the same to a sender.
+                with client.get_queue_sender(entity) as sender:
+                    for each in ids:
+                        sender.send_messages(ServiceBusMessage(b"x", message_id=each, session_id="s"))
 
-        send_all()
+    def send_neutrally(*ids: object) -> None:
+        with served.proton() as connection:
+            for entity in entities:
+                sender: Any = connection.create_sender(entity)
+                for each in ids:
+                    sender.send(proton.Message("x", id=each, group_id="s"))
+                sender.close()
+
+    send("text", identity)
+    send_neutrally(ulong(17))
+    yield
+    send_neutrally("text", identity, ulong(17))
+    send(str(identity), "17")
+    for entity in entities:
+        assert served.dropped(entity, 5) == ["text", str(identity), "17", str(identity), "17"], entity
+
+
+class Neutral(MessagingHandler):
+    """Proton as it is when nothing else is asked of it: it accepts what comes, and connects again by itself."""
+
+    def __init__(self, served: Served, queue: str) -> None:
+        super().__init__()
+        self.received: list[str] = []
+        self.to_send: list[str] = []
+        self.connections = 0
+        self._served, self._queue = served, queue
+        self._container = Container(self)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        # So often `process` gives back though nothing happens.
+        self._container.timeout = 0.1
+        self._container.start()
+        try:
+            yield
+        finally:
+            self._connection.close()
+            while self._container.process():
+                pass
+            self._container.stop()
+            self._container.process()
+
+    def go_on(self, received: list[str]) -> None:
+        """Until all this has come, and the broker knows that it was accepted."""
+
+        def is_done() -> bool:
+            self._container.process()
+            is_left = self._served.http.metric("messages", entity=self._queue)
+            return len(self.received) >= len(received) and not self.to_send and not is_left
+
+        until(is_done, f"Proton received {received}", limit=PATIENCE)
+        assert self.received == received
+
+    def on_start(self, event: Any) -> None:
+        root = self._served.root
+        self._connection = event.container.connect(
+            f"amqp://localhost:{self._served.port}",
+            user=root.name,
+            password=root.primary_key,
+            allowed_mechs="PLAIN",
+            allow_insecure_mechs=True,
+        )
+        event.container.create_sender(self._connection, self._queue)
+        event.container.create_receiver(self._connection, self._queue)
+
+    def on_connection_opened(self, event: Any) -> None:  # noqa: ARG002
+        self.connections += 1
+
+    def on_sendable(self, event: Any) -> None:
+        while self.to_send and event.sender.credit:
+            event.sender.send(proton.Message("x", id=self.to_send.pop(0)))
+
+    def on_message(self, event: Any) -> None:
+        self.received.append(event.message.id)
+
+
+@together
+def test_a_neutral_client_connects_again_by_itself(served: Served) -> Iterator[None]:
+    queue = served.queue("detecting")
+    neutral = Neutral(served, queue)
+    neutral.to_send = ["a", "b"]
+    with neutral.running():
+        neutral.go_on(["a", "b"])
         yield
-        send_all()
-        for queue in queues:
-            assert served.dropped(queue, 1) == [str(identity)]
+        neutral.to_send = ["b", "c"]
+        neutral.go_on(["a", "b", "c"])
+    assert neutral.connections == 2
+    assert served.dropped(queue, 1) == ["b"]
 
 
 @together

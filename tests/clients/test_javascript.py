@@ -2,54 +2,51 @@
 
 from __future__ import annotations
 
-from oncebus.access import connection_string
-
-from . import javascript
+from .javascript import play
 from .served import Served
 from .together import together
 
-
-def run(served: Served, name: str, **kinds: int) -> None:
-    """Run a file with so many entities of each kind."""
-    entities = {
-        kind.replace("_", "-"): served.pool.take(kind.replace("_", "-"), count) for kind, count in kinds.items()
-    }
-    https = connection_string("localhost", served.https_port, served.root, emulator=False)
-    print(javascript.run_scenarios(name, served, entities, ADMINISTRATION=https))
+UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
 @together
 def test_javascript_sends_in_every_form(served: Served) -> None:
-    run(served, "sending.mjs", plain=6)
+    play("sending.mjs", served, plain=7)
 
 
 @together
 def test_javascript_receives_and_settles_in_every_way(served: Served) -> None:
-    run(served, "receiving.mjs", plain=8, short=2, twice=1)
+    play("receiving.mjs", served, plain=8, short=2, twice=1)
 
 
 @together
 def test_javascript_holds_sessions(served: Served) -> None:
-    run(served, "sessions.mjs", sessions=3, short_sessions=3)
+    play("sessions.mjs", served, sessions=3, short_sessions=3)
 
 
 @together
 def test_javascript_receives_from_subscriptions_and_makes_their_rules(served: Served) -> None:
-    run(served, "topics.mjs", topic=2)
+    play("topics.mjs", served, topic=2)
 
 
 @together
 def test_javascript_tells_what_is_refused(served: Served) -> None:
-    run(served, "refusals.mjs", plain=5, sessions=2, disabled=1, send_disabled=1, receive_disabled=1)
+    play("refusals.mjs", served, plain=5, sessions=2, disabled=1, send_disabled=1, receive_disabled=1)
 
 
 @together
 def test_javascript_repeats_ids_and_each_is_delivered_once(served: Served) -> None:
-    run(
-        served,
+    entities = play(
         "duplicates.mjs",
+        served,
         detecting=2,
         detecting_topic=1,
         detecting_sessions=1,
         detecting_partitioned=1,
     )
+    texts, typed = entities["detecting"]
+    assert served.dropped(texts, 7) == ["12345.2017/Payment"] * 7
+    assert served.dropped(typed, 5) == ["17", UUID, "text", "17", UUID]
+    assert served.dropped(entities["detecting-topic"][0], 7) == ["a"] * 7
+    assert served.dropped(entities["detecting-sessions"][0], 7) == ["a"] * 7
+    assert sorted(served.dropped(entities["detecting-partitioned"][0], 9)) == ["a"] * 7 + ["b"] * 2

@@ -90,6 +90,32 @@ async def test_the_asyncio_clients_own_renewer_keeps_a_lock(served: Served) -> N
 
 
 @together
+async def test_the_asyncio_client_is_told_of_a_lock_that_ran_out_and_gets_the_message_again(served: Served) -> None:
+    queue = served.queue("short")
+    async with (
+        served.async_client() as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b"), ServiceBusMessage(b"c")])
+        first, second, third = await async_received(receiver, 3)
+        await asyncio.sleep(LONGER)
+        with pytest.raises(MessageLockLostError):
+            await receiver.complete_message(first)
+        for message in (second, third):
+            # As if the clock of the client's machine were wrong: the broker says so too.
+            message._expiry = datetime.now(UTC) + timedelta(hours=1)
+        with pytest.raises(MessageLockLostError):
+            await receiver.renew_message_lock(second)
+        with pytest.raises(MessageLockLostError):
+            await receiver.complete_message(third)
+        again = await async_received(receiver, 3)
+        assert [(body(message), message.delivery_count) for message in again] == [(b"a", 1), (b"b", 1), (b"c", 1)]
+        for message in again:
+            await receiver.complete_message(message)
+
+
+@together
 def test_a_lock_outlives_the_receiver_that_closed(served: Served) -> None:
     queue = served.queue("short")
     with served.client() as client, client.get_queue_sender(queue) as sender:

@@ -162,6 +162,22 @@ def test_what_is_received_and_deleted_is_gone_at_once(served: Served) -> None:
 
 
 @together
+async def test_what_the_asyncio_client_receives_and_deletes_is_gone_at_once(served: Served) -> None:
+    queue = served.queue()
+    async with (
+        served.async_client() as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, receive_mode=DELETE, prefetch_count=7) as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(text) for text in texts(range(30))])
+        messages = await async_received(receiver, 30)
+        assert [body(message) for message in messages] == texts(range(30))
+        with pytest.raises(ValueError, match=r"receive-and-delete|RECEIVE_AND_DELETE|receive_and_delete"):
+            await receiver.complete_message(messages[0])
+        assert await receiver.peek_messages(5, sequence_number=1) == []
+
+
+@together
 def test_prefetched_messages_come_in_order_and_go_back_when_the_receiver_closes(served: Served) -> None:
     queue = served.queue()
     with served.client() as client, client.get_queue_sender(queue) as sender:
@@ -184,6 +200,23 @@ def test_who_waits_for_nothing_gets_nothing_when_the_time_is_over_and_then_what_
         sender.send_messages(ServiceBusMessage(b"a"))
         (message,) = receiver.receive_messages(5, max_wait_time=PATIENCE)
         receiver.complete_message(message)
+
+
+@together
+async def test_an_asyncio_receiver_waits_for_as_long_as_it_was_told_and_then_for_what_comes(served: Served) -> None:
+    queue = served.queue()
+    async with (
+        served.async_client() as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, max_wait_time=SHORT) as receiver,
+    ):
+        assert await receiver.receive_messages(5) == []
+        assert await receiver.receive_messages(5, max_wait_time=SHORT) == []
+        assert [message async for message in receiver] == []
+        await sender.send_messages(ServiceBusMessage(b"a"))
+        (message,) = await receiver.receive_messages(5, max_wait_time=PATIENCE)
+        assert body(message) == b"a"
+        await receiver.complete_message(message)
 
 
 @together

@@ -138,6 +138,47 @@ def test_a_session_whose_lock_ran_out_is_lost_and_free_for_another(served: Serve
 
 
 @together
+async def test_the_asyncio_client_holds_a_session_by_its_name_for_as_long_as_it_renews_it(served: Served) -> None:
+    queue = served.queue("short-sessions")
+    async with served.async_client() as client, client.get_queue_sender(queue) as sender:
+        await sender.send_messages([*of("other", b"other"), *of("a", b"1", b"2")])
+        async with client.get_queue_receiver(queue, session_id="a") as holder:
+            assert holder.session.session_id == "a"
+            async with served.async_client(retry_total=0) as other:
+                with pytest.raises(SessionCannotBeLockedError):
+                    await other.get_queue_receiver(queue, session_id="a").receive_messages(1, max_wait_time=PATIENCE)
+            before = holder.session.locked_until_utc
+            assert before is not None
+            first, second = await async_received(holder, 2)
+            assert [body(message) for message in (first, second)] == [b"1", b"2"]
+            for _ in range(3):
+                await asyncio.sleep(LOCK * 0.4)
+                assert await holder.session.renew_lock() > before
+            assert datetime.now(UTC) > before
+            await holder.complete_message(first)
+            # Not renewed any more.
+            await asyncio.sleep(LOCK + 1.5)
+            with pytest.raises(SessionLockLostError):
+                await holder.complete_message(second)
+            with pytest.raises(SessionLockLostError):
+                await holder.session.renew_lock()
+        async with client.get_queue_receiver(queue, session_id="a") as another:
+            (again,) = await async_received(another, 1)
+            assert (body(again), again.delivery_count) == (b"2", 1)
+            await another.complete_message(again)
+
+
+@together
+async def test_the_asyncio_client_is_told_in_time_that_there_is_no_next_session(served: Served) -> None:
+    queue = served.queue("sessions")
+    async with served.async_client(retry_total=0) as client:
+        receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SHORT)
+        with pytest.raises(OperationTimeoutError):
+            await receiver.receive_messages(1)
+        await receiver.close()
+
+
+@together
 def test_a_receiver_that_waits_hears_that_its_session_is_lost(served: Served) -> None:
     queue = served.queue("short-sessions")
     with (

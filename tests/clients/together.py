@@ -65,6 +65,10 @@ class Played:
         """Raises what the scenario raised."""
         self._results[scenario].result(PATIENCE)
 
+    def wait_for_all(self) -> None:
+        """Until none is under way any more, however they ended."""
+        wait_for(self._results.values(), PATIENCE)
+
     def _play(self, scenario: Scenario, half: Future[None]) -> None:
         try:
             played = scenario(self._served)
@@ -108,8 +112,17 @@ class Acts:
             functions = [each for each in self._items if isinstance(each, pytest.Function)]
             tests = [each.function for each in functions if _act_of(each.module) == act]
             scenarios = [test.scenario for test in tests if hasattr(test, "scenario")]
-            self._begun[act] = Played(self._served, scenarios, getattr(module, "at_half_time", None))
+            at_half_time = getattr(module, "at_half_time", None)
+            if at_half_time is not None:
+                # What it does to the broker is not for those of other acts.
+                self.wait_for_all()
+            self._begun[act] = Played(self._served, scenarios, at_half_time)
         return self._begun[act]
+
+    def wait_for_all(self) -> None:
+        """Until no scenario is under way."""
+        for each in self._begun.values():
+            each.wait_for_all()
 
 
 def _act_of(module: ModuleType) -> str:

@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { completed, range, received, take, withClient } from "./stage.mjs";
+import { completed, isEmpty, range, received, take, withClient } from "./stage.mjs";
 
 const soon = (milliseconds) => new Date(Date.now() + milliseconds);
 
-/** Once as "first", then as "again": alone, in lists and in batches, directly and scheduled. */
+/** Once as "first", then seven times as "again": alone, in lists and in batches, directly and scheduled. */
 async function sendInEveryWay(sender, messageId, more = {}) {
   const again = { body: "again", messageId, ...more };
   await sender.sendMessages({ ...again, body: "first" });
@@ -81,7 +81,9 @@ describe("duplicates", { concurrency: true }, () => {
         }
       }
       await sender.sendMessages({ body: "last", messageId: "last" });
-      const found = await completed(client.createReceiver(queue), 4);
+      const receiver = client.createReceiver(queue);
+      const found = await completed(receiver, 4);
       assert.deepEqual(found.sort(), ["first", "first k", "first l", "last"]);
+      assert.ok(await isEmpty(receiver));
     }));
 });

@@ -100,6 +100,29 @@ describe("sending", { concurrency: true }, () => {
       assert.ok(messages[0].enqueuedTimeUtc >= soon);
     }));
 
+  test("many clients at once share a queue, and none gets what another got", async () => {
+    const queue = take("plain");
+    const names = ["a", "b", "c", "d"];
+    const found = [];
+    const send = (name) =>
+      withClient(async (client) => {
+        const sender = client.createSender(queue);
+        for (const number of range(25)) await sender.sendMessages({ body: `${name}${number}` });
+      });
+    const receive = () =>
+      withClient(async (client) => {
+        const receiver = client.createReceiver(queue);
+        while (found.length < 100) {
+          for (const message of await receiver.receiveMessages(5, { maxWaitTimeInMs: 2000 })) {
+            found.push(message.body);
+            await receiver.completeMessage(message);
+          }
+        }
+      });
+    await Promise.all([...names.map(send), receive(), receive(), receive()]);
+    assert.deepEqual(found.sort(), names.flatMap((name) => range(25).map((number) => `${name}${number}`)).sort());
+  });
+
   test("many senders of one client at once", () =>
     withClient(async (client) => {
       const queue = take("plain");
