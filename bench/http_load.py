@@ -6,21 +6,24 @@ Each sender has a connection of its own and awaits each answer. Speaks just enou
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 import time
 import uuid
+
+_IDS = itertools.count(uuid.uuid4().int >> 64 << 64)
 
 
 def request(queue: str, batch: int, body: int, token: str) -> bytes:
     content = "x" * body
     head = [f"POST /{queue}/messages HTTP/1.1", "Host: 127.0.0.1", f"Authorization: {token}"]
     if batch == 1:
-        head += ["BrokerProperties: " + json.dumps({"MessageId": uuid.uuid4().hex})]
+        head += ["BrokerProperties: " + json.dumps({"MessageId": f"{next(_IDS):032x}"})]
         payload = content.encode()
     else:
         head += ["Content-Type: application/vnd.microsoft.servicebus.json"]
-        messages = [{"Body": content, "BrokerProperties": {"MessageId": uuid.uuid4().hex}} for _ in range(batch)]
+        messages = [{"Body": content, "BrokerProperties": {"MessageId": f"{next(_IDS):032x}"}} for _ in range(batch)]
         payload = json.dumps(messages).encode()
     return "\r\n".join([*head, f"Content-Length: {len(payload)}", "", ""]).encode() + payload
 

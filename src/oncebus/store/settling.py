@@ -30,13 +30,22 @@ def settle(
     session: SessionLock | None,
 ) -> list[Outcome]:
     """See `Store.settle`."""
-    outcomes = []
+    outcomes: list[Outcome] = []
+    known = tables.messages.with_tokens([settlement.token for settlement in settlements])
+    completed = []
     for settlement in settlements:
-        found = _held(tables, entity, settlement.token, settlement.sequence, now, session)
-        if isinstance(found, Copy):
+        found = _held(tables, entity, known.get(settlement.token), settlement.sequence, now, session)
+        if isinstance(found, Outcome):
+            outcomes.append(found)
+            continue
+        # A token is good once.
+        del known[settlement.token]
+        if settlement.action is Action.COMPLETE:
+            completed.append(found)
+        else:
             _settle(tables, found, settlement, policy)
-            found = Outcome.DONE
-        outcomes.append(found)
+        outcomes.append(Outcome.DONE)
+    tables.messages.remove_several(completed)
     return outcomes
 
 
@@ -46,7 +55,7 @@ def renew(
     """See `Store.renew_locks`."""
     answers: list[int | Outcome] = []
     for token in tokens:
-        found = _held(tables, entity, token, None, now, session)
+        found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
         if isinstance(found, Outcome):
             answers.append(found)
         elif found.locked_until is None:
@@ -61,9 +70,8 @@ def renew(
 
 
 def _held(
-    tables: Tables, entity: int, token: bytes, sequence: int | None, now: int, session: SessionLock | None
+    tables: Tables, entity: int, copy: Copy | None, sequence: int | None, now: int, session: SessionLock | None
 ) -> Copy | Outcome:
-    copy = tables.messages.with_token(token)
     if copy is not None and copy.entity == entity and sequence in (None, copy.sequence):
         if copy.locked_until is not None:
             return copy if now < copy.locked_until else Outcome.MESSAGE_LOCK_LOST
@@ -76,9 +84,6 @@ def _held(
 
 
 def _settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) -> None:
-    if settlement.action is Action.COMPLETE:
-        tables.messages.remove(copy)
-        return
     head = settlement.head
     if settlement.properties:
         before = tables.messages.full(copy.id).head if head is None else head

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from oncebus.store.errors import StoreError, StoreFull, StoreInUse, StoreMismatch
 from oncebus.store.sql.schema import APPLICATION, TABLES, VERSION
@@ -16,11 +17,22 @@ _PAGE_BYTES = 4096
 _CACHE_KIB = 64 * 1024
 _PAGES_BEFORE_CHECKPOINT = 8192
 _LARGEST_IDLE_LOG = 64 * 1024 * 1024
+_TOGETHER = (500, 100, 20, 5, 1)
+_T = TypeVar("_T")
 
 # A quota that is used up comes as a failed write, a full disk at the shared index as a failed resize.
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+
+
+def portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Values for statements that take many at a time: of few different lengths, so that few statements are prepared."""
+    at = 0
+    for size in _TOGETHER:
+        while len(values) - at >= size:
+            yield values[at : at + size]
+            at += size
 
 
 class Connection:
@@ -59,6 +71,16 @@ class Connection:
             _raise_meaning(error, path)
             raise
         return cls(database, path)
+
+    def execute_values(self, start: str, marks: str, rows: Iterable[tuple[Any, ...]], end: str = "") -> None:
+        """Run a statement that takes rows of values, many rows at a time; `marks` are those of one row.
+
+        Each statement gives up the interpreter's lock, which other threads are slow to give back: with one for every
+        row, a row takes some hundred times as long while the gateway is busy.
+        """
+        for some in portions(list(rows)):
+            statement = f"{start} {', '.join([marks] * len(some))} {end}"
+            self.execute(statement, list(itertools.chain.from_iterable(some)))
 
     def close(self) -> None:
         """Give the file back. A transaction that is open is rolled back."""

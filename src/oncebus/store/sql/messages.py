@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from oncebus.store.sql.blobs import Blobs
-from oncebus.store.sql.connection import Connection
+from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.sql.counters import Counters
 from oncebus.store.values import Copy, Message, Quarantined, Stage, SubQueue
 
@@ -18,7 +18,12 @@ _FULL = (
 )
 _READY = f"""SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id
     WHERE m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.lane = ? ORDER BY m.sequence LIMIT ?"""
-_LOCK = "UPDATE message SET stage = ?, token = ?, locked_until = ?, deliveries = deliveries + 1 WHERE id = ?"
+_LOCK = (
+    "WITH held (id, stage, token, until) AS (VALUES",
+    "(?, ?, ?, ?)",
+    """) UPDATE message SET stage = held.stage, token = held.token, locked_until = held.until,
+    deliveries = deliveries + 1 FROM held WHERE message.id = held.id""",
+)
 _UNLOCK = "UPDATE message SET stage = ?, token = NULL, locked_until = NULL, deliveries = ? WHERE id = ?"
 _NO_LOCK_KNOWN = 2**63 - 1
 
@@ -64,13 +69,15 @@ class Messages:
 
     def insert(self, messages: Iterable[tuple[Any, ...]], contents: Iterable[tuple[Any, ...]]) -> None:
         """Add rows as `oncebus.store.entry` lays them out. The caller counts them."""
-        self._connection.executemany(
+        self._connection.execute_values(
             "INSERT INTO message (id, entity, sub_queue, stage, lane, sequence, enqueued_sequence, enqueued, expires, "
-            f"scheduled, hops, size, reason, description, source, origin, blob, deliveries) VALUES ({_marks(17)}, 0)",
+            "scheduled, hops, size, reason, description, source, origin, blob, deliveries) VALUES",
+            f"({_marks(17)}, 0)",
             messages,
         )
-        self._connection.executemany(
-            "INSERT INTO content (id, message_id, session, partition_key, head, body) VALUES (?, ?, ?, ?, ?, ?)",
+        self._connection.execute_values(
+            "INSERT INTO content (id, message_id, session, partition_key, head, body) VALUES",
+            f"({_marks(6)})",
             contents,
         )
 
@@ -99,6 +106,14 @@ class Messages:
     def with_token(self, token: bytes) -> Copy | None:
         """The message under this lock, whether or not it has run out."""
         return self._copy("m.token = ?", (token,))
+
+    def with_tokens(self, tokens: Sequence[bytes]) -> dict[bytes, Copy]:
+        """The messages under these locks by token, whether or not they have run out."""
+        found: dict[bytes, Copy] = {}
+        for some in portions(tokens):
+            copies = self._copies(f"m.token IN ({_marks(len(some))})", tuple(some))
+            found |= {copy.token: copy for copy in copies if copy.token is not None}
+        return found
 
     def at(self, entity: int, sub_queue: int, sequence: int) -> Copy | None:
         """The message with this number, in any stage."""
@@ -184,9 +199,9 @@ class Messages:
         for message in messages:
             if message.locked_until is not None and message.locked_until < self._first_end:
                 self._first_end = message.locked_until
-        self._connection.executemany(
-            _LOCK, [(stage, message.token, message.locked_until, message.id) for message in messages]
-        )
+        start, marks, end = _LOCK
+        held = [(message.id, stage, message.token, message.locked_until) for message in messages]
+        self._connection.execute_values(start, marks, held, end)
 
     def extend(self, copy: Copy, until: int) -> None:
         """Move the end of a lock."""
@@ -255,6 +270,16 @@ class Messages:
         self._execute("DELETE FROM content WHERE id = ?", (copy.id,))
         if copy.blob is not None and not keep_blob:
             self._blobs.release(copy.blob)
+
+    def remove_several(self, copies: Sequence[Copy]) -> None:
+        """Delete messages and their contents, as `remove` does."""
+        for copy in copies:
+            self._counters.hold(copy.entity, copy.sub_queue, copy.stage, -1, -copy.size)
+            if copy.blob is not None:
+                self._blobs.release(copy.blob)
+        for ids in portions([copy.id for copy in copies]):
+            for table in ("message", "content"):
+                self._execute(f"DELETE FROM {table} WHERE id IN ({_marks(len(ids))})", ids)
 
     def remove_all(self, entity: int) -> list[tuple[int, str]]:
         """Delete every message of an entity. The caller deletes its counters.
