@@ -127,7 +127,7 @@ def test_a_bad_value_is_told_with_its_name_source_and_value(name: str, value: st
         ("data = ''", "Setting 'data' from the file '{file}' has value ''. Not a path."),
         ("htp_port = 1", "Setting 'htp_port' from the file '{file}' is not known. Did you mean 'http_port'?"),
         ("amqp-port = 1", "Setting 'amqp-port' from the file '{file}' is not known. Did you mean 'amqp_port'?"),
-        ("[tls]\ncert = 'a'", "Setting 'tls' from the file '{file}' is not known. Did you mean 'tls_key'?"),
+        ("[tls]\ncert = 'a'", "Setting 'tls' from the file '{file}' has value {{'cert': 'a'}}. Not true or false."),
         ("zzz = 1", "Setting 'zzz' from the file '{file}' is not known. There are " + ", ".join(NAMES) + "."),
     ],
 )  # fmt: skip

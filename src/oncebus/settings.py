@@ -130,7 +130,7 @@ class Settings:
     http_port: int = 5300
     amqp_port: int = 5672
     amqps_port: int = 5671
-    tier: str = "Standard"
+    tier: str | None = None
     namespace: str = "oncebus"
     master: str = "local[*]"
     shards: int = 2
@@ -170,7 +170,10 @@ SETTINGS = {
     "http_port": _About(_PORT, "Port for HTTP; 0 takes a free one"),
     "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 takes a free one"),
     "amqps_port": _About(_PORT, "Port for AMQP with TLS, in its place; 0 takes a free one"),
-    "tier": _About(_Kind(_choice(TIERS)), "Whose limits hold: Basic, Standard or Premium"),
+    "tier": _About(
+        _Kind(_choice(TIERS)),
+        "Basic, Standard or Premium; as it was unless given, at first Standard",
+    ),
     "namespace": _About(_Kind(_matching(_NAMESPACE, _NO_NAMESPACE)), "Name of the namespace"),
     "master": _About(_Kind(_text), "Where Spark runs"),
     "shards": _About(_Kind(_whole(1, 1024)), "Shards of the inbox; fixed once there is data"),

@@ -504,3 +504,16 @@ def test_names_that_look_like_the_words_of_a_path(tmp_path: Path) -> None:
         assert titles(await admin.get("subscriptions/subscriptions")) == ["rules", "subscriptions"]
 
     scenario(tmp_path, play)
+
+
+def test_rules_of_a_subscription_that_is_called_like_an_operation(shared: Shared) -> None:
+    async def play(front: Front) -> None:
+        admin = Admin(front)
+        at = "news/Subscriptions/messages"
+        assert (await admin.create(at, "Subscription")).status == 201
+        rule = '<Filter i:type="FalseFilter"/>'
+        assert (await admin.create(f"{at}/Rules/r", "Rule", rule)).status == 201
+        assert (await admin.delete(f"{at}/Rules/r")).status == 200
+        assert (await admin.delete(at)).status == 200
+
+    shared(play)

@@ -208,4 +208,4 @@ def test_a_tier_of_the_template_is_noted_for_the_next_start(tmp_path: Path) -> N
     with served_broker(tmp_path / "data", Tier.PREMIUM) as broker:
         result = broker.run("deploy", tmp_path / "t.json")
         assert "    ~ sku: Premium -> Standard" in result.stdout
-        assert "Set 'tier' to it too" in result.stderr
+        assert "If the setting 'tier' is given, change it too" in result.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -186,6 +188,24 @@ def test_rules_have_correlation_filters(served: Served) -> None:
     assert "red" not in rules(served)
 
 
+def test_a_new_action_leaves_a_filter_with_typed_values_alone(served: Served) -> None:
+    typed = CorrelationFilter(properties=(("id", UUID(int=5)), ("due", datetime(2026, 1, 31, tzinfo=UTC))))
+    asked = SqlFilter("price > @least", parameters=(("@least", 5),))
+    for name, filter in (("typed", typed), ("asked", asked)):  # noqa: A001
+        rule = Rule(name, filter)
+        served.do(served.broker.change(lambda catalogue, now: catalogue.create_rule("news", "rules", rule, now)))  # noqa: B023
+        served.ok("rule", "update", *RULE, "-n", name, "--action-sql-expression", "SET x = 1")
+        assert (rules(served)[name].filter, rules(served)[name].action) == (filter, SqlAction("SET x = 1"))
+
+
+def test_rules_note_what_az_can_say_of_them(served: Served) -> None:
+    words = "--enable-sql-preprocessing true --action-compatibility-level 20 --enable-action-preprocessing false"
+    given = ["--filter-sql-expression", "a = 1", "--action-sql-expression", "SET b = 2", *words.split()]
+    served.ok("rule", "create", *RULE, "-n", "noted", *given)
+    assert rules(served)["noted"].filter == SqlFilter("a = 1", (), 20, True)
+    assert rules(served)["noted"].action == SqlAction("SET b = 2", (), 20, False)
+
+
 def test_a_rule_without_a_filter_takes_all_messages(served: Served) -> None:
     served.ok("rule", "create", *RULE, "-n", "all")
     assert rules(served)["all"].filter == TrueFilter()
@@ -215,6 +235,7 @@ def test_a_rule_without_a_filter_takes_all_messages(served: Served) -> None:
             ["rule", "create", *RULE, "-n", "x", "--filter-type", "correlationfilter"],
             "does not fit what else is given.",
         ),
+        (["rule", "update", *RULE, "-n", "$Default", "--filter-type", "SqlFilter"], "Give the filter too"),
         (
             ["queue", "list", "--namespace-name", "other"],
             "Option --namespace-name has value 'other'. The broker at {url} is the namespace 'oncebus'.",

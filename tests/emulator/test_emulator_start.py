@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -68,6 +70,22 @@ def test_the_entities_of_the_file_are_there_and_the_well_known_key_is_taken(tmp_
     catalogue = started(settings_for(tmp_path, sample()), play)
     assert catalogue.queue("orders").window == 20 * SECOND
     assert len(catalogue.subscription("prices", "by-own").rules) == 2
+
+
+def test_a_page_whose_name_was_made_to_lead_here_gets_nothing(tmp_path: Path) -> None:
+    statuses = {}
+
+    def play(url: str) -> None:
+        address = urlsplit(url).netloc
+        token = make_token(url, EMULATOR_RULE.name, EMULATOR_RULE.primary_key, wall_time() + HOUR)
+        for host in (address, "localhost", "evil.example:5300"):
+            connection = http.client.HTTPConnection(address, timeout=30)
+            connection.request("GET", "/metrics", headers={"Host": host, "Authorization": token})
+            statuses[host.partition(":")[0]] = connection.getresponse().status
+            connection.close()
+
+    started(settings_for(tmp_path, sample()), play)
+    assert statuses == {"127.0.0.1": 200, "localhost": 200, "evil.example": 421}
 
 
 def test_without_emulator_the_well_known_key_is_not_taken(tmp_path: Path) -> None:

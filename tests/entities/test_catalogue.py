@@ -236,8 +236,10 @@ def test_forwarding_leads_to_what_is_there() -> None:
     assert catalogue.forward_target(None) is None
     without = catalogue.delete_queue("orders")
     assert without.forward_target(queue.forward_to) is None
-    with pytest.raises(BadRequest, match="destination entity 'ORDERS' does not exist"):
-        without.update_queue(queue, T2)
+    # What was so before may stay so.
+    assert without.update_queue(replace(queue, max_delivery_count=3), T2).queue("in").forward_to == queue.forward_to
+    with pytest.raises(BadRequest, match="destination entity 'Orders' does not exist"):
+        without.update_queue(replace(queue, forward_to="Orders"), T2)
     again = without.create_queue(Queue(name="orders"), T2)
     assert again.forward_target(queue.forward_to) == again.queue("orders")
 

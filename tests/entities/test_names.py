@@ -27,6 +27,9 @@ def test_a_queue_or_topic_may_be_called(path: str) -> None:
         ("a b", f"'a b' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
         ("a/$management", f"'a/$management' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
         ("ödeme", f"'ödeme' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
+        ("a/../b", "'a/../b' contains the segment '..', which no address can hold."),
+        (".", "'.' contains the segment '.', which no address can hold."),
+        ("/".join("a" * 65), f"Entity path '{'/'.join('a' * 65)}' has 65 segments; 64 is the limit."),
         ("q\n", f"'q\n' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
         (
             "t/subscriptions/s",

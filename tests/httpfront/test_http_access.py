@@ -104,6 +104,18 @@ def test_rules_of_an_entity_count_for_it_and_below_only(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
+def test_the_key_of_an_entity_that_is_called_like_an_operation_opens_no_other(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        own = AuthorizationRule("own", SENDER.rights, "own-one", "own-two")
+        await front.queue("orders")
+        await front.queue("orders/messages", authorization_rules=(own,))
+        signed = token(front.time, own, "orders/messages")
+        assert (await front.ask("POST", "/orders/messages", token=signed)).status == 401
+        assert (await front.ask("POST", "/orders/messages/messages", token=signed)).status == 201
+
+    scenario(tmp_path, play)
+
+
 def test_a_token_for_one_entity_opens_neither_metrics_nor_quarantine(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()

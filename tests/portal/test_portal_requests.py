@@ -209,7 +209,7 @@ def test_a_fault_of_ours_tells_nothing_of_the_inside(tmp_path: Path, caplog: pyt
 
 def test_a_queue_may_be_called_like_anything(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
-        for name in ("..", ".", "a/b/../c", "portal", "sign-in", "x~y"):
+        for name in ("...", "a/b/.c", "portal", "sign-in", "x~y"):
             await visitor.front.broker.change(
                 lambda catalogue, now, name=name: catalogue.create_queue(Queue(name=name), now)  # type: ignore[misc]
             )

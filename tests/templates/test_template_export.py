@@ -170,3 +170,12 @@ def test_what_is_forwarded_to_comes_first_unless_it_leads_back() -> None:
         catalogue = catalogue.update_queue(Queue(name=name, forward_to=to), 5)
     resources = {each["name"]: each["dependsOn"] for each in export(catalogue, []).template["resources"][1:]}
     assert [len(depends) for depends in resources.values()] == [2, 1, 1]
+
+
+def test_a_forward_to_what_was_deleted_is_left_out_and_told() -> None:
+    catalogue = Catalogue(namespace=Namespace("bus")).create_queue(Queue(name="b"), 5)
+    catalogue = catalogue.create_queue(Queue(name="a", forward_to="b"), 5).delete_queue("b")
+    written = export(catalogue, [ROOT])
+    assert written.warnings == ["'a' forwards to 'b', which does not exist; that is left out."]
+    made = planned(written.template, Catalogue(namespace=Namespace("other")))
+    assert made.after.queue("a").forward_to is None

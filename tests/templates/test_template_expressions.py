@@ -256,6 +256,15 @@ def test_loops_make_arrays_of_variables_and_of_properties() -> None:
     }
 
 
+def test_loops_in_loops_cannot_go_on_without_end() -> None:
+    written: Any = 1
+    for name in "abcd":
+        written = {"copy": [{"name": name, "count": 800, "input": written}]}
+    found = Problems()
+    Evaluator({}, parameter, DEPLOYMENT, found).value(written, "here")
+    assert {problem.text for problem in found} == {"The expressions of the template compute too much."}
+
+
 def test_a_loop_that_cannot_be_is_told_with_its_place() -> None:
     found = Problems()
     evaluator = Evaluator({}, parameter, DEPLOYMENT, found)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from httpfront.http_front import LIMITS, ROOT, SENDER, Answer, Front, running_front, token
-from oncebus.access import AuthorizationRule, KeyFile, Right
+from oncebus.access import ROOT_RULE, AuthorizationRule, KeyFile, Right
 from oncebus.broker.broker import Broker
 from oncebus.entities import CatalogueFileError, Queue
 from oncebus.http import make_app
@@ -169,7 +169,7 @@ def test_another_namespace_is_taken_for_this_one_and_told(tmp_path: Path) -> Non
         answer = await deployer.put(template({"type": TYPE, "name": "prod", "sku": {"name": "Premium"}}))
         assert [each["message"] for each in answer.json["properties"]["diagnostics"]] == [
             "What the template has for the namespace 'prod' is for 'oncebus' here.",
-            "The tier becomes Premium. Set 'tier' to it too: that is what counts at the next start.",
+            "The tier becomes Premium. If the setting 'tier' is given, change it too: it counts at every start.",
         ]
         assert told(answer.json["properties"]["changes"]) == [("Modify", "")]
 
@@ -250,6 +250,23 @@ def test_the_namespaces_rules_go_to_the_key_file(tmp_path: Path) -> None:
         second = deployer.keys.rule("reader")
         assert second.rights == {Right.LISTEN, Right.SEND}
         assert second.primary_key == first.primary_key
+
+    play(tmp_path, scenario)
+
+
+def test_the_right_to_manage_may_change_hands_in_one_deployment(tmp_path: Path) -> None:
+    def rights(name: str, *given: str) -> dict[str, Any]:
+        return resource("authorizationRules", name, {"rights": list(given)})
+
+    everything = ("Manage", "Send", "Listen")
+    content = template(rights("reader", "Listen"), rights("next", *everything), rights(ROOT_RULE, "Send"))
+
+    async def scenario(deployer: Deployer) -> None:
+        deployer.keys.add("READER", [Right.SEND])
+        deployer.keys.add("next", [Right.SEND])
+        assert (await deployer.put(content)).status == 200
+        found = {rule.name: rule.rights for rule in deployer.keys.rules()}
+        assert found == {ROOT_RULE: {Right.SEND}, "READER": {Right.LISTEN}, "next": set(Right)}
 
     play(tmp_path, scenario)
 

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +62,7 @@ class KeyFile:
             return False
         rule = fresh_rule(ROOT_RULE, [Right.MANAGE])
         with _reported(self.path, "made"):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
                 # A link, unlike a rename, never replaces the file that another process made meanwhile.
                 _write(self.path, (rule,), os.link)
@@ -87,7 +87,7 @@ class KeyFile:
         added = fresh_rule(name, rights)
 
         def change(rules: Rules) -> Rules:
-            if any(rule.name == name for rule in rules):
+            if _named(rules, name) is not None:
                 raise KeyFileError(f"Authorization rule '{name}' exists already in '{self.path}'.")
             return _with(rules, added)
 
@@ -96,22 +96,29 @@ class KeyFile:
 
     def put(self, name: str, rights: Iterable[Right]) -> AuthorizationRule:
         """Give a rule these rights: one that is there keeps its keys, else one with fresh keys is added."""
-        fresh = fresh_rule(name, rights)
+        return _find(self.path, self.put_all({name: rights}), name)
+
+    def put_all(self, wanted: Mapping[str, Iterable[Right]]) -> Rules:
+        """Like `put`, for several rules: all of it or nothing."""
+        fresh = [fresh_rule(name, rights) for name, rights in wanted.items()]
 
         def change(rules: Rules) -> Rules:
-            if not any(rule.name == name for rule in rules):
-                return _with(rules, fresh)
-            changed = tuple(replace(rule, rights=fresh.rights) if rule.name == name else rule for rule in rules)
-            return _still_managed(changed, name)
+            for each in fresh:
+                old = _named(rules, each.name)
+                if old is None:
+                    rules = _with(rules, each)
+                else:
+                    rules = tuple(replace(rule, rights=each.rights) if rule is old else rule for rule in rules)
+            return _still_managed(rules, fresh[-1].name) if fresh else rules
 
-        return _find(self.path, self._change(change), name)
+        return self._change(change)
 
     def remove(self, name: str) -> None:
         """Remove a rule: what its keys have signed is refused from now on."""
 
         def change(rules: Rules) -> Rules:
-            _find(self.path, rules, name)
-            return _still_managed(tuple(rule for rule in rules if rule.name != name), name)
+            gone = _find(self.path, rules, name)
+            return _still_managed(tuple(rule for rule in rules if rule is not gone), name)
 
         self._change(change)
 
@@ -119,8 +126,8 @@ class KeyFile:
         """Replace one key, by a fresh one unless given: what the old one has signed is refused from now on."""
 
         def change(rules: Rules) -> Rules:
-            _find(self.path, rules, name)
-            return tuple(rule.rotated(which, key) if rule.name == name else rule for rule in rules)
+            old = _find(self.path, rules, name)
+            return tuple(rule.rotated(which, key) if rule is old else rule for rule in rules)
 
         return _find(self.path, self._change(change), name)
 
@@ -144,10 +151,15 @@ def _still_managed(rules: Rules, name: str) -> Rules:
     return rules
 
 
+def _named(rules: Rules, name: str) -> AuthorizationRule | None:
+    """The rule of that name, whatever the case of its letters."""
+    return next((rule for rule in rules if rule.name.lower() == name.lower()), None)
+
+
 def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:
-    for rule in rules:
-        if rule.name == name:
-            return rule
+    rule = _named(rules, name)
+    if rule is not None:
+        return rule
     raise KeyFileError(f"Authorization rule '{name}' is not in '{path}'. It has {', '.join(r.name for r in rules)}.")
 
 

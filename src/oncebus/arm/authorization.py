@@ -62,24 +62,25 @@ class Authorization:
 
     async def delete(self, target: Target) -> bool:
         """Remove a rule: what its keys have signed is refused from now on. Whether there was one."""
-        if not any(rule.name == target.rule for rule in self._rules(target)):
+        gone = _named(self._rules(target), target.rule)
+        if gone is None:
             return False
         if target.owner is Shape.NAMESPACE:
             await asyncio.to_thread(self._key_file(target).remove, target.rule)
         else:
-            await self._change(target, lambda rules, _: tuple(each for each in rules if each.name != target.rule))
+            await self._change(target, lambda rules, _: tuple(each for each in rules if each.name != gone.name))
         return True
 
     async def regenerate(self, target: Target, which: WhichKey, key: str | None, request: Asked) -> Resource:
         """Replace a key of a rule: what the old one has signed is refused from now on."""
-        self._rule(target)
+        old = self._rule(target)
         if target.owner is Shape.NAMESPACE:
             await asyncio.to_thread(self._key_file(target).rotate, target.rule, which, key)
         else:
 
             def change(rules: Rules, now: int) -> Rules:
                 return tuple(
-                    replace(rule.rotated(which, key), modified_at=now) if rule.name == target.rule else rule
+                    replace(rule.rotated(which, key), modified_at=now) if rule.name == old.name else rule
                     for rule in rules
                 )
 
@@ -92,9 +93,9 @@ class Authorization:
         return self._namespace_rules() if self._keys is None else self._keys.rules()
 
     def _rule(self, target: Target) -> AuthorizationRule:
-        for rule in self._rules(target):
-            if rule.name == target.rule:
-                return rule
+        rule = _named(self._rules(target), target.rule)
+        if rule is not None:
+            return rule
         raise NotFound(f"{target.name or target.namespace}/authorizationRules/{target.rule}")
 
     def _owner(self, target: Target) -> Owner:
@@ -131,5 +132,5 @@ class Authorization:
         return resources.access_keys(rule, host_of(host), self._amqp_port, is_plain, entity)
 
 
-def _named(rules: Rules, name: str) -> AuthorizationRule | None:
-    return next((rule for rule in rules if rule.name == name), None)
+def _named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRule | None:
+    return next((rule for rule in rules if rule.name.lower() == name.lower()), None)

@@ -4,11 +4,13 @@ to be, whether or not it was there."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from oncebus.access import Grant
 from oncebus.arm.paths import Shape, Target
 from oncebus.arm.reading import FIELDS, WINDOW, Members, read_description, read_window
+from oncebus.arm.resources import rule_properties
 from oncebus.entities import BadRequest, Catalogue, NotFound, Queue, Rule, Subscription, Topic, dotnet_timespan
 from oncebus.http.guard import Guard
 
@@ -69,12 +71,22 @@ def put_rule(target: Target, rule: Rule) -> Change:
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         try:
-            catalogue.rule(target.name, target.subscription, target.rule)
+            old = catalogue.rule(target.name, target.subscription, target.rule)
         except NotFound:
             return catalogue.create_rule(target.name, target.subscription, rule, now)
-        return catalogue.update_rule(target.name, target.subscription, rule)
+        return catalogue.update_rule(target.name, target.subscription, with_old_values(rule, old))
 
     return how
+
+
+def with_old_values(new: Rule, old: Rule) -> Rule:
+    """The new rule; but what is written as in the old one is the old one's.
+
+    Parameters, and the types of a correlation filter's values, cannot be written here.
+    """
+    now, before = rule_properties(new), rule_properties(old)
+    kept = replace(new, action=old.action) if now.pop("action") == before.pop("action") else new
+    return replace(kept, filter=old.filter) if now == before else kept
 
 
 def delete_rule(target: Target) -> Change:

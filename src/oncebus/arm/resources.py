@@ -100,8 +100,14 @@ def entity(described: Queue | Topic | Subscription, runtime: Runtime, catalogue:
 
 
 def rule(described: Rule, subscription: Subscription, target: Target) -> Resource:
-    """A rule. Filters that take all or none are written as expressions."""
+    """A rule."""
     owner = owner_of(subscription, target)
+    envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
+    return {**envelope, "properties": rule_properties(described)}
+
+
+def rule_properties(described: Rule) -> Resource:
+    """The filter and the action of a rule. Filters that take all or none are written as expressions."""
     properties: Resource = {"action": _sql(described.action) if described.action is not None else {}}
     match described.filter:
         case CorrelationFilter() as given:
@@ -116,8 +122,7 @@ def rule(described: Rule, subscription: Subscription, target: Target) -> Resourc
         case given:
             expression = FALSE_EXPRESSION if isinstance(given, FalseFilter) else TRUE_EXPRESSION
             properties |= {"filterType": "SqlFilter", "sqlFilter": _sql(SqlFilter(expression))}
-    envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
-    return {**envelope, "properties": properties}
+    return properties
 
 
 def authorization_rule(given: AuthorizationRule, owner: Owner) -> Resource:

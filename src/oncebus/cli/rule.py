@@ -50,7 +50,20 @@ def _filter_options(command: Command) -> Command:
             help="SqlFilter or CorrelationFilter; else what is given says so.",
         ),
         click.option("--filter-sql-expression", metavar="SQL", help='Condition on a message, like "price > 100".'),
+        click.option(
+            "--enable-sql-preprocessing",
+            type=bool,
+            metavar="BOOLEAN",
+            help="Noted in the filter; nothing depends on it.",
+        ),
         click.option("--action-sql-expression", metavar="SQL", help="What is changed in the copy; '' for nothing."),
+        click.option(
+            "--enable-action-preprocessing",
+            type=bool,
+            metavar="BOOLEAN",
+            help="Noted in the action; nothing depends on it.",
+        ),
+        click.option("--action-compatibility-level", type=int, metavar="NUMBER", help="Noted in the action."),
         click.option(
             "--correlation-filter",
             "--correlation-filter-property",
@@ -220,10 +233,21 @@ def _properties(given: dict[str, Any]) -> dict[str, Any]:
             raise RequestError(f"Option --filter-type has value '{kind}', which does not fit what else is given.")
         properties |= {"filterType": "CorrelationFilter", "correlationFilter": correlated}
     elif expression is not None:
-        properties |= {"filterType": "SqlFilter", "sqlFilter": {"sqlExpression": expression}}
+        sql = _noted({"sqlExpression": expression}, requiresPreprocessing=given.get("enable_sql_preprocessing"))
+        properties |= {"filterType": "SqlFilter", "sqlFilter": sql}
+    elif kind is not None:
+        raise RequestError(f"Option --filter-type has value '{kind}'. Give the filter too: --filter-sql-expression.")
     if given.get("action_sql_expression") is not None:
-        properties["action"] = {"sqlExpression": given["action_sql_expression"]}
+        properties["action"] = _noted(
+            {"sqlExpression": given["action_sql_expression"]},
+            requiresPreprocessing=given.get("enable_action_preprocessing"),
+            compatibilityLevel=given.get("action_compatibility_level"),
+        )
     return properties
+
+
+def _noted(sql: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return sql | {name: value for name, value in more.items() if value is not None}
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -127,6 +127,7 @@ class Catalogue:
         """A new queue."""
         self._check_free(queue.name)
         checked = self._checked_queue(queue, Occasion(self.namespace))
+        self._check_forwarding(checked)
         return self._with_new(replace(checked, id=self.next_id, created_at=now, updated_at=now, accessed_at=now))
 
     def update_queue(self, queue: Queue, now: int) -> Catalogue:
@@ -134,6 +135,7 @@ class Catalogue:
         old = self.queue(queue.name)
         new = self._checked_queue(replace(queue, name=old.name), Occasion(self.namespace, "updating"))
         check_queue_change(old, new)
+        self._check_forwarding(new, old)
         return self._with(_continued(old, new, now))
 
     def delete_queue(self, name: str) -> Catalogue:
@@ -169,6 +171,7 @@ class Catalogue:
         topic = self.topic(subscription.topic)
         subscription = replace(subscription, topic=topic.name, topic_id=topic.id, rules=())
         checked = self._checked_subscription(subscription, Occasion(self.namespace))
+        self._check_forwarding(checked)
         if self.find(checked.path) is not None:
             raise AlreadyExists(checked.path)
         if len(self.subscriptions_of(topic)) >= MOST_SUBSCRIPTIONS:
@@ -183,6 +186,7 @@ class Catalogue:
         given = replace(subscription, topic=old.topic, topic_id=old.topic_id, name=old.name, rules=old.rules)
         new = self._checked_subscription(given, Occasion(self.namespace, "updating"))
         check_subscription_change(old, new)
+        self._check_forwarding(new, old)
         return self._with(_continued(old, new, now))
 
     def delete_subscription(self, topic: str, name: str) -> Catalogue:
@@ -263,7 +267,6 @@ class Catalogue:
     def _checked_queue(self, queue: Queue, occasion: Occasion) -> Queue:
         queue = settled_queue(queue, self.namespace)
         check_queue(queue, occasion)
-        self._check_forwarding(queue)
         return queue
 
     def _checked_topic(self, topic: Topic, occasion: Occasion) -> Topic:
@@ -274,16 +277,19 @@ class Catalogue:
     def _checked_subscription(self, subscription: Subscription, occasion: Occasion) -> Subscription:
         subscription = settled_subscription(subscription)
         check_subscription(subscription, occasion)
-        self._check_forwarding(subscription)
         return subscription
 
-    def _check_forwarding(self, source: Queue | Subscription) -> None:
+    def _check_forwarding(self, source: Queue | Subscription, old: Queue | Subscription | None = None) -> None:
+        """Refuse targets that cannot be. One that was there before may have been deleted since."""
         targets = {
-            "ForwardTo": source.forward_to,
-            "ForwardDeadLetteredMessagesTo": source.forward_dead_lettered_messages_to,
+            "ForwardTo": (source.forward_to, old and old.forward_to),
+            "ForwardDeadLetteredMessagesTo": (
+                source.forward_dead_lettered_messages_to,
+                old and old.forward_dead_lettered_messages_to,
+            ),
         }
-        for name, path in targets.items():
-            if path is not None:
+        for name, (path, before) in targets.items():
+            if path is not None and path != before:
                 # A new queue that forwards to itself is not here yet, and is to be told so.
                 is_itself = isinstance(source, Queue) and _same_name(path, source.name)
                 check_forward_target(source, name, path, source if is_itself else self.find(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from oncebus.access.scopes import MOST_SEGMENTS
 from oncebus.entities.errors import BadRequest, OutOfRange
 
 LONGEST_PATH = 260
@@ -56,6 +57,9 @@ def check_path(path: str) -> None:
             raise BadRequest(f"The entity path '{path}' contains an empty segment.")
         if not _SEGMENT.fullmatch(segment):
             raise _bad_characters(path)
+        _check_no_dots(segment, path)
+    if len(segments) > MOST_SEGMENTS:
+        raise OutOfRange(f"Entity path '{path}' has {len(segments)} segments; {MOST_SEGMENTS} is the limit.")
     if any(segment.lower() == SUBSCRIPTIONS.lower() for segment in segments[1:]):
         raise BadRequest(f"The entity path '{path}' contains the segment '{SUBSCRIPTIONS}', which is reserved.")
 
@@ -78,6 +82,12 @@ def _check_name(name: str) -> None:
         raise OutOfRange(f"Entity name '{name}' exceeds the '{LONGEST_NAME}' character limit.")
     if not _SEGMENT.fullmatch(name):
         raise _bad_characters(name)
+    _check_no_dots(name, name)
+
+
+def _check_no_dots(segment: str, name: str) -> None:
+    if segment in (".", ".."):
+        raise BadRequest(f"'{name}' contains the segment '{segment}', which no address can hold.")
 
 
 def _bad_characters(name: str) -> BadRequest:

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oncebus.access import KeyFile, Operation
 from oncebus.broker.addresses import Address, parse_address
@@ -35,6 +36,7 @@ from oncebus.http.paths import (
     no_operation,
     number_in,
     numbers_in,
+    only_looks_like_a_lock,
     query_of,
     token_of,
 )
@@ -59,12 +61,14 @@ def make_app(
     amqp_port: int | None = None,
     other_metrics: Callable[[], Iterable[Metric]] = tuple,
     portal_names: Iterable[str] = (),
+    only_known_hosts: bool = False,
 ) -> Starlette:
     """The application over a broker and its core. With `host`, tokens must be for that one.
 
     With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
     are handed out, where it is not the usual one. `other_metrics` are shown with the broker's. `portal_names` are the
-    hosts by which browsers know the gateway, besides localhost and addresses in numbers.
+    hosts by which browsers know the gateway, besides localhost and addresses in numbers. With `only_known_hosts`
+    requests that name another host are refused: where the key is no secret, it must not be a stranger's page that asks.
     """
     # Here, because they are built on this package.
     from oncebus.arm.authorization import Authorization
@@ -83,7 +87,26 @@ def make_app(
     deployments = template_routes(broker, core, guard, limits, namespace_rules, keys)
     portal = Portal(broker, core, guard, limits, host, portal_names)
     front = Front(broker, core, guard, limits, atom, arm, other_metrics)
-    return Starlette(routes=[portal.route, *deployments, _Everything(front)])
+    application = Starlette(routes=[portal.route, *deployments, _Everything(front)])
+    if only_known_hosts:
+        application.add_middleware(_OnlyKnownHosts, knows=portal.hosts.knows)
+    return application
+
+
+class _OnlyKnownHosts:
+    """Refuses requests to a host that was made to lead here."""
+
+    def __init__(self, app: ASGIApp, knows: Callable[[str], bool]) -> None:
+        self._app = app
+        self._knows = knows
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http":
+            host = Headers(scope=scope).get("host", "")
+            if not self._knows(host):
+                app = error_response(421, f"The host {shown(host)} is not this broker's.")
+        await app(scope, receive, send)
 
 
 class _Does(NamedTuple):
@@ -161,7 +184,9 @@ class Front:
         methods = {} if target is None else self._table[target.shape]
         does = methods.get(request.method)
         # An entity may be named like an operation: what a management client asks of it is told by its version.
-        if is_managing and (target is None or does is None or target.shape is Shape.METRICS):
+        if is_managing and (
+            target is None or does is None or target.shape is Shape.METRICS or only_looks_like_a_lock(target)
+        ):
             return await self._atom.respond(request, grant)
         if target is None:
             raise no_operation(raw_path)

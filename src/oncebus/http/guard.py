@@ -54,7 +54,9 @@ class Guard:
         try:
             grant.require(operation, path, now=now)
         except AccessRefused as error:
-            if error.reason is not Reason.AUDIENCE or not below:
+            # What is signed for an entity of that name is for that entity.
+            is_other = bool(below) and self._catalogue().find(f"{path}/{below}") is not None
+            if error.reason is not Reason.AUDIENCE or not below or is_other:
                 raise
             grant.require(operation, f"{path}/{below}", now=now)
 

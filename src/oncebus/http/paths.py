@@ -94,6 +94,17 @@ def token_of(text: str) -> bytes:
         raise bad(f"The lock token {shown(text)} is not a GUID.") from None
 
 
+def only_looks_like_a_lock(target: Target) -> bool:
+    """Whether a path is not that of a message that is held, which ends with a token, but may be that of a rule."""
+    if target.shape is not Shape.LOCK:
+        return False
+    try:
+        uuid.UUID(target.token)
+    except ValueError:
+        return True
+    return False
+
+
 def lock_path(entity: str, sequence: int, token: bytes) -> str:
     """Where a message that is held is settled."""
     return f"/{quote(entity, safe='/$~')}/messages/{sequence}/{uuid.UUID(bytes=token)}"

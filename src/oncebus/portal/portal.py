@@ -81,7 +81,7 @@ class Portal:
         core.watchers.append(self._desk.rates.record)
         self._limits = limits
         self._host = host or "oncebus"
-        self._hosts = Hosts([host, *names])
+        self.hosts = Hosts([host, *names])
         self._sessions = Sessions(passed)
         self._failures = Failures(passed)
         self._seal = Seal()
@@ -112,7 +112,7 @@ class Portal:
 
     async def _respond(self, request: Asked) -> Response:
         host = request.headers.get("host", "")
-        if not self._hosts.knows(host):
+        if not self.hosts.knows(host):
             raise Refused(
                 421,
                 f"The portal is not known by the name {host!r:.100}. Open it by an address in numbers, as localhost, "

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 0.5
+SWITCH_SECONDS = 0.0005
 
 
 class GatewayError(OncebusError):
@@ -56,6 +58,9 @@ async def run_gateway(
     `tell` is called with "open" once requests are answered, and with "ready" once a row that was appended after that
     has come out of the pipeline; both times with the address.
     """
+    # The threads of inbox and store give up the interpreter's lock at every call of the system, and should soon get it
+    # back while the loop computes.
+    sys.setswitchinterval(SWITCH_SECONDS)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -69,7 +74,7 @@ async def run_gateway(
         core = await Core.open(
             Folders(settings.data),
             shards=settings.shards,
-            namespace=Namespace(settings.namespace, Tier(settings.tier)),
+            namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD)),
             most_bytes=settings.inbox_limit,
             drops_kept=settings.drop_record,
         )
@@ -109,7 +114,7 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[Ent
             f"Setting 'namespace' has value '{settings.namespace}', but data folder '{settings.data}' is of the "
             f"namespace '{namespace.name}'. Set it to that."
         )
-    tier = Tier(settings.tier)
+    tier = Tier(settings.tier or namespace.tier)
     if namespace.tier is not tier:
         await broker.change(lambda catalogue, _: catalogue.at_tier(tier))
     for file in wanted:
@@ -142,6 +147,7 @@ async def _serve(
         amqp_port=bound.amqp_port,
         other_metrics=amqp.metrics,
         portal_names=[settings.host],
+        only_known_hosts=settings.emulator,
     )
     http = _server_at(app, bound.http, settings)
     certificate = tls_context(settings)

@@ -9,7 +9,6 @@ from typing import Any
 
 from oncebus.access import AuthorizationRule
 from oncebus.arm import resources
-from oncebus.arm.paths import Shape, Target
 from oncebus.arm.reading import FIELDS
 from oncebus.atom.authorization import rights_in_order
 from oncebus.atom.properties import PROPERTIES, Kind, written
@@ -87,10 +86,9 @@ def entity_properties(entity: Queue | Topic | Subscription) -> Properties:
     return found
 
 
-def rule_properties(rule: Rule, owner: Subscription) -> Properties:
+def rule_properties(rule: Rule) -> Properties:
     """The properties of a rule, by the Resource Manager's names."""
-    found: Properties = resources.rule(rule, owner, Target(Shape.RULE, ""))["properties"]
-    return found
+    return resources.rule_properties(rule)
 
 
 def authorization_properties(rule: AuthorizationRule) -> Properties:
@@ -133,7 +131,7 @@ def _rule_named(catalogue: Catalogue, wanted: WantedRule, name: str) -> Properti
     if not isinstance(owner, Subscription):
         return None
     found = next((each for each in owner.rules if key_of_path(each.name) == key_of_path(name)), None)
-    return None if found is None else rule_properties(found, owner)
+    return None if found is None else rule_properties(found)
 
 
 def _authorized(plan: Plan, is_after: bool, wanted: WantedAuthorization) -> Properties | None:

@@ -146,8 +146,16 @@ class Evaluator:
             self.problems.add(member(path, "count"), f"A copy loop makes 0 to {MOST_COPIES} copies, not {count!r}.")
             raise Told
         for index in range(count):
+            self._spend_on_copy(path)
             with self.loops.at(name, index):
                 yield index
+
+    def _spend_on_copy(self, path: str) -> None:
+        try:
+            self._budget.spend(None)
+        except Fault as error:
+            self.problems.add(path, str(error))
+            raise Told from None
 
     def _variable(self, name: str, written: Value) -> Value:
         with self._outside_of_loops():

@@ -6,6 +6,7 @@ The namespace's name is a parameter; everything else stands in it as it is, with
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from oncebus.access import AuthorizationRule
@@ -78,7 +79,7 @@ def _resources(
         word = "queues" if isinstance(entity, Queue) else "topics"
         place = [(word, in_id(entity.name))]
         targets = _forwarded(entity, catalogue) if isinstance(entity, Queue) else []
-        yield _resource(word, [in_id(entity.name)], _told(entity, catalogue), _id([]), *targets)
+        yield _resource(word, [in_id(entity.name)], _told(entity, catalogue, warnings), _id([]), *targets)
         for rule in entity.authorization_rules:
             names = [in_id(entity.name), rule.name]
             yield _resource(f"{word}/authorizationRules", names, authorization_properties(rule), _id(place))
@@ -103,7 +104,8 @@ def _namespace(catalogue: Catalogue) -> Resource:
 def _subscription(subscription: Subscription, catalogue: Catalogue, warnings: list[str]) -> Iterator[Resource]:
     topic = in_id(subscription.topic)
     names, targets = [topic, subscription.name], _forwarded(subscription, catalogue)
-    yield _resource("topics/subscriptions", names, _told(subscription, catalogue), _id([("topics", topic)]), *targets)
+    told = _told(subscription, catalogue, warnings)
+    yield _resource("topics/subscriptions", names, told, _id([("topics", topic)]), *targets)
     owner = _id([("topics", topic), ("subscriptions", subscription.name)])
     if not subscription.rules:
         warnings.append(f"'{subscription.path}' has no rules. Deployed, it gets one that takes all messages.")
@@ -114,7 +116,7 @@ def _subscription(subscription: Subscription, catalogue: Catalogue, warnings: li
             warnings.append(
                 f"'{subscription.path}': the parameters and typed values of rule '{rule.name}' are left out."
             )
-        properties = rule_properties(rule, subscription)
+        properties = rule_properties(rule)
         yield _resource("topics/subscriptions/rules", [*names, rule.name], properties, owner)
 
 
@@ -126,8 +128,10 @@ def _has_parameters(rule: Rule) -> bool:
     return isinstance(rule.filter, SqlFilter) and bool(rule.filter.parameters)
 
 
-def _told(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Properties:
+def _told(entity: Queue | Topic | Subscription, catalogue: Catalogue, warnings: list[str]) -> Properties:
     """The properties that are not what they would be without being named, and what can only be chosen at creation."""
+    if not isinstance(entity, Topic):
+        entity = _without_lost_targets(entity, catalogue, warnings)
     default = entity_properties(_default(entity, catalogue))
     always = {each.camel for each in PROPERTIES[type(entity)].values() if each.field in CHOSEN_AT_CREATION}
     told = {
@@ -138,6 +142,24 @@ def _told(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Propert
         # Asked for is the size of one partition.
         told["maxSizeInMegabytes"] = size // PARTITIONS
     return told
+
+
+def _without_lost_targets(
+    entity: Queue | Subscription, catalogue: Catalogue, warnings: list[str]
+) -> Queue | Subscription:
+    """The entity without forwards to what was deleted: nothing could be made that forwards there."""
+
+    def kept(target: str | None) -> str | None:
+        if target is None or catalogue.forward_target(target) is not None:
+            return target
+        warnings.append(f"'{entity.path}' forwards to '{target}', which does not exist; that is left out.")
+        return None
+
+    return replace(
+        entity,
+        forward_to=kept(entity.forward_to),
+        forward_dead_lettered_messages_to=kept(entity.forward_dead_lettered_messages_to),
+    )
 
 
 def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queue | Topic | Subscription:

@@ -242,18 +242,17 @@ class Deployments:
             raise
 
     async def _put_rules(self, rules: list[AuthorizationRule]) -> None:
-        if self._keys is not None:
-            for rule in rules:
-                await asyncio.to_thread(self._keys.put, rule.name, rule.rights)
+        if self._keys is not None and rules:
+            await asyncio.to_thread(self._keys.put_all, {rule.name: rule.rights for rule in rules})
 
     async def _take_back(self, rules: list[AuthorizationRule], before: dict[str, AuthorizationRule]) -> None:
         if self._keys is None:
             return
-        for rule in rules:
-            with contextlib.suppress(KeyFileError):
-                if rule.name in before:
-                    await asyncio.to_thread(self._keys.put, rule.name, before[rule.name].rights)
-                else:
+        known = {rule.name: before[rule.name].rights for rule in rules if rule.name in before}
+        with contextlib.suppress(KeyFileError):
+            await asyncio.to_thread(self._keys.put_all, known)
+            for rule in rules:
+                if rule.name not in before:
                     await asyncio.to_thread(self._keys.remove, rule.name)
 
     def _told(self, planned: Plan, deployment: Deployment) -> Object:
@@ -267,7 +266,9 @@ class Deployments:
             )
         tier = planned.after.namespace.tier
         if tier is not planned.before.namespace.tier:
-            warnings.append(f"The tier becomes {tier}. Set 'tier' to it too: that is what counts at the next start.")
+            warnings.append(
+                f"The tier becomes {tier}. If the setting 'tier' is given, change it too: it counts at every start."
+            )
         return {
             "changes": [_written(change, scope) for change in changes_of(planned)],
             "diagnostics": [{"level": "Warning", "code": "Note", "message": text} for text in warnings],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from oncebus.access import MOST_RULES, AuthorizationRule, Right
+from oncebus.arm.changes import with_old_values
 from oncebus.arm.reading import FIELDS
 from oncebus.atom.given import Given
 from oncebus.atom.properties import CHOSEN_AT_CREATION, PROPERTIES
@@ -186,7 +187,9 @@ class _Planner:
             old = _named(subscription, rule.name)
             if old is None:
                 self.after = self.after.create_rule(wanted.topic, wanted.subscription, rule, self._now)
-            elif (old.filter, old.action) != (rule.filter, rule.action):
+                return
+            rule = with_old_values(rule, old)
+            if (old.filter, old.action) != (rule.filter, rule.action):
                 self.after = self.after.update_rule(wanted.topic, wanted.subscription, rule)
 
     def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
@@ -305,17 +308,17 @@ def _of_namespace(
     wanted: Wanted, known: tuple[AuthorizationRule, ...], now: int, problems: Problems, *, may_change: bool
 ) -> tuple[AuthorizationRule, ...]:
     """The authorization rules that the namespace will have."""
-    rules = {rule.name: rule for rule in known}
+    rules = {rule.name.lower(): rule for rule in known}
     for each in wanted.authorizations:
         if each.kind is not None:
             continue
         with problems.noted(each.place):
             if not may_change:
                 raise Fault("The authorization rules of the namespace cannot be changed here.")
-            old = rules.get(each.given.name)
+            old = rules.get(each.given.name.lower())
             new = each.given.made(old, now)
             if old is None or new.rights != old.rights:
-                rules[new.name] = new
+                rules[new.name.lower()] = new
             if len(rules) > MOST_RULES:
                 raise Fault(f"The namespace would have {len(rules)} authorization rules; {MOST_RULES} is the limit.")
             is_manager = old is not None and Right.MANAGE in old.rights
