@@ -37,9 +37,11 @@ check: setup
 	$(BIN)/mypy
 
 test: test-programs check
+	@tools/warm-up $(BIN)/python
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 torture: setup test-programs
+	@tools/warm-up $(BIN)/python
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.

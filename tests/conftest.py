@@ -3,10 +3,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from cluster import Cluster, standalone_cluster
 
@@ -27,6 +29,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest come first: where tests run in two processes, neither is left alone with them at the end."""
     order = {name: at for at, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
+
+
+_TOGETHER = ("tests/clients/", "tests/serve/staged/", "tests/administration/")
+"""Their tests share a service, whose start takes long: they are run by the same process."""
+
+
+class _Sharing(LoadFileScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        scope: str = super()._split_scope(nodeid)
+        return next((folder for folder in _TOGETHER if scope.startswith(folder)), scope)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Sharing | None:
+    """Share tests out by files, and by folders where they have something in common."""
+    return _Sharing(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -23,14 +23,14 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from cluster import QUICK_JVM
 from oncebus import __version__
 from oncebus.cli import main
 from oncebus.cli.dedup import _EXAMPLE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ARGUMENTS = ["--key", "id", "--time", "at", "--window", "10 minutes"]
-# A JVM that lives for seconds is done sooner without its best compiler.
-ENVIRONMENT = os.environ | {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+ENVIRONMENT = os.environ | QUICK_JVM
 LIMIT = 180
 
 Row = dict[str, Any]

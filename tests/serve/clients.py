@@ -25,7 +25,10 @@ from oncebus.serve.certificate import CERTIFICATE
 
 from .programs import is_alive, until
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ONCEBUS_")} | QUICK_JVM
+_KEPT = "ONCEBUS_CACHE"
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name == _KEPT or not name.startswith("ONCEBUS_")
+} | QUICK_JVM
 READY = re.compile(r"^Oncebus is ready: (https?://\S+)$", re.MULTILINE)
 BATCH = "application/vnd.microsoft.servicebus.json"
 
@@ -121,7 +124,9 @@ class Client:
         assert status == 200, (status, text)
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
         lines = [line for line in text.splitlines() if re.match(rf"oncebus_{name}[{{ ]", line)]
-        return sum(int(line.rpartition(" ")[2]) for line in lines if all(each in line for each in wanted))
+        chosen = [line for line in lines if all(each in line for each in wanted)]
+        assert chosen, f"no {name} of {labels}"
+        return sum(int(line.rpartition(" ")[2]) for line in chosen)
 
     def health(self) -> int:
         return self.request("GET", "/health", signed=False)[0]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cluster import QUICK_JVM
 from spark.streams import Stream, expected
 from spark.test_streaming import history_of
 
@@ -23,6 +24,7 @@ DEADLINE_SECONDS = 300
 def start(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), str(folder)],
+        env=os.environ | QUICK_JVM,
         start_new_session=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
