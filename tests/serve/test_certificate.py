@@ -14,11 +14,11 @@ from oncebus.durations import DAY
 from oncebus.serve.certificate import CERTIFICATE, DAYS, FILE, CertificateError, hosts_of, own_certificate
 
 
-def shake_hands(folder: Path, host: str) -> None:
+def shake_hands(folder: Path, host: str, trusted: Path | None = None) -> None:
     """A connection between a server with the certificate and a client that trusts it, for a name."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(folder / FILE)
-    client = ssl.create_default_context(cafile=str(folder / CERTIFICATE))
+    client = ssl.create_default_context(cafile=str(trusted or folder / CERTIFICATE))
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     near, far = socket.socketpair()
 
@@ -45,6 +45,15 @@ def test_clients_that_trust_it_connect_by_any_of_its_names_and_by_no_other(tmp_p
         shake_hands(tmp_path, host)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shake_hands(tmp_path, "other.example.org")
+
+
+def test_those_of_several_brokers_are_trusted_at_once(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    for folder in folders:
+        own_certificate(folder, "localhost", wall_time())
+    (tmp_path / "trusted").write_text("".join((folder / CERTIFICATE).read_text() for folder in folders))
+    for folder in folders:
+        shake_hands(folder, "localhost", tmp_path / "trusted")
 
 
 def test_it_is_made_once_and_its_key_is_its_owners_alone(tmp_path: Path) -> None:
