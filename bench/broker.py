@@ -1,9 +1,9 @@
 """`make bench-broker`: the broker through its own object, with the pipeline as a process beside it.
 
-Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids, one after another
-in each round; then all three idle together, and one message through each. HTTP is served by the same process as the
+Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids: three brokers that take
+turns in each round; then all three idle together, and one message through each. HTTP is served by the same process as the
 broker, its clients are a process of their own. Where Debian's `nats-server` is installed, JetStream beside them. Writes
-docs/bench/broker.json and prints a table. BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is
+docs/bench/broker.json and .svg, and prints a table. BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is
 measured.
 """
 
@@ -43,12 +43,12 @@ from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.store import Action, Settlement
 
 RESULTS = Path(__file__).parent.parent / "docs" / "bench" / "broker.json"
-ROUNDS = int(os.environ.get("BENCH_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 IDS = int(os.environ.get("BENCH_IDS", "50000000"))
 IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "300"))
 RATES = (500, 2_000, 10_000)
-SECONDS = float(os.environ.get("BENCH_SECONDS", "8"))
-WARM_SECONDS = 2.5 * SECONDS
+SECONDS = float(os.environ.get("BENCH_SECONDS", "4"))
+WARM_SECONDS = 4 * SECONDS
 SHARDS = 2
 BODY = b"x" * 200
 MODES: dict[str, int | None] = {"off": None, "20 seconds": 20_000_000, "7 days": 7 * 86_400_000_000}
@@ -201,42 +201,52 @@ async def single(broker: Broker) -> float:
     return taken
 
 
-async def measured(mode: str, filled: Path | None) -> dict[str, float]:
-    async with running(mode, filled) as (broker, core):
-        figures: dict[str, float] = {}
-
-        async def measure(name: str, work: Callable[[], Awaitable[float]]) -> None:
-            figures[name] = await work()
-            await core.progress.wait_for(core.acceptor.last_commit, 600)
-            print(f"  {mode}: {name}: {shown(figures[name])}", file=sys.stderr, flush=True)
-
-        # Java compiles what it has seen often enough.
-        await latencies(broker, RATES[1], WARM_SECONDS)
-        await measure("sends/s, 1 sender", lambda: sends_per_second(broker, 1, 1))
-        await measure("sends/s, 32 senders", lambda: sends_per_second(broker, 32, 1))
-        await measure("sends/s, batches of 100, 8 senders", lambda: sends_per_second(broker, 8, 100))
-        await measure("received and completed/s", lambda: drained(broker))
-        await measure("HTTP sends/s, 32 senders", lambda: http_sends_per_second(broker, core, 32, 1))
-        await measure("HTTP sends/s, batches of 100, 8 senders", lambda: http_sends_per_second(broker, core, 8, 100))
-        await drained(broker)
-        for rate in RATES:
-            found = sorted(await latencies(broker, rate))
-            for name, at in (("p50", 0.5), ("p99", 0.99)):
-                figures[f"{name} s at {rate}/s"] = found[int(len(found) * at)]
-                print(f"  {mode}: {name} at {rate}/s: {figures[f'{name} s at {rate}/s']:.3f}", file=sys.stderr)
-        figures["s, one message, idle"] = statistics.median([await single(broker) for _ in range(10)])
-        return figures
+Figures = dict[str, list[float]]
 
 
-async def after_idling(ledger: Path) -> dict[str, float]:
-    """Seconds that the first message takes after a long idle spell, through each of three brokers."""
+async def measured(ledger: Path) -> dict[str, Figures]:
+    """All modes side by side, each in a broker of its own: they take turns, so that a slow minute is slow for all."""
     async with contextlib.AsyncExitStack() as stack:
         brokers = {
-            mode: (await stack.enter_async_context(running(mode, ledger if mode == "7 days" else None)))[0]
-            for mode in MODES
+            mode: await stack.enter_async_context(running(mode, ledger if mode == "7 days" else None)) for mode in MODES
         }
-        await asyncio.sleep(IDLE_SECONDS)
-        return {mode: await single(broker) for mode, broker in brokers.items()}
+        found: dict[str, Figures] = {mode: {} for mode in MODES}
+
+        def note(mode: str, name: str, figure: float) -> None:
+            found[mode].setdefault(name, []).append(figure)
+            print(f"  {mode}: {name}: {shown(figure)}", file=sys.stderr, flush=True)
+
+        for broker, _ in brokers.values():
+            # Java compiles what it has seen often enough.
+            await latencies(broker, RATES[1], WARM_SECONDS)
+        for _ in range(ROUNDS):
+            for name, work in RATES_OF_WORK.items():
+                for mode, (broker, core) in brokers.items():
+                    note(mode, name, await work(broker, core))
+                    await core.progress.wait_for(core.acceptor.last_commit, 600)
+            for mode, (broker, _) in brokers.items():
+                note(mode, "received and completed/s", await drained(broker))
+            for rate in RATES:
+                for mode, (broker, _) in brokers.items():
+                    times = sorted(await latencies(broker, rate))
+                    for name, at in (("p50", 0.5), ("p99", 0.99)):
+                        note(mode, f"{name} s at {rate}/s", times[int(len(times) * at)])
+            for mode, (broker, _) in brokers.items():
+                note(mode, "s, one message, idle", statistics.median([await single(broker) for _ in range(10)]))
+        if IDLE_SECONDS:
+            await asyncio.sleep(IDLE_SECONDS)
+            for mode, (broker, _) in brokers.items():
+                note(mode, f"s, one message after {IDLE_SECONDS:.0f} s", await single(broker))
+        return found
+
+
+RATES_OF_WORK: dict[str, Callable[[Broker, Core], Awaitable[float]]] = {
+    "sends/s, 1 sender": lambda broker, _: sends_per_second(broker, 1, 1),
+    "sends/s, 32 senders": lambda broker, _: sends_per_second(broker, 32, 1),
+    "sends/s, batches of 100, 8 senders": lambda broker, _: sends_per_second(broker, 8, 100),
+    "HTTP sends/s, 32 senders": lambda broker, core: http_sends_per_second(broker, core, 32, 1),
+    "HTTP sends/s, batches of 100, 8 senders": lambda broker, core: http_sends_per_second(broker, core, 8, 100),
+}
 
 
 def filled_ledger(work: Path) -> Path:
@@ -259,30 +269,61 @@ def main() -> None:
     # As the gateway does.
     sys.setswitchinterval(SWITCH_SECONDS)
 
-    rounds: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", dir=os.environ.get("BENCH_WORK")) as work:
-        ledger = filled_ledger(Path(work))
-        for _ in range(ROUNDS):
-            for mode in MODES:
-                figures = asyncio.run(measured(mode, ledger if mode == "7 days" else None))
-                rounds.setdefault(mode, []).append(figures)
-            if IDLE_SECONDS:
-                for mode, seconds in asyncio.run(after_idling(ledger)).items():
-                    rounds[mode][-1][f"s, one message after {IDLE_SECONDS:.0f} s"] = seconds
-            if (nats := asyncio.run(measured_nats(SECONDS, BODY))) is not None:
-                rounds.setdefault("NATS JetStream", []).append(nats)
+        rounds = asyncio.run(measured(filled_ledger(Path(work))))
+    if (nats := asyncio.run(measured_nats(SECONDS, BODY))) is not None:
+        rounds["NATS JetStream"] = {name: [figure] for name, figure in nats.items()}
     medians = {
-        mode: {name: statistics.median(each[name] for each in figures) for name in figures[0]}
-        for mode, figures in rounds.items()
+        mode: {name: statistics.median(each) for name, each in figures.items()} for mode, figures in rounds.items()
     }
     result: dict[str, Any] = {
         "cores": os.cpu_count(), "python": platform.python_version(), "ids": IDS, "rounds": rounds, "medians": medians
     }  # fmt: skip
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    table = Table("", *medians)
+    print_table(medians)
+    write_plot(medians, RESULTS.with_suffix(".svg"))
+
+
+def print_table(medians: dict[str, dict[str, float]]) -> None:
+    """The medians, and how those with detection compare with those without: above 1 is better."""
+    table = Table("", *medians, "20 seconds : off", "7 days : off")
     for name in medians["off"]:
-        table.add_row(name, *(shown(medians[mode][name]) if name in medians[mode] else "" for mode in medians))
-    Console(width=120).print(table)
+        figures = [medians[mode].get(name) for mode in medians]
+        off = medians["off"][name]
+        ratios = [medians[mode][name] / off for mode in ("20 seconds", "7 days")]
+        better = [1 / ratio if is_time(name) else ratio for ratio in ratios]
+        table.add_row(
+            name,
+            *("" if figure is None else shown(figure) for figure in figures),
+            *(f"{ratio:.2f}" for ratio in better),
+        )
+    Console(width=140).print(table)
+
+
+def is_time(name: str) -> bool:
+    return "/s" not in name or " s at " in name
+
+
+def write_plot(medians: dict[str, dict[str, float]], target: Path) -> None:
+    """Throughput and latency of each mode, beside each other."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams.update({"svg.hashsalt": "oncebus", "font.size": 10})
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+    sends = {"32 senders": "sends/s, 32 senders", "batches of 100": "sends/s, batches of 100, 8 senders"}
+    times = {"p50": f"p50 s at {RATES[1]}/s", "p99": f"p99 s at {RATES[1]}/s"}
+    for axes, names, scale in ((left, sends, 1000), (right, times, 1)):
+        for at, mode in enumerate(MODES):
+            places = [place + (at - 1) * 0.27 for place in range(len(names))]
+            axes.bar(places, [medians[mode][name] / scale for name in names.values()], 0.25, label=mode)
+        axes.set_xticks(range(len(names)), list(names))
+    left.set(title="accepted durably", ylabel="thousand messages/s")
+    right.set(title=f"send to receive, at {RATES[1]:,} messages/s", ylabel="seconds")
+    left.legend(title="window")
+    figure.savefig(target, metadata={"Date": None})
 
 
 if __name__ == "__main__":
