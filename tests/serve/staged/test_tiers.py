@@ -7,7 +7,14 @@ import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from oncebus.access import KeyFile, connection_string
 from oncebus.entities import Tier
+from oncebus.http import listen
+from oncebus.servicebus import ServiceBusServer, make_server
 from serve.stage import PATIENCE, Stage
 
 DETECTS: dict[str, object] = {"RequiresDuplicateDetection": True}
@@ -79,3 +86,52 @@ def test_messages_of_a_megabyte_and_one_of_a_hundred_go_through(stage: Stage) ->
         assert received == sent
         assert stage.client.receive_whole("large", 0) is None
         assert [drop["messageId"] for drop in stage.client.drops("large")] == ["0", "16", "32", "48"]
+
+
+@contextmanager
+def amqp_client(stage: Stage) -> Iterator[ServiceBusClient]:
+    """The official client, of a server that is there for the block."""
+    keys, listener = KeyFile(stage.data / "keys.json"), listen("127.0.0.1", 0)
+
+    async def started() -> ServiceBusServer:
+        server = make_server(stage.broker, stage.core, namespace_rules=keys.rules)
+        await server.start(listener)
+        return server
+
+    server = stage.run(started())
+    try:
+        text = connection_string("localhost", listener.getsockname()[1], keys.rules()[0], emulator=True)
+        # It gives up when nothing can be written for so long, a fifth of a second if not told otherwise.
+        with ServiceBusClient.from_connection_string(text, retry_total=0, socket_timeout=2) as client:
+            yield client
+    finally:
+        stage.run(server.stop())
+        listener.close()
+
+
+def test_messages_of_a_megabyte_and_one_of_a_hundred_go_through_over_amqp(stage: Stage) -> None:
+    chance = random.Random(2)
+    # Less a kilobyte for what is not the body.
+    sizes = [MEGABYTE - 1024, LARGEST_KILOBYTES * 1024 - 1024, MEGABYTE]
+    with at_tier(stage, Tier.PREMIUM), amqp_client(stage) as client:
+        assert stage.client.put("large", {**DETECTS, "MaxMessageSizeInKilobytes": LARGEST_KILOBYTES})[0] == 201
+        assert stage.client.put("usual")[0] == 201
+        with client.get_queue_sender("usual") as usual:
+            usual.send_messages(ServiceBusMessage(bytes(sizes[0])))
+            with pytest.raises(MessageSizeExceededError, match="exceeds the limit"):
+                usual.send_messages(ServiceBusMessage(bytes(sizes[-1])))
+        sent: list[str] = []
+        with client.get_queue_sender("large") as sender, client.get_queue_receiver("large") as receiver:
+            for number, size in enumerate(sizes):
+                content = chance.randbytes(size)
+                sent.append(hashlib.blake2b(content).hexdigest())
+                for _ in range(2 if size < MEGABYTE else 1):
+                    sender.send_messages(ServiceBusMessage(content, message_id=str(number)))
+            found: list[tuple[str | None, str]] = []
+            while len(found) < len(sizes):
+                (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+                found.append((message.message_id, hashlib.blake2b(b"".join(message.body)).hexdigest()))
+                receiver.complete_message(message)
+        assert found == [(str(number), digest) for number, digest in enumerate(sent)]
+        assert [drop["messageId"] for drop in stage.client.drops("large")] == ["0"]
+        assert stage.client.receive_whole("large", 0) is None
