@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from pathlib import Path
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from .clients import Client, all_end, everything_below
-from .load import ENTITIES, Load, kill_parts
-from .services import service
+from .load import ENTITIES, Load, check_order, kill_parts
+from .services import opened, service
 
 
 @pytest.mark.torture
@@ -32,3 +33,9 @@ def test_parts_killed_a_hundred_times_under_load(tmp_path: Path, seed: int) -> N
         running.process.kill()
         running.process.wait()
         all_end(below, "all end when the supervisor is killed")
+
+    async def look() -> None:
+        async with opened(tmp_path / "data") as broker:
+            await check_order(broker, record.sessions)
+
+    asyncio.run(look())
