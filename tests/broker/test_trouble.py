@@ -247,8 +247,7 @@ def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path)
         queue = await scene.queue()
         with held_up(scene.core.acceptor._thread):
             sends = [
-                asyncio.create_task(scene.send("q", each))
-                for each in ("first", "a", message("bad", scheduled=2**70), "b")
+                asyncio.create_task(scene.send("q", each)) for each in ("first", "a", message("bad", ttl=-(2**70)), "b")
             ]
             await asyncio.sleep(0.01)
         first, a, bad, b = await asyncio.gather(*sends, return_exceptions=True)

@@ -142,8 +142,7 @@ def test_a_deferred_message_is_only_found_by_its_number(queue: Store) -> None:
 
 
 def test_what_is_received_and_deleted_is_held_where_its_body_lies_in_a_file(store: Store) -> None:
-    rows = [{"entity": QUEUE, "sequence": 1, "blob": "file"}, {"entity": QUEUE, "sequence": 2}]
-    take(store, rows, {QUEUE: POLICY})
+    take(store, [{"entity": QUEUE, "sequence": 1, "blob": "file"}, {"entity": QUEUE, "sequence": 2}], {QUEUE: POLICY})
     with store.transaction():
         large, small = store.receive(QUEUE, 9, Mode.RECEIVE_AND_DELETE, POLICY, START)
     assert (small.token, small.locked_until, small.deliveries) == (None, None, 1)
