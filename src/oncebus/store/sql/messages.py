@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from oncebus.store.sql.blobs import Blobs
+from oncebus.store.sql.blobs import BlobReferences
 from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.sql.counters import Counters
 from oncebus.store.values import Copy, Message, Quarantined, Stage, SubQueue
@@ -51,7 +51,7 @@ def _marks(number: int) -> str:
 class Messages:
     """The rows of all messages. Callers decide what may happen; nothing is judged here."""
 
-    def __init__(self, connection: Connection, counters: Counters, blobs: Blobs) -> None:
+    def __init__(self, connection: Connection, counters: Counters, blobs: BlobReferences) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._counters = counters

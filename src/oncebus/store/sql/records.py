@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from oncebus.store.sql.blobs import Blobs
+from oncebus.store.sql.blobs import BlobReferences
 from oncebus.store.sql.connection import Connection
 from oncebus.store.values import Drop, Highest, Quarantined
 
@@ -16,7 +16,7 @@ _QUARANTINED = ", ".join(Quarantined._fields)
 class Records:
     """Positions, highest numbers, drops, quarantined rows and origins."""
 
-    def __init__(self, connection: Connection, blobs: Blobs) -> None:
+    def __init__(self, connection: Connection, blobs: BlobReferences) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._blobs = blobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from oncebus.store.sql.blobs import Blobs
+from oncebus.store.sql.blobs import BlobReferences
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.counters import Counters
 from oncebus.store.sql.messages import Messages
@@ -18,7 +18,7 @@ class Tables:
     """What the rules work on."""
 
     counters: Counters
-    blobs: Blobs
+    blobs: BlobReferences
     messages: Messages
     sessions: Sessions
     records: Records
@@ -26,7 +26,7 @@ class Tables:
     @classmethod
     def over(cls, connection: Connection) -> Self:
         """The tables of an open store."""
-        counters, blobs = Counters(connection), Blobs(connection)
+        counters, blobs = Counters(connection), BlobReferences(connection)
         return cls(
             counters, blobs, Messages(connection, counters, blobs), Sessions(connection), Records(connection, blobs)
         )
