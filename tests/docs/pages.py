@@ -1,0 +1,92 @@
+"""Pages of the documentation, as programs and shells see them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parents[2] / "docs"
+SAME = "…"
+"""What stands for anything: within a line for a part of it, on a line of its own for any number of lines."""
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PROMPT = "$ "
+
+
+class Block(NamedTuple):
+    """A sample, with the language that it says it is in."""
+
+    language: str
+    text: str
+
+
+class Command(NamedTuple):
+    """A line of a shell, and what is printed then."""
+
+    line: str
+    printed: str
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def blocks(name: str) -> list[Block]:
+    return [Block(*found) for found in _BLOCK.findall(page(name))]
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """What is typed in a shell's sample, and what it answers."""
+    assert block.text.startswith(_PROMPT), block.text
+    for part in re.split(rf"^{re.escape(_PROMPT)}", block.text, flags=re.MULTILINE)[1:]:
+        line, _, printed = part.partition("\n")
+        yield Command(line, printed)
+
+
+def program(name: str, language: str) -> tuple[str, str]:
+    """All samples of a language in a page, which are parts of one program, and all that they print."""
+    code: list[str] = []
+    printed: list[str] = []
+    last = ""
+    for block in blocks(name):
+        if block.language == language:
+            code.append(block.text)
+        elif block.language == "text" and last == language:
+            printed.append(block.text)
+        last = block.language
+    return "\n".join(code), "".join(printed)
+
+
+def agrees(shown: str, said: str) -> bool:
+    """Whether a page shows what was said."""
+    pattern = ""
+    for line in shown.splitlines():
+        if line.strip() == SAME:
+            pattern += r"(?:[^\n]*\n)*"
+        else:
+            pattern += r"[^\n]*".join(map(re.escape, line.split(SAME))) + r"\n"
+    return re.fullmatch(pattern, said) is not None
+
+
+def sections(name: str) -> dict[str, str]:
+    """The text below each heading of the second rank."""
+    parts = re.split(r"^## (.+)\n", page(name), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def quoted_in_table(text: str) -> list[str]:
+    """What is quoted in the rows of a table, but for the last column, which explains."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("| ") and not line.startswith("| text |"):
+            found += re.findall(r"`([^`]+)`", line.rstrip("| ").rpartition(" | ")[0])
+    return found
+
+
+def links(name: str) -> Iterator[Path]:
+    """The files that a page leads to."""
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page(name)):
+        if "://" not in target:
+            yield ((DOCS / name).parent / target).resolve()

@@ -1,0 +1,195 @@
+"""The pages on enabling duplicate detection, ids and windows: their samples run, and what they quote is so."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+
+import oncebus.portal
+from oncebus.cli import main
+from oncebus.durations import SECOND
+from oncebus.entities import Catalogue, EntityError, Namespace, Queue, Tier, check_message, parse_timespan
+
+from .documented import Reader, reading
+from .pages import DOCS, Block, agrees, blocks, commands, links, page, program, quoted_in_table, sections
+
+RUN = [
+    "enable/command-line.md",
+    "enable/template.md",
+    "enable/python.md",
+    "enable/javascript.md",
+    "message-ids.md",
+    "window-and-throughput.md",
+]
+NOT_RUN = ["enable/dotnet.md", "enable/java.md", "enable/powershell.md"]
+WITHOUT_SAMPLES = ["enable/README.md", "enable/portal.md"]
+PAGES = [*RUN, *NOT_RUN, *WITHOUT_SAMPLES]
+WAYS = [name for name in PAGES if name.startswith("enable/") and name != "enable/README.md"]
+
+PROGRAMS = ("python", "javascript", "typescript")
+HEADINGS = [
+    "What you need",
+    "Create a queue",
+    "Change the window",
+    "See it work",
+    "What cannot be changed",
+    "Errors",
+    "Next",
+]
+TEMPLATE = "template.json"
+
+# Of the clients, not of the namespace.
+OTHER_WORDS = {
+    "HttpResponseError",
+    "ResourceExistsError",
+    "ResourceNotFoundError",
+    "ServiceRequestError",
+    "CERTIFICATE_VERIFY_FAILED",
+    "self-signed certificate",
+}
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_page_prints_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done: set[str] = set()
+    with reading(tmp_path) as reader:
+        for block in blocks(name):
+            if block.language in PROGRAMS and block.language not in done:
+                done.add(block.language)
+                code, shown = program(name, block.language)
+                assert shown
+                said = reader.run(block.language, code)
+                assert agrees(shown, said), said
+            elif block.language == "json":
+                (tmp_path / TEMPLATE).write_text(block.text)
+            elif block.language == "console":
+                _type(reader, block)
+    assert done or any(block.language == "console" for block in blocks(name))
+
+
+def _type(reader: Reader, block: Block) -> None:
+    for command in commands(block):
+        first, *words = shlex.split(command.line)
+        assert first == "oncebus"
+        result = reader.served.run(*words)
+        assert agrees(command.printed, result.output), f"{command.line}\n{result.output}"
+        assert (result.exit_code == 0) == ("oncebus: " not in command.printed)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_sample_is_of_a_sort_that_is_run_or_the_page_says_that_it_is_not(name: str) -> None:
+    languages = {block.language for block in blocks(name)}
+    is_run = "**Not run by the tests of this project" not in page(name).partition("\n## ")[0]
+    assert is_run == (name not in NOT_RUN)
+    if is_run:
+        assert languages <= {*PROGRAMS, "console", "json", "sh", "text"}
+    assert (name in WITHOUT_SAMPLES) == (not languages)
+
+
+def test_no_page_is_forgotten() -> None:
+    assert {f"enable/{path.name}" for path in (DOCS / "enable").iterdir()} == {
+        name for name in PAGES if name.startswith("enable/")
+    }
+    table = page("enable/README.md")
+    assert [name for name in WAYS if f"]({Path(name).name})" not in table] == []
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_every_way_is_told_in_the_same_steps(name: str) -> None:
+    assert [heading for heading in sections(name) if heading in HEADINGS] == HEADINGS
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_is_typed_to_begin_with_is_a_command_with_its_flags(name: str) -> None:
+    lines = [line for block in blocks(name) if block.language == "sh" for line in block.text.splitlines()]
+    for line in lines:
+        program_, *words = shlex.split(line)
+        if program_ != "oncebus":
+            assert program_ in ("export", "keytool")
+            continue
+        command = main.get_command(click.Context(main), words[0])
+        assert command is not None, line
+        command.make_context(words[0], words[1:])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_to_what_is_there(name: str) -> None:
+    found = [path for path in links(name) if path.suffix == ".md" or path.parent.name == "images"]
+    assert found
+    assert [path for path in found if not path.is_file()] == []
+
+
+def refusals() -> set[str]:
+    """What the namespace says, in one line, and as the portal has it: without the name of the parameter."""
+    now = 1_800_000_000_000_000
+    queue = Queue(name="orders", requires_duplicate_detection=True)
+    there = Catalogue().create_queue(queue, now)
+    namespace = Namespace()
+    attempts: list[Callable[[], object]] = [
+        lambda: Catalogue().create_queue(replace(queue, duplicate_detection_history_time_window=5 * SECOND), now),
+        lambda: parse_timespan("soon", "DuplicateDetectionHistoryTimeWindow"),
+        lambda: there.update_queue(replace(queue, requires_duplicate_detection=False), now),
+        lambda: Catalogue(namespace=Namespace(tier=Tier.BASIC)).create_queue(queue, now),
+        lambda: Catalogue().create_queue(replace(queue, enable_express=True), now),
+        lambda: there.create_queue(queue, now),
+        lambda: Catalogue().queue("orders"),
+        lambda: check_message(queue, namespace, message_id="x" * 129, session=None, partition_key=None),
+        lambda: check_message(queue, namespace, message_id="x", session="b", partition_key="a"),
+    ]
+    found = set()
+    for attempt in attempts:
+        with pytest.raises(EntityError) as caught:
+            attempt()
+        lines = caught.value.text.splitlines()
+        found |= {" ".join(lines), " ".join(line for line in lines if not line.startswith("Parameter name: "))}
+    return found
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_errors_have_the_words_of_the_namespace(name: str) -> None:
+    quoted = quoted_in_table(sections(name)["Errors"])
+    assert len(quoted) >= 3
+    known = refusals() | OTHER_WORDS
+    assert [text for text in quoted if re.sub(r"^resources\[0\]\.properties\.\w+: ", "", text) not in known] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [
+        ("message-ids.md", "The argument 'MessageId' cannot exceed 128 characters."),
+        ("message-ids.md", "PartitionKey:a cannot be set to a different value than SessionId:b."),
+        ("window-and-throughput.md", "The value supplied must be between 00:00:20 and 7.00:00:00."),
+    ],
+    ids=["long id", "two keys", "window"],
+)
+def test_errors_within_the_text_too(name: str, quoted: str) -> None:
+    assert f"`{quoted}`" in page(name)
+    assert any(text.startswith(quoted) for text in refusals())
+
+
+def test_the_portal_has_what_its_page_tells_to_press() -> None:
+    source = "".join(path.read_text() for path in Path(oncebus.portal.__file__).parent.glob("*.py"))
+    named = set(re.findall(r"\*\*([^*]+)\*\*", page("enable/portal.md")))
+    assert "Enable duplicate detection" in named
+    assert [name for name in named if f'"{name}"' not in source] == []
+
+
+def test_the_figures_of_the_operator_are_those_that_were_measured() -> None:
+    measured = json.loads((DOCS / "bench" / "operator.json").read_text())["results"]
+    rates = {(each["scenario"], each["contender"]): f"{round(each['rows_per_second'] / 1000)} k" for each in measured}
+    files = {each["scenario"]: int(each["runs"]) for each in measured if "runs" in each}
+    text = page("window-and-throughput.md")
+    assert f"| none at the start | {rates['main', 'oncebus']} messages/s | {rates['main', 'rocksdb']} |" in text
+    assert f"| 1 million | {rates['1M ids', 'oncebus']} |" in text
+    assert f"| 20 million | {rates['20M ids', 'oncebus']}; " in text
+    assert f"alone | {rates['20M ids', 'rocksdb']} |" in text
+    assert f"| 100 million | {rates['100M ids', 'oncebus']} |" in text
+    assert f"{files['20M ids']} with 22 million ids, {files['100M ids']} with 103 million" in " ".join(text.split())
