@@ -1,10 +1,10 @@
 """`make bench-broker`: the broker through its own object, with the pipeline as a process beside it.
 
-Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids: three brokers that take
-turns in each round; then all three idle together, and one message through each. HTTP is served by the same process as the
-broker, its clients are a process of their own. Where Debian's `nats-server` is installed, JetStream beside them. Writes
-docs/bench/broker.json and .svg, and prints a table. BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is
-measured.
+Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids: three brokers that
+take turns in each round; then all three idle together, and one message through each. HTTP is served by the same process
+as the broker, its clients are a process of their own. Where Debian's `nats-server` is installed, JetStream beside them.
+Writes docs/bench/broker.json and .svg, and prints a table. BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and
+BENCH_IDLE_SECONDS change what is measured.
 """
 
 from __future__ import annotations
