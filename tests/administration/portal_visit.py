@@ -1,0 +1,55 @@
+"""Somebody who opens the portal of a real broker, first without a key."""
+
+from __future__ import annotations
+
+import re
+import ssl
+
+import httpx
+
+from oncebus.portal.links import BASE, STAMPED, STATIC, link, static_file
+from oncebus.portal.portal import PAGES
+
+from .served import Served
+
+_SEAL = re.compile(r'name="seal" value="([0-9a-f]{64})"')
+
+
+def visit_portal(broker: Served, queue: str) -> None:
+    """Whoever comes sees a form and what makes it look as it does; the queue is seen by who has a key."""
+    secrets = [queue, broker.root.primary_key, broker.root.secondary_key]
+    trusting = ssl.create_default_context(cafile=str(broker.certificate))
+    with httpx.Client(base_url=f"https://{broker.host}", verify=trusting) as browser:
+
+        def tells_nothing(answer: httpx.Response) -> None:
+            # A page that was asked for is named in the address to go to, but not in the text.
+            told = answer.text + "".join(answer.headers.get_list("set-cookie"))
+            assert [secret for secret in secrets if secret in told] == []
+
+        for page, methods in PAGES.items():
+            if "GET" in methods:
+                answer = browser.get(link(page, path=queue))
+                assert answer.status_code in (303, 401), page
+                tells_nothing(answer)
+
+        first = browser.get(BASE)
+        assert first.status_code == 303
+        form = browser.get(first.headers["location"])
+        assert form.status_code == 200
+        tells_nothing(form)
+        assert set(re.findall(r'"(/\$portal/static/[^"]+)"', form.text)) == set(STAMPED.values())
+        for name, kind in STATIC.items():
+            file = browser.get(STAMPED[name])
+            assert (file.status_code, file.headers["content-type"], file.content) == (200, kind, static_file(name))
+
+        def sign_in(text: str) -> httpx.Response:
+            seal = _SEAL.search(browser.get(link("sign-in")).text)
+            assert seal is not None
+            return browser.post(link("sign-in"), data={"seal": seal[1], "connection-string": text})
+
+        refused = sign_in(broker.string.replace(broker.root.primary_key, "wrong"))
+        assert refused.status_code == 403
+        tells_nothing(refused)
+        assert sign_in(broker.string).status_code == 303
+        found = browser.get(link(find=queue)).text
+        assert re.search(rf'href="/\$portal/entity\?[^"]*path={queue}', found) is not None

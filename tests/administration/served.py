@@ -1,0 +1,69 @@
+"""Real brokers that speak TLS with certificates of their own making, and how administration clients reach them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from oncebus.access import KeyFile, connection_string, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import HOUR
+from oncebus.entities import Tier
+from oncebus.serve.certificate import CERTIFICATE
+from serve.clients import Client, Running
+from serve.programs import until
+from serve.services import service
+
+TLS = ("--tls", "--amqps-port", "0")
+
+
+class Served:
+    """A broker from outside."""
+
+    def __init__(self, url: str, data: Path) -> None:
+        self.url, self.data, self.certificate = url, data, data / CERTIFICATE
+        self.http = Client(url, data)
+        self.root = KeyFile(data / "keys.json").rules()[0]
+
+    @property
+    def port(self) -> int:
+        found = urlsplit(self.url).port
+        assert found is not None
+        return found
+
+    @property
+    def host(self) -> str:
+        return f"localhost:{self.port}"
+
+    @property
+    def string(self) -> str:
+        """The connection string for administration: its port is that of HTTP."""
+        return connection_string("localhost", self.port, self.root, emulator=False)
+
+    @property
+    def token(self) -> str:
+        """A token for everything, good for the time of a test."""
+        return make_token(f"https://{self.host}/", self.root.name, self.root.primary_key, wall_time() + HOUR)
+
+
+@contextmanager
+def whole_broker(folder: Path) -> Iterator[Served]:
+    """`oncebus serve --tls`, Spark and all, in the Standard tier."""
+    with service(folder, "serve", options=TLS) as running:
+        yield Served(running.ready(), folder / "data")
+
+
+@contextmanager
+def gateway_alone(folder: Path, tier: Tier) -> Iterator[Served]:
+    """`oncebus gateway --tls` in a tier. Messages go nowhere, but entities are managed without a pipeline."""
+    data = folder / "data"
+    ports = ("--http-port", "0", "--amqp-port", "0")
+    running = Running(folder, "gateway", ["gateway", "--data", data, "--tier", str(tier), *ports, *TLS])
+    try:
+        until((data / "address").exists, f"the gateway listens: {running.err.read_text()}")
+        yield Served((data / "address").read_text().strip(), data)
+        assert running.stop() == 0, running.err.read_text()
+    finally:
+        running.clean_up()
