@@ -14,6 +14,7 @@ from oncebus import amqp
 from oncebus.amqp.performatives import Flow, Transfer
 from oncebus.broker.addresses import Address
 from oncebus.servicebus.messages import incoming_message
+from oncebus.servicebus.receiver import Receiver
 from oncebus.store import Mode
 
 from .raw import RawClient, Stage, message, of, play
@@ -87,6 +88,7 @@ def test_what_was_on_its_way_comes_though_the_client_does_not_read_for_a_while(t
 def is_quiet(client: RawClient) -> bool:
     """Whether nothing is on its way to a client."""
     (receiver,) = client.peer.links
+    assert isinstance(receiver, Receiver)
     line = receiver._line
     is_looking = receiver._draining is not None or (line is not None and line._looking is not None)
     return not is_looking and receiver.link.session.outbound.room > 0
