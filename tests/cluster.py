@@ -17,6 +17,13 @@ import pyspark
 SPARK_HOME = Path(pyspark.__file__).parent
 _CLASSES = "org.apache.spark.deploy"
 
+# Saves 100 ms a batch; it has moved since Spark 4.0.
+_PLACE = "streaming" if pyspark.__version__.startswith("4.0.") else "streaming.checkpointing"
+FILE_MANAGER = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    f"org.apache.spark.sql.execution.{_PLACE}.FileSystemBasedCheckpointFileManager",
+)
+
 _CACHE = Path(os.environ.get("ONCEBUS_CACHE", "none"))
 _ARCHIVES = [f'-XX:SharedArchiveFile="{path}" -Xlog:disable -Xlog:all=error:stderr' for path in _CACHE.glob("spark-*")]
 # A JVM that lives for seconds is done sooner without its best compiler, and with classes that another has read.

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from pyspark.sql import SparkSession
 
+from cluster import FILE_MANAGER
 from spark.streams import Stream
 
 if __name__ == "__main__":
@@ -20,6 +21,7 @@ if __name__ == "__main__":
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config(*FILE_MANAGER)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

@@ -68,7 +68,7 @@ def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_
 
 
 def test_killed_three_times(spark: SparkSession, tmp_path: Path) -> None:
-    kill_again_and_again(spark, tmp_path, kills=3, batches_between=4, seed=random.randrange(10**6))
+    kill_again_and_again(spark, tmp_path, kills=3, batches_between=2, seed=random.randrange(10**6))
 
 
 @pytest.mark.torture
