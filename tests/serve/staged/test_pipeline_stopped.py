@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -104,6 +105,37 @@ def test_at_the_limit_sends_are_refused_and_go_on_when_the_pipeline_does(stage: 
         stage.close_gateway()
         stage.open_gateway()
     check_delivered_once(stage, "limited", made, [] if received is None else [received[0]])
+
+
+def test_at_an_entitys_size_sends_are_refused_and_go_on_when_there_is_room_in_it(stage: Stage) -> None:
+    """What is in the pipeline counts, and still does when it has come through."""
+    small = replace(stage.queue("full", **DETECTS), max_size_in_megabytes=1)
+    # The service offers none so small.
+    stage.change(
+        lambda catalogue, _: replace(
+            catalogue, version=catalogue.version + 1, entities={**catalogue.entities, small.name: small}
+        )
+    )
+    with senders(stage, "full") as made:
+        until(lambda: accepted(made) > 10, "load")
+        with stage.pipeline_held_up():
+            until(lambda: all(sender.refusals for sender in made), "the entity is full")
+            assert stage.core.in_pipeline(small.id) > 0
+        stage.flow()
+        before = [len(sender.refusals) for sender in made]
+        until(
+            lambda: all(len(sender.refusals) > so_far for sender, so_far in zip(made, before, strict=True)),
+            "the entity is still full",
+        )
+        received = [told["MessageId"] for told, _ in stage.client.receive_all("full")]
+        after = accepted(made)
+        until(lambda: accepted(made) > after + 10, "sends go on", limit=PATIENCE)
+    for sender in made:
+        for status, retry_after, text in sender.refusals:
+            assert (status, retry_after) == (403, None)
+            assert "The maximum entity size has been reached or exceeded for Queue: 'full'. " in text
+            assert f"Max entity size in bytes:{1 << 20}." in text
+    check_delivered_once(stage, "full", made, received)
 
 
 def check_delivered_once(stage: Stage, queue: str, made: list[Sender], received: Sequence[str] = ()) -> None:
