@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from oncebus import amqp
-from oncebus.durations import MILLISECOND
+from oncebus.durations import LAST_MOMENT, MILLISECOND
 from oncebus.http.times import iso8601
 from oncebus.portal.markup import Content, Markup, foreign, tag
 from oncebus.portal.wording import number
@@ -117,7 +117,8 @@ def _written(value: Any) -> str:
             return str(value).lower()
         case amqp.Timestamp():
             try:
-                return iso8601(value * MILLISECOND)
+                is_date = value * MILLISECOND <= LAST_MOMENT
+                return iso8601(value * MILLISECOND) if is_date else str(int(value))
             except OverflowError:
                 return str(int(value))
         case bytes():
