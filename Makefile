@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
-.PHONY: setup java demo demo-dataframe test test-programs check torture test-compat bench bench-broker clean
+.PHONY: setup java demo demo-dataframe warm-up test test-programs check torture test-compat bench bench-broker clean
 
 setup: java $(VENV)/.ready
 
@@ -36,12 +36,14 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test: test-programs check
+warm-up: setup
 	@tools/warm-up $(BIN)/python
+
+test: setup test-programs
+	@$(MAKE) --no-print-directory --jobs 2 check warm-up
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-torture: setup test-programs
-	@tools/warm-up $(BIN)/python
+torture: setup test-programs warm-up
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.

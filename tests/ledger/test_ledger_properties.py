@@ -49,7 +49,7 @@ def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, latenes
 
 
 @given(batch=histories(most_batches=1, sizes=12))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> None:
     messages = batch[0].messages
     expected = Reference().batch(messages, batch[0].clock)
@@ -63,7 +63,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_history_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, data: st.DataObject
 ) -> None:
