@@ -203,6 +203,27 @@ def test_locks_end_and_messages_fall_due_and_expire_while_the_clock_is_set_back(
     play(tmp_path, plot)
 
 
+def test_a_message_sent_while_the_clock_is_set_back_lives_as_long_as_it_should(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.topic()
+        path = await scene.subscription(default_message_time_to_live=60 * SECOND)
+        await scene.send("q", "first")
+        scene.time.set_wrong(-86_400)
+        await scene.later(600)
+        await scene.send("q", message("short", ttl=60 * SECOND))
+        await scene.send("t", "short")
+        assert (await scene.counts()).active == 2
+        assert (await scene.counts(path)).active == 1
+        await scene.later(30)
+        assert (await scene.counts()).active == 2
+        await scene.later(40)
+        assert (await scene.counts()).active == 1
+        assert (await scene.counts(path)).active == 0
+
+    play(tmp_path, plot)
+
+
 def test_what_is_scheduled_falls_due_once_though_the_clock_goes_back_and_forth(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()

@@ -121,6 +121,20 @@ def test_who_does_not_take_its_answers_may_not_ask_more(tmp_path: Path) -> None:
     play(tmp_path, scenario, Limits(requests=4))
 
 
+def test_requests_that_end_together_leave_credit_for_more(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await managing(stage)
+        (link,) = (each for each in client.peer.links if isinstance(each, ManagementRequests))
+        for _ in range(5):
+            all_at_once = link.link.credit
+            assert all_at_once >= 2
+            client.transfer(*[request(PEEK, FIRST, message_id="m")] * all_at_once)
+            await client.received(all_at_once)
+            await asyncio.sleep(0.01)
+
+    play(tmp_path, scenario, Limits(requests=4))
+
+
 def test_who_does_not_take_the_answers_to_its_tokens_may_not_put_more(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client(is_signed_in=False)

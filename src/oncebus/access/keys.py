@@ -152,8 +152,9 @@ def _still_managed(rules: Rules, name: str) -> Rules:
 
 
 def _named(rules: Rules, name: str) -> AuthorizationRule | None:
-    """The rule of that name, whatever the case of its letters."""
-    return next((rule for rule in rules if rule.name.lower() == name.lower()), None)
+    """The rule of that name, or else one whose name differs in the case of its letters alone."""
+    alike = [rule for rule in rules if rule.name.lower() == name.lower()]
+    return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)
 
 
 def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:

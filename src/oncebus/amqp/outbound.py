@@ -82,10 +82,12 @@ class Outbound:
 
     def follow(self, link: OutgoingLink, flow: bytes) -> bool:
         """Have a flow of a link written behind those of its deliveries that wait; False where none does."""
-        if link.waiting:
-            self._waiting.append(_Rest(link, None, flow, b"", None, True, len(flow)))
-            self._output.held += len(flow)
-        return link.waiting > 0
+        if not link.waiting:
+            return False
+        self._waiting.append(_Rest(link, None, flow, b"", None, True, len(flow)))
+        self._output.held += len(flow)
+        link.waiting += 1
+        return True
 
     def pump(self) -> None:
         """Write what waits, as far as window and output allow."""
@@ -95,6 +97,7 @@ class Outbound:
             if rest.payload is None:
                 waiting.popleft()
                 output.held -= rest.held
+                rest.link.waiting -= 1
                 rest.link.session.write_flow(rest.fields)
                 continue
             if self.window <= 0 or output.is_full:

@@ -133,4 +133,5 @@ class Authorization:
 
 
 def _named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRule | None:
-    return next((rule for rule in rules if rule.name.lower() == name.lower()), None)
+    alike = [rule for rule in rules if rule.name.lower() == name.lower()]
+    return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)

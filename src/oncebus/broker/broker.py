@@ -334,10 +334,10 @@ class Broker:
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Make dead letters new messages of their entity, past detection."""
         entity = self._holding(Address(path))
-        policy, now = self._policy(entity), self._core.clock.stamp()
+        policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
         self._core.note_access(entity)
         outcomes = await self._core.run(
-            lambda store: store.resubmit(entity.id, sequences, policy, self._core.numbers.next, now)
+            lambda store: store.resubmit(entity.id, sequences, policy, self._core.numbers.next, now, behind=behind)
         )
         self._core.arrivals.tell([Place(entity.id, SubQueue.MAIN)])
         if policy.forward_to is not None:

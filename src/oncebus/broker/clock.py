@@ -71,6 +71,10 @@ class Clock:
         self._steady = (max(self.now(), before + (passed - at) * _PACE // _FULL_PACE), passed)
         return self._steady[0]
 
+    def behind(self) -> int:
+        """How far stamps are behind `steady`: they stand still while the clock is set back. Else nothing."""
+        return max(0, self.steady() - max(self.now(), self.last))
+
     def passed(self) -> int:
         """Microseconds since some moment, on a clock that nobody sets."""
         return self._passed()

@@ -6,6 +6,9 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from oncebus.broker.trouble import Trouble
 from oncebus.folders import Folders
 from oncebus.ledger.generations import REPEATABLE_BATCHES
@@ -48,6 +51,8 @@ class Taking:
         core = self._core
         rows = await asyncio.to_thread(entry.rows)
         policies, now = core.policies, core.clock.steady()
+        if behind := core.clock.behind():
+            rows = _expiring_later(rows, behind)
 
         def take(store: Store) -> tuple[IngestReport, dict[int, int]]:
             report = store.ingest(rows, entry.after + 1, entry.last, policies, now)
@@ -61,3 +66,9 @@ class Taking:
         if len(self._taken) == self._taken.maxlen:
             # Spark may run the newest batches again, and then reads their commits again.
             await core.forget_up_to(self._taken[0])
+
+
+def _expiring_later(rows: pa.Table, behind: int) -> pa.Table:
+    """The rows of messages that were stamped by a clock which stands still: their time to live has just begun."""
+    at = rows.schema.get_field_index("expires")
+    return rows.set_column(at, rows.schema.field(at), pc.add(rows.column(at), behind))

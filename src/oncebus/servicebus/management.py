@@ -73,12 +73,15 @@ class ManagementRequests(Attached[IncomingLink]):
             asked = self._waiting.popleft()
             task = self.front.tasks.start(self._answer(asked.request, asked.replies))
             self._running.add(task)
-            task.add_done_callback(partial(self._done, asked.size))
+            task.add_done_callback(partial(self._done, asked))
 
-    def _done(self, size: int, task: asyncio.Task[None]) -> None:
+    def _done(self, asked: _Asked, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self.client.hold(-size)
+        self.client.hold(-asked.size)
         self._begin()
+        # Who does not take its answers may ask no more.
+        asked.replies.when_written(self._top_up)
+        self.client.flush()
 
     async def _answer(self, request: Request, replies: Replies) -> None:
         try:
@@ -86,8 +89,6 @@ class ManagementRequests(Attached[IncomingLink]):
         except Exception as error:
             response = refused(refusal_of(error))
         replies.send(encoded(response, request.id, Kind.MANAGEMENT))
-        # Who does not take its answers may ask no more.
-        replies.when_written(self._top_up)
         self.client.flush()
 
     async def _respond(self, request: Request) -> Response:

@@ -307,10 +307,12 @@ class Store:
         allocate: Allocate,
         now: int,
         sub_queue: SubQueue = SubQueue.DEAD_LETTER,
+        *,
+        behind: int = 0,
     ) -> list[Outcome]:
         """Make dead letters new messages of their entity: a new number, no deliveries, their time to live from now.
 
-        One that a receiver holds is not found.
+        One that a receiver holds is not found. `behind` is how far `now` is behind the time that expiry goes by.
         """
         tables = self._change()
         outcomes = []
@@ -320,7 +322,7 @@ class Store:
                 outcomes.append(Outcome.MESSAGE_NOT_FOUND)
                 continue
             lane = (tables.messages.full(copy.id).session or "") if policy.requires_session else ""
-            expires = None if copy.expires is None else now + max(copy.expires - copy.enqueued, 0)
+            expires = None if copy.expires is None else now + behind + max(copy.expires - copy.enqueued, 0)
             sweeping.enqueue(tables, copy, policy, allocate, lane, now, expires, keep=True)
             outcomes.append(Outcome.DONE)
         return outcomes
