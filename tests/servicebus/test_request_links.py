@@ -92,9 +92,15 @@ def test_answers_do_not_wait_for_credit_that_a_client_never_renews(tmp_path: Pat
 
 
 async def waiting(client: RawClient, count: int) -> list[int]:
-    """Wait until so many answers cannot be written; the credit that is left on the links of requests."""
+    """Wait until so many answers cannot be written and no request is under way; the credit left on their links."""
+
+    def is_over() -> bool:
+        unwritten = sum(each.link.waiting for each in client.peer.links if isinstance(each, Replies))
+        running = [each._running for each in client.peer.links if isinstance(each, ManagementRequests)]
+        return unwritten >= count and not any(running)
+
     async with asyncio.timeout(10):
-        while sum(each.link.waiting for each in client.peer.links if isinstance(each, Replies)) < count:
+        while not is_over():
             await asyncio.sleep(0.001)
     return [each.link.credit for each in client.peer.links if not isinstance(each, Replies)]
 
