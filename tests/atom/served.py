@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -14,6 +12,7 @@ from typing import Protocol, TypeVar
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from broker.in_process import running_broker
+from in_thread import in_thread
 from oncebus.access import AuthorizationRule, KeyFile, connection_string
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import wall_time
@@ -70,10 +69,9 @@ class Service:
 @contextmanager
 def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
     """A broker at a free port, until the block ends."""
-    started: Future[tuple[Service, Callable[[], object]]] = Future()
 
-    async def run() -> None:
-        stopping = asyncio.Event()
+    @asynccontextmanager
+    async def run() -> AsyncIterator[Service]:
         loop = asyncio.get_running_loop()
         keys = KeyFile(data / "keys.json")
         keys.create()
@@ -81,29 +79,11 @@ def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
             app = make_app(broker, broker._core, namespace_rules=keys.rules, keys=keys)
             running = server(app, listen("127.0.0.1", 0), own_certificate(data, "localhost", wall_time()))
             await running.start()
-            service = Service(running.port, data / CERTIFICATE, keys, broker, loop)
-            started.set_result((service, lambda: loop.call_soon_threadsafe(stopping.set)))
-            await stopping.wait()
+            yield Service(running.port, data / CERTIFICATE, keys, broker, loop)
             await running.stop()
 
-    def work() -> None:
-        try:
-            asyncio.run(run())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        service, stop = started.result(30)
-        try:
-            yield service
-        finally:
-            stop()
-    finally:
-        thread.join(30)
+    with in_thread(run) as service:
+        yield service
 
 
 def administration(

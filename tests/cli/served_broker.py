@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +14,7 @@ from typing import Any, TypeVar
 from click.testing import CliRunner, Result
 
 from broker.in_process import running_broker
+from in_thread import in_thread
 from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
 from oncebus.cli import main
@@ -81,10 +80,9 @@ class Served:
 @contextmanager
 def served_broker(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
     """A broker at a free port, until the block ends."""
-    started: Future[tuple[Served, Callable[[], object]]] = Future()
 
-    async def run() -> None:
-        stopping = asyncio.Event()
+    @asynccontextmanager
+    async def run() -> AsyncIterator[Served]:
         loop = asyncio.get_running_loop()
         keys = KeyFile(data / "keys.json")
         keys.create()
@@ -94,25 +92,8 @@ def served_broker(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
             await running.start()
             url = f"http://127.0.0.1:{running.port}"
             write_url(data, url)
-            started.set_result((Served(data, url, broker, loop), lambda: loop.call_soon_threadsafe(stopping.set)))
-            await stopping.wait()
+            yield Served(data, url, broker, loop)
             await running.stop()
 
-    def work() -> None:
-        try:
-            asyncio.run(run())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        served, stop = started.result(30)
-        try:
-            yield served
-        finally:
-            stop()
-    finally:
-        thread.join(30)
+    with in_thread(run) as service:
+        yield service

@@ -6,16 +6,15 @@ import asyncio
 import os
 import ssl
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.in_process import running_broker
 from cli.served_broker import Served
 from clients import javascript
+from in_thread import in_thread
 from oncebus.access import KeyFile, connection_string
 from oncebus.broker.clock import wall_time
 from oncebus.http import listen, make_app, server
@@ -72,11 +71,10 @@ class Reader:
 @contextmanager
 def reading(folder: Path) -> Iterator[Reader]:
     """A broker at free ports, until the block ends."""
-    started: Future[tuple[Reader, Callable[[], object]]] = Future()
     data = folder / "oncebus-data"
 
-    async def run() -> None:
-        stopping = asyncio.Event()
+    @asynccontextmanager
+    async def run() -> AsyncIterator[Reader]:
         loop = asyncio.get_running_loop()
         keys = KeyFile(data / "keys.json")
         keys.create()
@@ -94,26 +92,8 @@ def reading(folder: Path) -> Iterator[Reader]:
             await amqp.start(sockets["amqps"], context)
             url = f"https://127.0.0.1:{ports['https']}"
             write_url(data, url)
-            reader = Reader(Served(data, url, broker, loop), folder, ports)
-            started.set_result((reader, lambda: loop.call_soon_threadsafe(stopping.set)))
-            await stopping.wait()
+            yield Reader(Served(data, url, broker, loop), folder, ports)
             await asyncio.gather(http.stop(), amqp.stop())
 
-    def work() -> None:
-        try:
-            asyncio.run(run())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        reader, stop = started.result(30)
-        try:
-            yield reader
-        finally:
-            stop()
-    finally:
-        thread.join(30)
+    with in_thread(run) as service:
+        yield service

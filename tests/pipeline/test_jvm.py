@@ -54,6 +54,14 @@ def test_archives_of_other_versions_do_not_pile_up(tmp_path: Path, monkeypatch: 
     assert "SharedArchiveFile" in ClassArchive(tmp_path).options[0]
 
 
+def test_archives_of_runs_that_were_killed_do_not_pile_up(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    for number in range(5):
+        (tmp_path / f".{number}.jsa").write_bytes(b"")
+    ClassArchive(tmp_path)
+    assert len(list(tmp_path.glob(".*.jsa"))) == 2
+
+
 def test_nothing_is_taken_from_a_folder_that_others_can_write(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     assert ClassArchive(tmp_path).options == ()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from broker.in_process import FakeTime, running_broker
 from httpfront.http_front import NAMESPACE, ROOT
+from in_thread import in_thread
 from oncebus.access import AuthorizationRule, connection_string
 from oncebus.broker.broker import Broker
 from oncebus.entities import Tier
@@ -45,37 +44,17 @@ class Served:
 @contextmanager
 def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
     """A broker until the block ends. Its clock is moved by hand."""
-    started: Future[tuple[Served, Callable[[], object]]] = Future()
 
-    async def run() -> None:
-        stopping = asyncio.Event()
+    @asynccontextmanager
+    async def run() -> AsyncIterator[Served]:
         loop = asyncio.get_running_loop()
         time = FakeTime()
         async with running_broker(data, time, tier=tier) as broker:
             app = make_app(broker, broker._core, namespace_rules=lambda: NAMESPACE)
             running = server(app, listen("127.0.0.1", 0))
             await running.start()
-            started.set_result(
-                (Served(running.port, broker, time, loop), lambda: loop.call_soon_threadsafe(stopping.set))
-            )
-            await stopping.wait()
+            yield Served(running.port, broker, time, loop)
             await running.stop()
 
-    def work() -> None:
-        try:
-            asyncio.run(run())
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        service, stop = started.result(30)
-        try:
-            yield service
-        finally:
-            stop()
-    finally:
-        thread.join(30)
+    with in_thread(run) as service:
+        yield service

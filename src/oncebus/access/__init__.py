@@ -14,6 +14,7 @@ from oncebus.access.rules import (
     WhichKey,
     fresh_key,
     fresh_rule,
+    rule_named,
 )
 from oncebus.access.tokens import make_token
 
@@ -38,5 +39,6 @@ __all__ = [
     "fresh_key",
     "fresh_rule",
     "make_token",
+    "rule_named",
     "verify",
 ]

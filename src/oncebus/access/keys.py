@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oncebus.access.rights import Right
-from oncebus.access.rules import MOST_RULES, ROOT_RULE, AuthorizationRule, BadRule, WhichKey, fresh_rule
+from oncebus.access.rules import MOST_RULES, ROOT_RULE, AuthorizationRule, BadRule, WhichKey, fresh_rule, rule_named
 from oncebus.errors import OncebusError
 
 FORMAT = 1
@@ -87,7 +87,7 @@ class KeyFile:
         added = fresh_rule(name, rights)
 
         def change(rules: Rules) -> Rules:
-            if _named(rules, name) is not None:
+            if rule_named(rules, name) is not None:
                 raise KeyFileError(f"Authorization rule '{name}' exists already in '{self.path}'.")
             return _with(rules, added)
 
@@ -104,7 +104,7 @@ class KeyFile:
 
         def change(rules: Rules) -> Rules:
             for each in fresh:
-                old = _named(rules, each.name)
+                old = rule_named(rules, each.name)
                 if old is None:
                     rules = _with(rules, each)
                 else:
@@ -151,14 +151,8 @@ def _still_managed(rules: Rules, name: str) -> Rules:
     return rules
 
 
-def _named(rules: Rules, name: str) -> AuthorizationRule | None:
-    """The rule of that name, or else one whose name differs in the case of its letters alone."""
-    alike = [rule for rule in rules if rule.name.lower() == name.lower()]
-    return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)
-
-
 def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:
-    rule = _named(rules, name)
+    rule = rule_named(rules, name)
     if rule is not None:
         return rule
     raise KeyFileError(f"Authorization rule '{name}' is not in '{path}'. It has {', '.join(r.name for r in rules)}.")

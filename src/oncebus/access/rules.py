@@ -82,5 +82,11 @@ def fresh_rule(name: str, rights: Iterable[Right]) -> AuthorizationRule:
     return AuthorizationRule(name, frozenset(rights), fresh_key(), fresh_key())
 
 
+def rule_named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRule | None:
+    """The rule of that name, or else one whose name differs in the case of its letters alone."""
+    alike = [rule for rule in rules if rule.name.lower() == name.lower()]
+    return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)
+
+
 EMULATOR_RULE = AuthorizationRule(ROOT_RULE, frozenset({Right.MANAGE}), "SAS_KEY_VALUE", "SAS_KEY_VALUE")
 """What every connection string of the official emulator holds. Everybody knows it: only for `emulator`."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from oncebus.access import AuthorizationRule, KeyFile, Right, WhichKey
+from oncebus.access import AuthorizationRule, KeyFile, Right, WhichKey, rule_named
 from oncebus.access.scopes import host_of
 from oncebus.arm import resources
 from oncebus.arm.paths import Shape, Target
@@ -53,7 +53,7 @@ class Authorization:
             given = GivenRule(target.rule, rights)
 
             def change(rules: Rules, now: int) -> Rules:
-                old = _named(rules, target.rule)
+                old = rule_named(rules, target.rule)
                 new = given.made(old, now)
                 return (*rules, new) if old is None else tuple(new if each is old else each for each in rules)
 
@@ -62,7 +62,7 @@ class Authorization:
 
     async def delete(self, target: Target) -> bool:
         """Remove a rule: what its keys have signed is refused from now on. Whether there was one."""
-        gone = _named(self._rules(target), target.rule)
+        gone = rule_named(self._rules(target), target.rule)
         if gone is None:
             return False
         if target.owner is Shape.NAMESPACE:
@@ -93,7 +93,7 @@ class Authorization:
         return self._namespace_rules() if self._keys is None else self._keys.rules()
 
     def _rule(self, target: Target) -> AuthorizationRule:
-        rule = _named(self._rules(target), target.rule)
+        rule = rule_named(self._rules(target), target.rule)
         if rule is not None:
             return rule
         raise NotFound(f"{target.name or target.namespace}/authorizationRules/{target.rule}")
@@ -130,8 +130,3 @@ class Authorization:
         entity = None if target.owner is Shape.NAMESPACE else self._entity(self._broker.catalogue, target).name
         is_plain = request.scope["scheme"] == "http"
         return resources.access_keys(rule, host_of(host), self._amqp_port, is_plain, entity)
-
-
-def _named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRule | None:
-    alike = [rule for rule in rules if rule.name.lower() == name.lower()]
-    return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)

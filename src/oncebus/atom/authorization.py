@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from oncebus.access import AuthorizationRule, Right, fresh_key
+from oncebus.access import AuthorizationRule, Right, fresh_key, rule_named
 from oncebus.atom import markup
 from oncebus.atom.document import Node
 from oncebus.entities import BadRequest
@@ -49,8 +49,7 @@ class GivenRule:
 
 def made_rules(given: Iterable[GivenRule], old: Sequence[AuthorizationRule], now: int) -> tuple[AuthorizationRule, ...]:
     """The rules to have: those that are given, and no others."""
-    known = {rule.name: rule for rule in old}
-    return tuple(each.made(known.get(each.name), now) for each in given)
+    return tuple(each.made(rule_named(old, each.name), now) for each in given)
 
 
 def read_rights(texts: Iterable[object]) -> frozenset[Right]:

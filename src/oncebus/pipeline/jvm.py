@@ -43,6 +43,8 @@ class ClassArchive:
             self._path = folder / name
             if not self._path.exists():
                 self._recorded = folder / f".{uuid.uuid4().hex}{_SUFFIX}"
+                # A run that was killed as it ended has left one, and the next may be killed too.
+                self._delete_old_ones()
 
     @property
     def options(self) -> Sequence[str]:
@@ -68,9 +70,10 @@ class ClassArchive:
 
     def _delete_old_ones(self) -> None:
         """Other versions leave theirs, and a run that was killed an unfinished one."""
-        archives = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in archives[_MOST_KEPT:]:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            archives = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for path in archives[_MOST_KEPT:]:
+                path.unlink(missing_ok=True)
 
 
 def default_cache() -> Path:

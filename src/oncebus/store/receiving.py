@@ -88,9 +88,7 @@ def _hand_out(
 ) -> list[Message]:
     handed = [message._replace(deliveries=message.deliveries + 1) for message in messages]
     if mode is Mode.RECEIVE_AND_DELETE:
-        for message in messages:
-            if message.blob is None:
-                tables.messages.remove(message)
+        tables.messages.remove([message for message in messages if message.blob is None])
     # One whose body has yet to be read is not deleted before that: reading may fail.
     handed = [
         message._replace(stage=int(stage), token=new_token(), locked_until=until)

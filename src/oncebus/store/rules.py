@@ -42,7 +42,7 @@ def expire(tables: Tables, copy: Copy, policy: Policy) -> Place | None:
 
 def discard(tables: Tables, copy: Copy) -> None:
     """Delete a message that no receiver settled."""
-    tables.messages.remove(copy)
+    tables.messages.remove([copy])
     _tidy_session(tables, copy)
 
 

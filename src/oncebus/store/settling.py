@@ -45,7 +45,7 @@ def settle(
         else:
             _settle(tables, found, settlement, policy)
         outcomes.append(Outcome.DONE)
-    tables.messages.remove_several(completed)
+    tables.messages.remove(completed)
     return outcomes
 
 

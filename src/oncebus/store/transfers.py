@@ -87,7 +87,7 @@ def _errand(tables: Tables, copy: Copy, policies: Mapping[int, Policy]) -> tuple
 
 def _leave(tables: Tables, copy: Copy, commit: int) -> None:
     # Rows that are still on their way may need the blob: the origin refers to it until the last of them is in.
-    tables.messages.remove(copy, keep_blob=True)
+    tables.messages.remove([copy], keep_blob=True)
     tables.records.settle_origin(copy.entity, copy.sequence, commit, copy.blob)
 
 

@@ -12,7 +12,7 @@ from oncebus.arm import resources
 from oncebus.arm.reading import FIELDS
 from oncebus.atom.authorization import rights_in_order
 from oncebus.atom.properties import PROPERTIES, Kind, written
-from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
+from oncebus.entities import Catalogue, Queue, Subscription, Topic
 from oncebus.entities.names import DEFAULT_RULE, key_of_path
 from oncebus.templates.planning import Plan
 from oncebus.templates.wanted import WantedAuthorization, WantedEntity, WantedRule
@@ -86,11 +86,6 @@ def entity_properties(entity: Queue | Topic | Subscription) -> Properties:
     return found
 
 
-def rule_properties(rule: Rule) -> Properties:
-    """The properties of a rule, by the Resource Manager's names."""
-    return resources.rule_properties(rule)
-
-
 def authorization_properties(rule: AuthorizationRule) -> Properties:
     """The properties of an authorization rule: no keys."""
     return {"rights": rights_in_order(rule.rights)}
@@ -131,7 +126,7 @@ def _rule_named(catalogue: Catalogue, wanted: WantedRule, name: str) -> Properti
     if not isinstance(owner, Subscription):
         return None
     found = next((each for each in owner.rules if key_of_path(each.name) == key_of_path(name)), None)
-    return None if found is None else rule_properties(found)
+    return None if found is None else resources.rule_properties(found)
 
 
 def _authorized(plan: Plan, is_after: bool, wanted: WantedAuthorization) -> Properties | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from oncebus.access import AuthorizationRule
-from oncebus.arm.resources import LOCATION
+from oncebus.arm.resources import LOCATION, rule_properties
 from oncebus.atom.properties import CHOSEN_AT_CREATION, PROPERTIES
 from oncebus.entities import (
     Catalogue,
@@ -30,7 +30,6 @@ from oncebus.templates.difference import (
     authorization_properties,
     entity_properties,
     in_id,
-    rule_properties,
 )
 
 SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"

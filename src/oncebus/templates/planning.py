@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oncebus.access import MOST_RULES, AuthorizationRule, Right
+from oncebus.access import MOST_RULES, AuthorizationRule, Right, rule_named
 from oncebus.arm.changes import with_old_values
 from oncebus.arm.reading import FIELDS
 from oncebus.atom.given import Given
@@ -211,7 +211,7 @@ class _Planner:
             topic = wanted.kind is Topic
             entity = self.after.topic(wanted.name) if topic else self.after.queue(wanted.name)
             rules = entity.authorization_rules
-            old = next((rule for rule in rules if rule.name == wanted.given.name), None)
+            old = rule_named(rules, wanted.given.name)
             new = wanted.given.made(old, self._now)
             if new is not old:
                 changed = (*rules, new) if old is None else tuple(new if each is old else each for each in rules)

@@ -263,19 +263,11 @@ class Messages:
             self.set_stage(copy, Stage.TRANSFER)
         return len(claimed)
 
-    def remove(self, copy: Copy | Message, *, keep_blob: bool = False) -> None:
-        """Delete a message and its content. The blob loses a reference, unless it is handed on."""
-        self._counters.hold(copy.entity, copy.sub_queue, copy.stage, -1, -copy.size)
-        self._execute("DELETE FROM message WHERE id = ?", (copy.id,))
-        self._execute("DELETE FROM content WHERE id = ?", (copy.id,))
-        if copy.blob is not None and not keep_blob:
-            self._blobs.release(copy.blob)
-
-    def remove_several(self, copies: Sequence[Copy]) -> None:
-        """Delete messages and their contents, as `remove` does."""
+    def remove(self, copies: Sequence[Copy | Message], *, keep_blob: bool = False) -> None:
+        """Delete messages and their contents. Their blobs lose a reference, unless they are handed on."""
         for copy in copies:
             self._counters.hold(copy.entity, copy.sub_queue, copy.stage, -1, -copy.size)
-            if copy.blob is not None:
+            if copy.blob is not None and not keep_blob:
                 self._blobs.release(copy.blob)
         for ids in portions([copy.id for copy in copies]):
             for table in ("message", "content"):

@@ -70,7 +70,7 @@ class Records:
 
     def add_drops(self, drops: Iterable[tuple[Any, ...]]) -> None:
         """Add drops, in the order of `Drop`."""
-        self._connection.executemany(f"INSERT INTO dropped ({_DROP}) VALUES (?, ?, ?, ?, ?, ?, ?)", drops)
+        self._connection.execute_values(f"INSERT INTO dropped ({_DROP}) VALUES", "(?, ?, ?, ?, ?, ?, ?)", drops)
 
     def drops(
         self, entity: int, message_id: str | None, since: int | None, limit: int, after: int | None
