@@ -82,6 +82,19 @@ def test_a_clock_that_is_a_little_slow_is_not_run_away_from() -> None:
         assert clock.steady() == clock.now()
 
 
+@pytest.mark.parametrize(("seconds", "counts"), [(-0.0007, False), (-0.9, False), (-2, True)])
+def test_only_a_clock_that_is_set_back_by_a_second_leaves_stamps_behind(seconds: float, counts: bool) -> None:
+    time = FakeTime()
+    clock = time.clock()
+    clock.stamp()
+    time.advance(0.01)
+    assert (clock.steady(), clock.behind()) == (START + 10_000, 0)
+    time.set_wrong(seconds)
+    time.advance(-seconds)
+    assert clock.steady() > clock.now()
+    assert (clock.behind() > 0) is counts
+
+
 def test_time_for_locks_does_not_begin_before_the_newest_message_of_an_earlier_life() -> None:
     time = FakeTime()
     clock = time.clock()

@@ -15,6 +15,9 @@ MOST_LEAP = 10 * 60 * 1_000_000
 
 _PACE, _FULL_PACE = 15, 16
 
+_LAG = 1_000_000
+"""By how much a clock is set back that counts as set back, in microseconds: each is a little slow now and then."""
+
 
 class ClockLeapt(OncebusError):
     """The machine's clock has moved forward by more than the time that has passed."""
@@ -72,8 +75,9 @@ class Clock:
         return self._steady[0]
 
     def behind(self) -> int:
-        """How far stamps are behind `steady`: they stand still while the clock is set back. Else nothing."""
-        return max(0, self.steady() - max(self.now(), self.last))
+        """How far stamps are behind `steady` while they stand still because the clock is set back. Else nothing."""
+        behind = self.steady() - max(self.now(), self.last)
+        return behind if behind > _LAG else 0
 
     def passed(self) -> int:
         """Microseconds since some moment, on a clock that nobody sets."""
@@ -88,7 +92,7 @@ class Clock:
                 "right now, start the broker again."
             )
         if wall < self.last:
-            if not self._is_back and self.last - wall > 1_000_000:
+            if not self._is_back and self.last - wall > _LAG:
                 log.warning(
                     "The clock is %.1f s behind the newest message; time stands still", (self.last - wall) / 1e6
                 )
