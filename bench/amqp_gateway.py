@@ -26,6 +26,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue
 from oncebus.folders import Folders
 from oncebus.http import listen
+from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.servicebus import make_server
 
 SHARDS = 2
@@ -101,4 +102,5 @@ async def serve(folders: Folders, count: int) -> None:
 
 if __name__ == "__main__":
     data, wanted = sys.argv[1:]
+    sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(serve(Folders(Path(data)), int(wanted)))

@@ -31,7 +31,7 @@ async def main() -> None:
                     await receiver.complete_message(message)
 
         dead = ServiceBusSubQueue.DEAD_LETTER
-        async with client.get_queue_receiver("orders", sub_queue=dead, max_wait_time=1) as receiver:
+        async with client.get_queue_receiver("orders", sub_queue=dead, max_wait_time=5) as receiver:
             async for message in receiver:
                 print("dead letter:", message, "because of", message.dead_letter_reason)
                 await receiver.complete_message(message)

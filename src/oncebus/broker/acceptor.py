@@ -1,4 +1,9 @@
-"""Group commit: all that comes while the disk is busy is made durable together, by one write and one fsync."""
+"""Group commit: all that comes while the disk is busy is made durable together, by one write and one fsync.
+
+Senders that were answered together come again together, if each waits for its answer before it sends again. The first
+of them must not have a commit of its own while the others are on their way, so a commit waits for as many as there were
+last, but for no longer than a moment.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,8 @@ from oncebus.inbox import InboxError, InboxWriter, Row, RowsRefused
 
 MOST_ROWS = 20_000
 MOST_BYTES = 16 << 20
+GATHER_SECONDS = 0.001
+"""For how long a commit waits for those who came last time."""
 
 
 class Appending(NamedTuple):
@@ -44,6 +51,9 @@ class Acceptor:
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._task: asyncio.Task[None] | None = None
         self._unanswered = 0
+        # How many had come when the last commit ended, those in it included; and who waits for as many to come again.
+        self._expected = 0
+        self._all_come: asyncio.Future[None] | None = None
         self._is_closed = False
 
     @property
@@ -76,6 +86,8 @@ class Acceptor:
         durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unanswered += 1
         self._waiting.append(Appending(entity, rows, size, weight, catalogue, durable))
+        if len(self._waiting) >= self._expected:
+            self._stop_gathering()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._commit_all())
         return durable
@@ -94,7 +106,26 @@ class Acceptor:
 
     async def _commit_all(self) -> None:
         while self._waiting:
-            await self._commit(self._next_group())
+            if len(self._waiting) < self._expected:
+                await self._gather()
+            group = self._next_group()
+            await self._commit(group)
+            self._expected = len(group) + len(self._waiting)
+
+    async def _gather(self) -> None:
+        """Wait a moment for those who came last time."""
+        loop = asyncio.get_running_loop()
+        self._all_come = loop.create_future()
+        timer = loop.call_later(GATHER_SECONDS, self._stop_gathering)
+        try:
+            await self._all_come
+        finally:
+            timer.cancel()
+            self._all_come = None
+
+    def _stop_gathering(self) -> None:
+        if self._all_come is not None and not self._all_come.done():
+            self._all_come.set_result(None)
 
     async def _commit(self, group: list[Appending]) -> None:
         before = self.last_commit

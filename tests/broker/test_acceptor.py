@@ -1,0 +1,97 @@
+"""Which messages share a commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from oncebus.broker import acceptor
+from oncebus.broker.acceptor import Acceptor
+from oncebus.inbox import InboxWriter, Row
+
+HOUR = 3600.0
+PATIENCE = 30.0
+
+Send = Callable[[], Awaitable[int]]
+
+
+def groups(folder: Path, plot: Callable[[Send], Awaitable[None]]) -> list[int]:
+    """How many calls each commit holds."""
+    sizes: list[int] = []
+
+    async def play() -> None:
+        accepting = Acceptor(InboxWriter.open(folder, 2), lambda group, _: sizes.append(len(group)))
+
+        async def send() -> int:
+            row = Row(entity=1, sequence=1, time=1, window=0, message_id="a", hops=0, size=1, head=b"h", body=b"b")
+            return await accepting.append(1, [row], 1, 1, 1)
+
+        async with asyncio.timeout(PATIENCE):
+            await plot(send)
+        await accepting.close()
+
+    asyncio.run(play())
+    return sizes
+
+
+async def send_often(send: Send, times: int, turns: int = 0) -> None:
+    """Send again once the answer is there, so many turns of the loop later."""
+    for _ in range(times):
+        await send()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+
+def test_senders_that_were_answered_together_share_the_next_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
+
+    async def plot(send: Send) -> None:
+        await asyncio.gather(*(send_often(send, 20, turns) for turns in range(8)))
+
+    assert groups(tmp_path, plot) == [8] * 20
+
+
+def test_who_came_during_a_commit_is_waited_for_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
+
+    async def plot(send: Send) -> None:
+        first = asyncio.create_task(send_often(send, 5))
+        await asyncio.sleep(0)
+        # The commit of the first has begun.
+        await asyncio.sleep(0)
+        await asyncio.gather(first, send_often(send, 4))
+
+    assert groups(tmp_path, plot) == [1, 2, 2, 2, 2]
+
+
+def test_a_sender_alone_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
+    assert groups(tmp_path, lambda send: send_often(send, 5, 1)) == [1] * 5
+
+
+def test_who_does_not_come_again_is_waited_for_once_and_not_for_long(tmp_path: Path) -> None:
+    async def plot(send: Send) -> None:
+        await asyncio.gather(send(), send(), send())
+        await send_often(send, 3)
+
+    assert groups(tmp_path, plot) == [3, 1, 1, 1]
+
+
+def test_what_waits_for_others_is_accepted_before_the_inbox_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "GATHER_SECONDS", 0.2)
+    answers: list[asyncio.Future[int]] = []
+
+    async def plot(send: Send) -> None:
+        await asyncio.gather(send(), send())
+        answers.append(asyncio.ensure_future(send()))
+        await asyncio.sleep(0)
+
+    assert groups(tmp_path, plot) == [2, 1]
+    assert [answer.result() for answer in answers] == [2]
