@@ -97,11 +97,15 @@ def test_a_folder_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> 
     assert said == f"Data folder '{tmp_path}/file/data' cannot be written: Not a directory."
 
 
-def test_serve_says_when_the_port_is_in_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--http-port", "--amqp-port", "--amqps-port"])
+def test_serve_says_when_a_port_is_in_use_and_which_flag_gives_another(tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = refusal("serve", "--data", tmp_path / "data", "--http-port", str(port))
-    assert said.startswith(f"Cannot listen at 127.0.0.1, port {port}: the port is in use.")
+        given = {"--http-port": "0", flag: str(port)}
+        words = [word for pair in given.items() for word in pair] + (["--tls"] if flag == "--amqps-port" else [])
+        said = refusal("serve", "--data", tmp_path / "data", *words)
+    reason = f"the port is in use. Stop what listens there, or give another with {flag}."
+    assert said == f"Cannot listen at 127.0.0.1, port {port}: {reason}"
 
 
 def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> None:
