@@ -146,11 +146,24 @@ def test_a_token_is_good_for_its_entity_under_its_rule_until_it_expires(tmp_path
 
 
 def test_a_token_needs_a_rule_that_is_there_and_a_time_ahead(tmp_path: Path) -> None:
-    assert "keys.json' cannot be read" in refusal("token", "--data", tmp_path)
     KeyFile(tmp_path / "keys.json").create()
     assert "Authorization rule 'nobody' is not in" in refusal("token", "--data", tmp_path, "--rule", "nobody")
     assert "--expires has value '0 seconds'" in refusal("token", "--data", tmp_path, "--expires", "0 seconds")
     assert ROOT_RULE in run("token", "--data", tmp_path).output
+
+
+@pytest.mark.parametrize("words", [["token"], ["queue", "list"], ["duplicates", "orders"]])
+def test_a_command_that_finds_no_keys_says_how_to_name_the_data_folder(tmp_path: Path, words: list[str]) -> None:
+    missing = f"Key file '{tmp_path}/keys.json' cannot be read: No such file or directory."
+    hint = "Give the broker's data folder with --data, or its keys with --key-file."
+    assert refusal(*words, "--data", tmp_path) == f"{missing} {hint}"
+
+
+def test_keys_that_are_there_and_cannot_be_used_are_no_matter_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").touch(mode=0o644)
+    said = refusal("token", "--data", tmp_path)
+    assert "is open to other users" in said
+    assert "--data" not in said
 
 
 class _Odd(BaseHTTPRequestHandler):

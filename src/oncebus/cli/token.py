@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from oncebus.access import ROOT_RULE, KeyFile, make_token
+from oncebus.access import ROOT_RULE, KeyFile, KeyFileError, make_token
 from oncebus.broker.clock import wall_time
 from oncebus.cli.errors import RequestError
 from oncebus.durations import SECOND, parse_duration
@@ -56,5 +56,16 @@ def url_for(settings: Settings, given: str | None) -> str:
 
 def signed(settings: Settings, url: str, entity: str, rule: str, lasts: int) -> str:
     """A token for an entity of the broker at an address."""
-    key = KeyFile(settings.key_path).rule(rule).primary_key
-    return make_token(f"{url}/{entity}", rule, key, wall_time() + lasts)
+    return make_token(f"{url}/{entity}", rule, _key(settings, rule), wall_time() + lasts)
+
+
+def _key(settings: Settings, rule: str) -> str:
+    try:
+        return KeyFile(settings.key_path).rule(rule).primary_key
+    except KeyFileError as error:
+        # Most often the command was run in another folder than the broker.
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise RequestError(
+                f"{error} Give the broker's data folder with --data, or its keys with --key-file."
+            ) from error
+        raise
