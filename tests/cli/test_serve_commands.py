@@ -18,6 +18,7 @@ from oncebus.broker.clock import wall_time
 from oncebus.cli import COMMANDS, main
 from oncebus.durations import HOUR, SECOND
 from oncebus.serve.service import environment
+from oncebus.serve.supervisor import Supervisor
 from oncebus.settings import Settings, load
 
 OF_THE_BROKER = ["serve", "gateway", "pipeline", "duplicates", "token"]
@@ -106,6 +107,17 @@ def test_serve_says_when_a_port_is_in_use_and_which_flag_gives_another(tmp_path:
         said = refusal("serve", "--data", tmp_path / "data", *words)
     reason = f"the port is in use. Stop what listens there, or give another with {flag}."
     assert said == f"Cannot listen at 127.0.0.1, port {port}: {reason}"
+
+
+def test_serve_says_at_once_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stopped_at_once(self: Supervisor) -> int:
+        return 0
+
+    monkeypatch.setattr(Supervisor, "run", stopped_at_once)
+    ports = ["--http-port", "0", "--amqp-port", "0"]
+    connection, starting = run("serve", "--data", tmp_path, *ports).stdout.splitlines()
+    assert connection.startswith("Endpoint=sb://localhost:")
+    assert starting == "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
 
 
 def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> None:
