@@ -85,6 +85,21 @@ def test_short_flags_and_durations_in_words_are_taken(served: Served) -> None:
     assert queue(served, "short").window == 3 * HOUR
 
 
+@pytest.mark.parametrize("typed", ["2h", "120m", "PT2H", "02:00:00", "2 hours", "1h60m"])
+def test_a_window_may_be_typed_in_any_of_the_forms(served: Served, typed: str) -> None:
+    served.ok("queue", "create", "-n", "typed", "--enable-duplicate-detection", "-d", typed)
+    assert queue(served, "typed").window == 2 * HOUR
+    served.ok("queue", "delete", "-n", "typed")
+
+
+@pytest.mark.parametrize("typed", ["soon", "10", "10x", "PT", "1:2:3:4"])
+def test_what_is_no_duration_is_told_with_all_forms(served: Served, typed: str) -> None:
+    result = served.run("queue", "create", "-n", "typed", "--lock-duration", typed)
+    assert result.exit_code == 2
+    forms = "90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'"
+    assert f"'--lock-duration': Value '{typed}' is not a duration. Write it like {forms}." in result.stderr
+
+
 def test_create_gives_what_is_not_named_its_default_and_update_leaves_it(served: Served) -> None:
     served.ok("queue", "create", "-n", "kept", "--lock-duration", "PT2M", "--max-delivery-count", "3")
     served.ok("queue", "update", "-n", "kept", "--max-delivery-count", "4")

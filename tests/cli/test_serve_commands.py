@@ -142,7 +142,7 @@ def test_a_token_is_good_for_its_entity_under_its_rule_until_it_expires(tmp_path
     keys = KeyFile(tmp_path / "keys.json")
     keys.create()
     keys.add("listener", [Right.LISTEN])
-    made = run("token", "--data", tmp_path, "--entity", "orders", "--rule", "listener", "--expires", "2 hours")
+    made = run("token", "--data", tmp_path, "--entity", "orders", "--rule", "listener", "--expires", "2h")
     assert made.exit_code == 0, made.output
     grant = authorize(
         made.output.strip(),
@@ -161,6 +161,8 @@ def test_a_token_needs_a_rule_that_is_there_and_a_time_ahead(tmp_path: Path) -> 
     KeyFile(tmp_path / "keys.json").create()
     assert "Authorization rule 'nobody' is not in" in refusal("token", "--data", tmp_path, "--rule", "nobody")
     assert "--expires has value '0 seconds'" in refusal("token", "--data", tmp_path, "--expires", "0 seconds")
+    said = refusal("token", "--data", tmp_path, "--expires", "soon")
+    assert said.startswith("Option --expires 'soon' is not a duration. Write it like 90s, 10m, ")
     assert ROOT_RULE in run("token", "--data", tmp_path).output
 
 

@@ -9,8 +9,9 @@ import click
 
 from oncebus.access import ROOT_RULE, KeyFile, KeyFileError, make_token
 from oncebus.broker.clock import wall_time
+from oncebus.cli.durations import duration_in
 from oncebus.cli.errors import RequestError
-from oncebus.durations import SECOND, parse_duration
+from oncebus.durations import SECOND
 from oncebus.serve.addresses import read_url
 from oncebus.settings import Settings, load
 
@@ -35,7 +36,7 @@ def token(
     settings_file: str | None,
 ) -> None:
     """Print a Shared Access Signature. Who has it may do what the rule allows until it expires: keep it secret."""
-    lasts = parse_duration(expires, "expires")
+    lasts = duration_in(expires, "option --expires")
     if lasts < SECOND:
         raise RequestError(f"Option --expires has value {expires!r}. Give at least a second.")
     settings = client_settings(data, key_file, settings_file)
