@@ -108,6 +108,33 @@ def test_create_gives_what_is_not_named_its_default_and_update_leaves_it(served:
     assert (queue(served, "kept").lock_duration, queue(served, "kept").max_delivery_count) == (MINUTE, 10)
 
 
+def test_create_over_a_queue_resets_its_window_and_keeps_what_it_holds_and_what_was_chosen(served: Served) -> None:
+    words = "--enable-duplicate-detection --enable-session -d 1h --status ReceiveDisabled --user-metadata mine"
+    served.ok("queue", "create", "-n", "over", *words.split())
+    served.ok("send", "over", "x", "--message-id", "1", "--session-id", "s")
+    before = queue(served, "over")
+    served.ok("queue", "create", "-n", "over")
+    after = queue(served, "over")
+    assert (before.window, after.window) == (HOUR, 10 * MINUTE)
+    assert (before.status, after.status) == (EntityStatus.RECEIVE_DISABLED, EntityStatus.ACTIVE)
+    assert (after.id, after.created_at, after.user_metadata) == (before.id, before.created_at, "mine")
+    assert after.requires_session
+    served.ok("send", "over", "x", "--message-id", "1", "--session-id", "s")
+    assert [drop["messageId"] for drop in served.json_lines("duplicates", "over")] == ["1"]
+    assert len(served.json_lines("peek", "over")) == 1
+    refused = served.refusal("queue", "create", "-n", "over", "--enable-session", "false")
+    assert "The value for the RequiresSession property of an existing Queue cannot be changed." in refused
+
+
+def test_create_over_a_subscription_keeps_its_rules(served: Served) -> None:
+    where = ("--topic-name", "news", "--subscription-name", "over")
+    served.ok("subscription", "create", "--topic-name", "news", "-n", "over", "--lock-duration", "2m")
+    served.ok("rule", "create", *where, "-n", "high", "--filter-sql-expression", "price > 100")
+    served.ok("subscription", "create", "--topic-name", "news", "-n", "over")
+    assert served.broker.catalogue.subscription("news", "over").lock_duration == MINUTE
+    assert [each["name"] for each in served.json("rule", "list", *where)] == ["$Default", "high"]
+
+
 def test_an_update_can_take_forwarding_away_and_keeps_what_is_partitioned(served: Served) -> None:
     served.ok("queue", "create", "-n", "there")
     served.ok("queue", "create", "-n", "from", "--forward-to", "there", "--enable-partitioning", "--max-size", "1024")

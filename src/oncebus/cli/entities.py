@@ -79,7 +79,11 @@ def group_of(sort: Sort) -> click.Group:
         epilog=f"Example: {_example(sort, 'list')}",
     )
     flags = flags_of(sort.flags)
-    make = f"Make a {sort.word}; of one that is there, what is not given gets its default."
+    make = (
+        f"Make a {sort.word}, or set one that is there to what is given, as `az` does.\n\n"
+        f"Of one that is there, whatever is not given gets its default again: {_RESET[sort.word]}. {_KEPT[sort.word]} "
+        f"stay. To change some properties and leave the others, use `{sort.word} update`."
+    )
     group.add_command(_command(sort, "create", name_option(flags(_common(_create(sort)))), make))
     group.add_command(_command(sort, "show", name_option(_common(_show(sort))), f"Show a {sort.word}."))
     group.add_command(_command(sort, "list", _common(_list(sort)), f"List all {sort.word}s."))
@@ -107,6 +111,16 @@ def _example(sort: Sort, word: str) -> str:
     return f"oncebus {sort.word} {word}{topic}{name}{more}"
 
 
+_RESET = {
+    "queue": "the window is 10 minutes, the status Active",
+    "topic": "the window is 10 minutes, the status Active",
+    "subscription": "a message is held for a minute, the status is Active",
+}
+_KEPT = {
+    "queue": "Its messages, the ids that it remembers, its user metadata, and detection, sessions and partitions",
+    "topic": "Its subscriptions, the ids that it remembers, its user metadata, and detection and partitions",
+    "subscription": "Its messages, its rules, its user metadata, and sessions",
+}
 _CREATES = {
     "queue": "--enable-duplicate-detection -d PT1H",
     "topic": "--enable-duplicate-detection",
