@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def show_results(seen: Seen, seconds: float) -> None:
         table.add_column(name)
     for drop in seen.drops[:5]:
         original = drop["original"]
-        apart = _seconds(drop["time"]) - _seconds(original["time"])
+        apart = seconds_between(original["time"], drop["time"])
         row = (drop["messageId"], str(drop["sequenceNumber"]), str(original["sequenceNumber"]), f"{apart:.1f}")
         table.add_row(*row)
     console.print(table)
@@ -231,10 +232,9 @@ def show_results(seen: Seen, seconds: float) -> None:
     )
 
 
-def _seconds(text: str) -> float:
-    minutes, _, rest = text.partition(":")[2].partition(":")
-    hours = text.partition("T")[2].partition(":")[0]
-    return 3600 * int(hours) + 60 * int(minutes) + float(rest.rstrip("Z"))
+def seconds_between(earlier: str, later: str) -> float:
+    """How long after one time of the record another is, across midnight too."""
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
 
 
 @contextmanager

@@ -4,7 +4,17 @@ from datetime import timedelta
 
 import pytest
 
-from oncebus.durations import DAY, HOUR, LONGEST, MINUTE, SECOND, BadDuration, checked_duration, parse_duration
+from oncebus.durations import (
+    DAY,
+    HOUR,
+    LONGEST,
+    MINUTE,
+    SECOND,
+    BadDuration,
+    checked_duration,
+    parse_duration,
+    spelt_out,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +50,7 @@ def test_readable(text: str | timedelta, microseconds: int) -> None:
         ("P1DT", "Window 'P1DT' is not a duration."),
         ("PT1M1H", "Window 'PT1M1H' is not a duration."),
         ("10", "Window '10' is not a duration."),
+        ("10m", "Window '10m' is not a duration."),
         ("ten minutes", "Window 'ten minutes' is not a duration."),
         ("10 minutes and", "Window '10 minutes and' is not a duration."),
         ("1 year", "Window '1 year' has years, which have no fixed length."),
@@ -51,6 +62,27 @@ def test_unreadable(text: str, message: str) -> None:
     with pytest.raises(BadDuration) as raised:
         parse_duration(text, "window")
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("typed", "spelt"),
+    [
+        ("5s", "5 seconds"),
+        ("10m", "10 minutes"),
+        (" 2H ", "2 hours"),
+        ("7d", "7 days"),
+        ("1h30m", "1 hours 30 minutes"),
+        ("1.5s", "1.5 seconds"),
+    ],
+)
+def test_what_a_person_types_is_spelt_out(typed: str, spelt: str) -> None:
+    assert spelt_out(typed) == spelt
+    parse_duration(spelt, "window")
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "10 m", "10x", "1y", "10m and", "-10m", "PT10M", "10 minutes"])
+def test_any_other_text_stays_as_it_is(text: str) -> None:
+    assert spelt_out(text) == text
 
 
 def test_range() -> None:

@@ -30,6 +30,9 @@ _UNITS = {
     "week": WEEK,
 }
 _TERM = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d+)(?:\.(?P<fraction>\d+))?\s*(?P<unit>[a-z]+?)s?\b", re.IGNORECASE)
+_LETTERS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_SHORT_TERM = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.IGNORECASE)
+_SHORT = re.compile(rf"(?:{_SHORT_TERM.pattern})+", re.IGNORECASE)
 _ISO = re.compile(
     r"(?P<sign>[+-]?)P(?:(?P<week>\d+)W)?(?:(?P<day>\d+)D)?"
     r"(?:T(?:(?P<hour>\d+)H)?(?:(?P<minute>\d+)M)?(?:(?P<second>\d+)(?:\.(?P<fraction>\d+))?S)?)?",
@@ -41,6 +44,10 @@ class BadDuration(OncebusError, ValueError):
     """A text or value is not a length of time that can be used here."""
 
 
+class NotADuration(BadDuration):
+    """A text is not a length of time at all."""
+
+
 def parse_duration(value: str | timedelta, name: str) -> int:
     """The microseconds of a duration. `name` is what the error calls it."""
     if isinstance(value, timedelta):
@@ -49,6 +56,16 @@ def parse_duration(value: str | timedelta, name: str) -> int:
     if text[:1].upper() == "P" or text[1:2].upper() == "P":
         return _iso(text, value, name)
     return _interval(text, value, name)
+
+
+def spelt_out(text: str) -> str:
+    """What a person typed as 10m, or 1h30m, as '10 minutes'; any other text as it is.
+
+    For command lines and settings alone: to the protocols and to Spark these are no durations.
+    """
+    if not _SHORT.fullmatch(text.strip()):
+        return text
+    return " ".join(f"{number} {_LETTERS[letter.lower()]}" for number, letter in _SHORT_TERM.findall(text))
 
 
 def checked_duration(microseconds: int, given: object, name: str, *, least: int = 1) -> int:
@@ -102,5 +119,5 @@ def _fraction(digits: str | None, unit: int, given: str, name: str) -> int:
     return whole
 
 
-def _unreadable(given: str, name: str) -> BadDuration:
-    return BadDuration(f"{name.capitalize()} {given!r} is not a duration. Write it like '10 minutes' or 'PT10M'.")
+def _unreadable(given: str, name: str) -> NotADuration:
+    return NotADuration(f"{name.capitalize()} {given!r} is not a duration. Write it like '10 minutes' or 'PT10M'.")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oncebus.durations import SECOND, BadDuration, parse_duration
+from oncebus.durations import SECOND, BadDuration, parse_duration, spelt_out
 from oncebus.errors import OncebusError
 
 PREFIX = "ONCEBUS_"
@@ -106,11 +106,11 @@ def _size(value: object) -> int:
 
 def _duration(value: object) -> int:
     try:
-        length = parse_duration(value, "value") if isinstance(value, str) else 0
+        length = parse_duration(spelt_out(value), "value") if isinstance(value, str) else 0
     except BadDuration:
         length = 0
     if not 0 < length < 1 << 62:
-        raise _Bad("Not a duration: write it like '30 seconds' or 'PT30S'.")
+        raise _Bad("Not a duration: write it like 30s, '30 seconds' or 'PT30S'.")
     return length
 
 

@@ -85,12 +85,54 @@ def test_short_flags_and_durations_in_words_are_taken(served: Served) -> None:
     assert queue(served, "short").window == 3 * HOUR
 
 
+@pytest.mark.parametrize("typed", ["2h", "120m", "PT2H", "02:00:00", "2 hours", "1h60m"])
+def test_a_window_may_be_typed_in_any_of_the_forms(served: Served, typed: str) -> None:
+    served.ok("queue", "create", "-n", "typed", "--enable-duplicate-detection", "-d", typed)
+    assert queue(served, "typed").window == 2 * HOUR
+    served.ok("queue", "delete", "-n", "typed")
+
+
+@pytest.mark.parametrize("typed", ["soon", "10", "10x", "PT", "1:2:3:4"])
+def test_what_is_no_duration_is_told_with_all_forms(served: Served, typed: str) -> None:
+    result = served.run("queue", "create", "-n", "typed", "--lock-duration", typed)
+    assert result.exit_code == 2
+    forms = "90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'"
+    assert f"'--lock-duration': Value '{typed}' is not a duration. Write it like {forms}." in result.stderr
+
+
 def test_create_gives_what_is_not_named_its_default_and_update_leaves_it(served: Served) -> None:
     served.ok("queue", "create", "-n", "kept", "--lock-duration", "PT2M", "--max-delivery-count", "3")
     served.ok("queue", "update", "-n", "kept", "--max-delivery-count", "4")
     assert (queue(served, "kept").lock_duration, queue(served, "kept").max_delivery_count) == (2 * MINUTE, 4)
     served.ok("queue", "create", "-n", "kept")
     assert (queue(served, "kept").lock_duration, queue(served, "kept").max_delivery_count) == (MINUTE, 10)
+
+
+def test_create_over_a_queue_resets_its_window_and_keeps_what_it_holds_and_what_was_chosen(served: Served) -> None:
+    words = "--enable-duplicate-detection --enable-session -d 1h --status ReceiveDisabled --user-metadata mine"
+    served.ok("queue", "create", "-n", "over", *words.split())
+    served.ok("send", "over", "x", "--message-id", "1", "--session-id", "s")
+    before = queue(served, "over")
+    served.ok("queue", "create", "-n", "over")
+    after = queue(served, "over")
+    assert (before.window, after.window) == (HOUR, 10 * MINUTE)
+    assert (before.status, after.status) == (EntityStatus.RECEIVE_DISABLED, EntityStatus.ACTIVE)
+    assert (after.id, after.created_at, after.user_metadata) == (before.id, before.created_at, "mine")
+    assert after.requires_session
+    served.ok("send", "over", "x", "--message-id", "1", "--session-id", "s")
+    assert [drop["messageId"] for drop in served.json_lines("duplicates", "over")] == ["1"]
+    assert len(served.json_lines("peek", "over")) == 1
+    refused = served.refusal("queue", "create", "-n", "over", "--enable-session", "false")
+    assert "The value for the RequiresSession property of an existing Queue cannot be changed." in refused
+
+
+def test_create_over_a_subscription_keeps_its_rules(served: Served) -> None:
+    where = ("--topic-name", "news", "--subscription-name", "over")
+    served.ok("subscription", "create", "--topic-name", "news", "-n", "over", "--lock-duration", "2m")
+    served.ok("rule", "create", *where, "-n", "high", "--filter-sql-expression", "price > 100")
+    served.ok("subscription", "create", "--topic-name", "news", "-n", "over")
+    assert served.broker.catalogue.subscription("news", "over").lock_duration == MINUTE
+    assert [each["name"] for each in served.json("rule", "list", *where)] == ["$Default", "high"]
 
 
 def test_an_update_can_take_forwarding_away_and_keeps_what_is_partitioned(served: Served) -> None:

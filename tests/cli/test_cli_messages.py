@@ -110,7 +110,7 @@ def test_a_large_body_is_sent(served: Served, name: str) -> None:
 def test_a_message_may_be_scheduled_by_time_or_from_now(served: Served, name: str) -> None:
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     served.ok("send", name, "x", "--scheduled", tomorrow)
-    served.ok("send", name, "y", "--scheduled", "10 minutes")
+    served.ok("send", name, "y", "--scheduled", "10m")
     assert [message["BrokerProperties"]["State"] for message in peeked(served, name)] == ["Scheduled", "Scheduled"]
     assert "Not a time like" in served.refusal("send", name, "x", "--scheduled", "soonish")
 

@@ -18,6 +18,7 @@ from oncebus.broker.clock import wall_time
 from oncebus.cli import COMMANDS, main
 from oncebus.durations import HOUR, SECOND
 from oncebus.serve.service import environment
+from oncebus.serve.supervisor import Supervisor
 from oncebus.settings import Settings, load
 
 OF_THE_BROKER = ["serve", "gateway", "pipeline", "duplicates", "token"]
@@ -97,11 +98,26 @@ def test_a_folder_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> 
     assert said == f"Data folder '{tmp_path}/file/data' cannot be written: Not a directory."
 
 
-def test_serve_says_when_the_port_is_in_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", ["--http-port", "--amqp-port", "--amqps-port"])
+def test_serve_says_when_a_port_is_in_use_and_which_flag_gives_another(tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = refusal("serve", "--data", tmp_path / "data", "--http-port", str(port))
-    assert said.startswith(f"Cannot listen at 127.0.0.1, port {port}: the port is in use.")
+        given = {"--http-port": "0", flag: str(port)}
+        words = [word for pair in given.items() for word in pair] + (["--tls"] if flag == "--amqps-port" else [])
+        said = refusal("serve", "--data", tmp_path / "data", *words)
+    reason = f"the port is in use. Stop what listens there, or give another with {flag}."
+    assert said == f"Cannot listen at 127.0.0.1, port {port}: {reason}"
+
+
+def test_serve_says_at_once_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stopped_at_once(self: Supervisor) -> int:
+        return 0
+
+    monkeypatch.setattr(Supervisor, "run", stopped_at_once)
+    ports = ["--http-port", "0", "--amqp-port", "0"]
+    connection, starting = run("serve", "--data", tmp_path, *ports).stdout.splitlines()
+    assert connection.startswith("Endpoint=sb://localhost:")
+    assert starting == "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
 
 
 def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> None:
@@ -126,7 +142,7 @@ def test_a_token_is_good_for_its_entity_under_its_rule_until_it_expires(tmp_path
     keys = KeyFile(tmp_path / "keys.json")
     keys.create()
     keys.add("listener", [Right.LISTEN])
-    made = run("token", "--data", tmp_path, "--entity", "orders", "--rule", "listener", "--expires", "2 hours")
+    made = run("token", "--data", tmp_path, "--entity", "orders", "--rule", "listener", "--expires", "2h")
     assert made.exit_code == 0, made.output
     grant = authorize(
         made.output.strip(),
@@ -142,11 +158,26 @@ def test_a_token_is_good_for_its_entity_under_its_rule_until_it_expires(tmp_path
 
 
 def test_a_token_needs_a_rule_that_is_there_and_a_time_ahead(tmp_path: Path) -> None:
-    assert "keys.json' cannot be read" in refusal("token", "--data", tmp_path)
     KeyFile(tmp_path / "keys.json").create()
     assert "Authorization rule 'nobody' is not in" in refusal("token", "--data", tmp_path, "--rule", "nobody")
     assert "--expires has value '0 seconds'" in refusal("token", "--data", tmp_path, "--expires", "0 seconds")
+    said = refusal("token", "--data", tmp_path, "--expires", "soon")
+    assert said.startswith("Option --expires 'soon' is not a duration. Write it like 90s, 10m, ")
     assert ROOT_RULE in run("token", "--data", tmp_path).output
+
+
+@pytest.mark.parametrize("words", [["token"], ["queue", "list"], ["duplicates", "orders"]])
+def test_a_command_that_finds_no_keys_says_how_to_name_the_data_folder(tmp_path: Path, words: list[str]) -> None:
+    missing = f"Key file '{tmp_path}/keys.json' cannot be read: No such file or directory."
+    hint = "Give the broker's data folder with --data, or its keys with --key-file."
+    assert refusal(*words, "--data", tmp_path) == f"{missing} {hint}"
+
+
+def test_keys_that_are_there_and_cannot_be_used_are_no_matter_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").touch(mode=0o644)
+    said = refusal("token", "--data", tmp_path)
+    assert "is open to other users" in said
+    assert "--data" not in said
 
 
 class _Odd(BaseHTTPRequestHandler):

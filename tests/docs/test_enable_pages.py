@@ -121,6 +121,17 @@ def test_what_is_typed_to_begin_with_is_a_command_with_its_flags(name: str) -> N
 
 
 @pytest.mark.parametrize("name", PAGES)
+def test_what_needs_the_broker_is_typed_in_a_second_terminal(name: str) -> None:
+    _, serve, rest = page(name).partition("```sh\noncebus serve")
+    if not serve:
+        assert all("oncebus serve" not in block.text for block in blocks(name))
+        return
+    below, _, after = rest.partition("```\n")
+    assert "\n" not in below.rstrip("\n"), "nothing can be typed where the broker runs"
+    assert "n a second terminal" in " ".join(after.partition("```")[0].split())
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_links_lead_to_what_is_there(name: str) -> None:
     found = [path for path in links(name) if path.suffix == ".md" or path.parent.name == "images"]
     assert found

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from oncebus.pipeline import jvm
 from oncebus.pipeline.jvm import ClassArchive, default_cache
@@ -42,6 +43,52 @@ def test_an_archive_that_was_not_finished_is_not_kept(
 ) -> None:
     ended(well=well, leaves=leaves, archive=ClassArchive(tmp_path), monkeypatch=monkeypatch)
     assert list(tmp_path.iterdir()) == []
+
+
+class _Java:
+    """A Java that ends at once, and notes what has been said by then."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.proc = self.stdin = self
+        self.heard: list[str] = []
+        self._caplog = caplog
+
+    def shutdown(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def wait(self, _seconds: float) -> int:
+        self.heard += self._caplog.messages
+        return 0
+
+
+def test_that_an_archive_is_written_is_said_before_it_takes_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o700)
+    archive = ClassArchive(tmp_path)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    java = _Java(caplog)
+    monkeypatch.setattr(SparkContext, "_gateway", java)
+    with caplog.at_level("INFO", logger=jvm.log.name):
+        archive.close()
+    assert java.heard == [
+        "The classes of Java are saved, for quicker starts: this once, stopping may take up to 20 seconds"
+    ]
+
+
+def test_where_there_is_an_archive_already_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o700)
+    ended(well=True, leaves=b"classes", archive=ClassArchive(tmp_path), monkeypatch=monkeypatch)
+    monkeypatch.undo()
+    monkeypatch.setattr(SparkContext, "_gateway", _Java(caplog))
+    with caplog.at_level("INFO", logger=jvm.log.name):
+        ClassArchive(tmp_path).close()
+    assert caplog.messages == []
 
 
 def test_archives_of_other_versions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

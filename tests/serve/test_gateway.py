@@ -256,7 +256,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
     assert refused.exit_code == 1
     assert refused.stderr == (
         f"oncebus: Cannot listen at 127.0.0.1, port {port}: the port is in use. "
-        "Stop what listens there, or give another.\n"
+        "Stop what listens there, or give another with --http-port.\n"
     )
 
 

@@ -10,6 +10,7 @@ import click
 
 from oncebus import __version__
 from oncebus.cli.errors import in_lines
+from oncebus.cli.group import Group
 
 __all__ = ["main"]
 
@@ -35,7 +36,7 @@ COMMANDS = {
 """Each with its module. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     """A group whose commands fail with one line on standard error and exit code 1. Usage errors stay click's."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002

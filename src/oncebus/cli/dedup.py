@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,7 +22,7 @@ from oncebus.cli.outputs import Marker, Outputs, decide, fingerprint
 from oncebus.cli.progress import Display, display, show_summary, speed
 from oncebus.cli.session import spark_session
 from oncebus.cli.sources import FORMATS, Sources, local_path, quoted
-from oncebus.durations import checked_duration, parse_duration
+from oncebus.durations import checked_duration, parse_duration, spelt_out
 from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, LedgerBatch
 from oncebus.spark import detect_duplicates
@@ -57,6 +57,10 @@ class Request:
         """Where rows are written: the accepted, then, if they are wanted, the duplicates."""
         return (self.out,) if self.duplicates is None else (self.out, self.duplicates)
 
+    def window_among(self, columns: Sequence[str]) -> str:
+        """The window as Spark takes it: a column, where there is one of that name, else a duration."""
+        return self.window if self.window in columns else spelt_out(self.window)
+
     def arguments(self, format_name: str) -> dict[str, Any]:
         """What decides the result, by the names of the options."""
         return {
@@ -76,7 +80,9 @@ class Request:
 @click.argument("src", nargs=-1, required=True, metavar="SRC…")
 @click.option("--key", "key", multiple=True, required=True, metavar="COL", help="Column that makes the id; repeatable.")
 @click.option("--time", "time", required=True, metavar="COL", help="Timestamp column; text is read as one.")
-@click.option("--window", required=True, metavar="TEXT", help="'10 minutes', PT10M, or a column that holds the window.")
+@click.option(
+    "--window", required=True, metavar="TEXT", help="10m, PT10M, '10 minutes', or a column that holds the window."
+)
 @click.option("--out", required=True, metavar="DIR", help="Folder for the accepted rows.")
 @click.option("--duplicates", metavar="DIR", help="Folder for the duplicates, with the time of their original.")
 @click.option("--ledger", metavar="DIR", help="Folder that remembers ids from run to run.")
@@ -119,7 +125,7 @@ def dedup(
         local_path(duplicates, "Output") if duplicates is not None else None,
         Ledger.open(ledger).location if ledger is not None else None,
         sequence,
-        lateness,
+        spelt_out(lateness) if lateness is not None else None,
         format_name,
         master,
         overwrite,
@@ -188,7 +194,7 @@ def _write_both(
         messages,
         key=request.key,
         time=request.time,
-        window=request.window,
+        window=request.window_among(messages.columns),
         ledger=batch,
         sequence=request.sequence,
         lateness=request.lateness,

@@ -12,6 +12,7 @@ import click
 from oncebus.cli import entity_flags
 from oncebus.cli.entity_flags import Flag, flags_of, given_properties
 from oncebus.cli.errors import RequestError
+from oncebus.cli.group import Group
 from oncebus.cli.printing import print_json, print_properties, print_table, told
 from oncebus.cli.reaching import Management, Reach, broker_options
 
@@ -71,14 +72,18 @@ def in_path(name: str) -> str:
 
 def group_of(sort: Sort) -> click.Group:
     """The commands that manage one sort of entity."""
-    group = click.Group(
+    group = Group(
         sort.word,
         help=f"Create, show, list, update or delete a {sort.word} of a running broker.",
         short_help=f"Manage {sort.word}s.",
         epilog=f"Example: {_example(sort, 'list')}",
     )
     flags = flags_of(sort.flags)
-    make = f"Make a {sort.word}; of one that is there, what is not given gets its default."
+    make = (
+        f"Make a {sort.word}, or set one that is there to what is given, as `az` does.\n\n"
+        f"Of one that is there, whatever is not given gets its default again: {_RESET[sort.word]}. {_KEPT[sort.word]} "
+        f"stay. To change some properties and leave the others, use `{sort.word} update`."
+    )
     group.add_command(_command(sort, "create", name_option(flags(_common(_create(sort)))), make))
     group.add_command(_command(sort, "show", name_option(_common(_show(sort))), f"Show a {sort.word}."))
     group.add_command(_command(sort, "list", _common(_list(sort)), f"List all {sort.word}s."))
@@ -106,6 +111,16 @@ def _example(sort: Sort, word: str) -> str:
     return f"oncebus {sort.word} {word}{topic}{name}{more}"
 
 
+_RESET = {
+    "queue": "the window is 10 minutes, the status Active",
+    "topic": "the window is 10 minutes, the status Active",
+    "subscription": "a message is held for a minute, the status is Active",
+}
+_KEPT = {
+    "queue": "Its messages, the ids that it remembers, its user metadata, and detection, sessions and partitions",
+    "topic": "Its subscriptions, the ids that it remembers, its user metadata, and detection and partitions",
+    "subscription": "Its messages, its rules, its user metadata, and sessions",
+}
 _CREATES = {
     "queue": "--enable-duplicate-detection -d PT1H",
     "topic": "--enable-duplicate-detection",

@@ -7,25 +7,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from oncebus.durations import BadDuration, parse_duration
-from oncebus.entities import EntityStatus, iso_timespan
+from oncebus.cli.durations import DURATION
+from oncebus.entities import EntityStatus
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _Duration(click.ParamType[str]):
-    """A length of time: ISO 8601, a .NET time span, or words like '10 minutes'."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value).strip()
-        if text[:2].upper().lstrip("-").startswith("P") or ":" in text:
-            return text
-        try:
-            return iso_timespan(parse_duration(text, "duration"))
-        except BadDuration as error:
-            self.fail(str(error), param, ctx)
 
 
 class Flag(NamedTuple):
@@ -43,7 +28,6 @@ class Flag(NamedTuple):
         return self.sets.lower()
 
 
-DURATION = _Duration()
 _STATUS = click.Choice([status.value for status in EntityStatus], case_sensitive=False)
 
 _WINDOW = Flag(

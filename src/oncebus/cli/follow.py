@@ -117,7 +117,7 @@ def run_follow(request: Request, *, as_json: bool) -> None:
                 messages,
                 key=request.key,
                 time=request.time,
-                window=request.window,
+                window=request.window_among(messages.columns),
                 ledger=ledger,
                 sequence=request.sequence,
                 lateness=request.lateness,
@@ -174,7 +174,7 @@ def _new_stream(request: Request, spark: SparkSession, ledger: str) -> Marker:
         messages,
         key=request.key,
         time=request.time,
-        window=request.window,
+        window=request.window_among(messages.columns),
         sequence=request.sequence,
         lateness=request.lateness,
     )

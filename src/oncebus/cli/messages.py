@@ -16,11 +16,11 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from oncebus.broker.clock import wall_time
-from oncebus.cli.entity_flags import DURATION
+from oncebus.cli.durations import DURATION, FORMS, duration_in
 from oncebus.cli.errors import RequestError
 from oncebus.cli.printing import print_line, print_table, shortened, visible
 from oncebus.cli.reaching import Reach, broker_options
-from oncebus.durations import MINUTE, SECOND, BadDuration, parse_duration
+from oncebus.durations import MINUTE, SECOND, BadDuration
 from oncebus.serve.client import TIMEOUT_SECONDS, Answer, Client
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
@@ -184,10 +184,10 @@ def _moment(text: str) -> str:
     if parse_time(text) is not None:
         return text
     try:
-        return iso8601(wall_time() + parse_duration(text, "scheduled"))
+        return iso8601(wall_time() + duration_in(text, "scheduled"))
     except BadDuration:
         raise RequestError(
-            f"Option --scheduled has value '{text}'. Not a time like 2026-01-31T08:30:00Z, nor a duration like 'PT5M'."
+            f"Option --scheduled has value '{text}'. Not a time like 2026-01-31T08:30:00Z, nor a duration. {FORMS}"
         ) from None
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from oncebus.access import ROOT_RULE, KeyFile, make_token
+from oncebus.access import ROOT_RULE, KeyFile, KeyFileError, make_token
 from oncebus.broker.clock import wall_time
+from oncebus.cli.durations import duration_in
 from oncebus.cli.errors import RequestError
-from oncebus.durations import SECOND, parse_duration
+from oncebus.durations import SECOND
 from oncebus.serve.addresses import read_url
 from oncebus.settings import Settings, load
 
@@ -35,7 +36,7 @@ def token(
     settings_file: str | None,
 ) -> None:
     """Print a Shared Access Signature. Who has it may do what the rule allows until it expires: keep it secret."""
-    lasts = parse_duration(expires, "expires")
+    lasts = duration_in(expires, "option --expires")
     if lasts < SECOND:
         raise RequestError(f"Option --expires has value {expires!r}. Give at least a second.")
     settings = client_settings(data, key_file, settings_file)
@@ -56,5 +57,16 @@ def url_for(settings: Settings, given: str | None) -> str:
 
 def signed(settings: Settings, url: str, entity: str, rule: str, lasts: int) -> str:
     """A token for an entity of the broker at an address."""
-    key = KeyFile(settings.key_path).rule(rule).primary_key
-    return make_token(f"{url}/{entity}", rule, key, wall_time() + lasts)
+    return make_token(f"{url}/{entity}", rule, _key(settings, rule), wall_time() + lasts)
+
+
+def _key(settings: Settings, rule: str) -> str:
+    try:
+        return KeyFile(settings.key_path).rule(rule).primary_key
+    except KeyFileError as error:
+        # Most often the command was run in another folder than the broker.
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise RequestError(
+                f"{error} Give the broker's data folder with --data, or its keys with --key-file."
+            ) from error
+        raise

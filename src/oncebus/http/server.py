@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import socket
 from collections.abc import Generator
 from pathlib import Path
@@ -122,8 +123,11 @@ def server(
     return HttpServer(config, listener)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that connections wait at until a server accepts them; port 0 takes a free one. Raises `CannotListen`."""
+def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
+    """A socket that connections wait at until a server accepts them; port 0 takes a free one.
+
+    Raises `CannotListen`, which names the flag that would give another port.
+    """
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -135,6 +139,16 @@ def listen(host: str, port: int) -> socket.socket:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
             reason = "the port is in use. Stop what listens there, or give another"
+            reason += f" with {flag}" if flag is not None else ""
         raise CannotListen(f"Cannot listen at {host}, port {port}: {reason}.") from error
     listener.setblocking(False)
     return listener
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an address in numbers; one in brackets is not."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -104,10 +104,12 @@ def _is_private(folder: Path) -> bool:
 
 
 def _has_ended_well() -> bool:
+    """End Java, which writes the archive as it ends."""
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
         return False
+    log.info("The classes of Java are saved, for quicker starts: this once, stopping may take up to 20 seconds")
     SparkContext._gateway = SparkContext._jvm = None
     with suppress(Exception):
         gateway.shutdown()

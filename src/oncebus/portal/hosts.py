@@ -6,10 +6,11 @@ numbers cannot be made to lead elsewhere, so any of them is good.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 from collections.abc import Iterable
+
+from oncebus.http.server import is_address
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 
@@ -27,7 +28,7 @@ class Hosts:
         if match is None:
             return False
         name = _plain(match["name"])
-        return name == "localhost" or name.endswith(".localhost") or name in self._names or _is_address(name)
+        return name == "localhost" or name.endswith(".localhost") or name in self._names or is_address(name)
 
 
 def port_of(host: str, scheme: str) -> int:
@@ -40,11 +41,3 @@ def port_of(host: str, scheme: str) -> int:
 
 def _plain(name: str) -> str:
     return name.lower().strip("[]").rstrip(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from oncebus.settings import Settings
+from oncebus.settings import Settings, flag
 
 USUAL_AMQP_PORT = 5672
 """Where clients without TLS go that are told no port."""
@@ -29,10 +29,10 @@ class Sockets(NamedTuple):
         # Here, that the commands which only ask where a broker is need not load a server.
         from oncebus.http import listen
 
-        http = listen(settings.host, settings.http_port)
+        http = listen(settings.host, settings.http_port, flag("http_port"))
         try:
-            port = settings.amqps_port if settings.is_encrypted else settings.amqp_port
-            return cls(http, listen(settings.host, port))
+            amqp = "amqps_port" if settings.is_encrypted else "amqp_port"
+            return cls(http, listen(settings.host, getattr(settings, amqp), flag(amqp)))
         except BaseException:
             http.close()
             raise

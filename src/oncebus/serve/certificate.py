@@ -12,7 +12,6 @@ nothing but itself, so that who trusts it trusts no other.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import secrets
@@ -27,7 +26,7 @@ from oncebus.broker.clock import wall_time
 from oncebus.durations import DAY, SECOND
 from oncebus.errors import OncebusError
 from oncebus.files import publish, sync_folder
-from oncebus.http.server import Tls
+from oncebus.http.server import Tls, is_address
 from oncebus.settings import Settings
 
 FILE = "tls.pem"
@@ -82,15 +81,7 @@ def hosts_of(host: str) -> list[str]:
     given = host.strip("[]")
     names = [*_ALWAYS, socket.gethostname(), *([] if given in _EVERYWHERE else [given])]
     # A machine may have a name that no certificate can hold.
-    return list(dict.fromkeys(name.lower() for name in names if _is_address(name) or _HOST.fullmatch(name)))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return list(dict.fromkeys(name.lower() for name in names if is_address(name) or _HOST.fullmatch(name)))
 
 
 def _read(path: Path) -> str | None:
@@ -124,7 +115,7 @@ def _is_good(content: str, hosts: Iterable[str], now: int) -> bool:
 
 
 def _made(folder: Path, hosts: list[str], now: int) -> str:
-    names = ",".join(f"IP:{host}" if _is_address(host) else f"DNS:{host}" for host in hosts)
+    names = ",".join(f"IP:{host}" if is_address(host) else f"DNS:{host}" for host in hosts)
     with tempfile.TemporaryDirectory(prefix=".tls-", dir=folder) as name:
         place = Path(name)
         (place / "request").write_text(

@@ -19,6 +19,7 @@ from oncebus.serve.gateway import files_at_start
 from oncebus.serve.supervisor import Program, Supervisor
 from oncebus.settings import PREFIX, Settings, variable
 
+STARTING = "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
 _DURATIONS = ("lag_limit", "heartbeat_limit")
 
 
@@ -36,6 +37,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
         keys.create()
         url = url_of(settings, bound.http)
         say(connection_line(settings, bound.amqp_port, keys))
+        say(STARTING)
         told, telling = os.pipe()
         try:
             opened = asyncio.Event()

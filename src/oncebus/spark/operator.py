@@ -15,6 +15,7 @@ from oncebus.errors import OncebusError
 from oncebus.ledger import Ledger, LedgerBatch, Owner, Writer
 from oncebus.spark.columns import CLOCK, KEY, TIE, Columns, key_digest, resolve_columns, tie_breaker
 from oncebus.spark.task import FixedLedger, StreamLedger, Task
+from oncebus.spark.workers import check_workers
 
 _MOST_PARTS = 256
 
@@ -62,6 +63,8 @@ def detect_duplicates(
     if parts is not None and not 1 <= parts <= _MOST_PARTS:
         raise BadCall(f"Parts {parts!r} must be from 1 to {_MOST_PARTS}.")
     spark = messages.sparkSession
+    if not _is_remote(spark):
+        check_workers(spark.sparkContext)
     place: StreamLedger | FixedLedger | None
     if messages.isStreaming:
         if ledger is None or isinstance(ledger, LedgerBatch):

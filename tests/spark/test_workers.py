@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from oncebus.spark.workers import WorkersDiffer, check_python, check_workers
+
+HINT = f"Before Spark is started: export PYSPARK_PYTHON='{sys.executable}'"
+OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def python(folder: Path, does: str) -> str:
+    """A program in the place of Python."""
+    path = folder / "python3"
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def context(master: str, executable: str) -> Any:
+    return SimpleNamespace(master=master, pythonExec=executable)
+
+
+def test_the_same_python_will_do(tmp_path: Path) -> None:
+    check_python(sys.executable)
+    (tmp_path / "link").symlink_to(sys.executable)
+    check_python(str(tmp_path / "link"))
+    check_python(python(tmp_path, f"exec '{sys.executable}' \"$@\""))
+
+
+def test_another_version_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = python(tmp_path, "echo 3.7")
+    message = f"Spark's workers run Python 3.7 ('{other}'), the driver runs {OWN}. {HINT}"
+    with pytest.raises(WorkersDiffer) as raised:
+        check_workers(context("local[2]", other))
+    assert str(raised.value) == message
+    # As where PYSPARK_PYTHON is not set.
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(WorkersDiffer) as raised:
+        check_workers(context("local[*]", "python3"))
+    assert str(raised.value) == message
+
+
+def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    missing = tmp_path / "none" / "python"
+    with pytest.raises(WorkersDiffer) as raised:
+        check_python(str(missing))
+    assert str(raised.value) == f"Spark's workers run the Python '{missing}', which is not there. {HINT}"
+
+
+@pytest.mark.parametrize("does", ["exit 1", "echo hello", "true"])
+def test_one_that_does_not_tell_its_version_is_left_to_spark(tmp_path: Path, does: str) -> None:
+    check_python(python(tmp_path, does))
+
+
+def test_the_python_of_a_cluster_cannot_be_seen_from_here(tmp_path: Path) -> None:
+    check_workers(context("spark://head:7077", str(tmp_path / "none")))
+    check_workers(context("spark://head:7077", python(tmp_path, "echo 3.7")))
