@@ -18,6 +18,13 @@ PATIENCE = 30.0
 Send = Callable[[], Awaitable[int]]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit waits until all have come, however quick it is."""
+    monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
+    monkeypatch.setattr(acceptor, "QUICK_SECONDS", 0)
+
+
 def groups(folder: Path, plot: Callable[[Send], Awaitable[None]]) -> list[int]:
     """How many calls each commit holds."""
     sizes: list[int] = []
@@ -45,20 +52,16 @@ async def send_often(send: Send, times: int, turns: int = 0) -> None:
             await asyncio.sleep(0)
 
 
-def test_senders_that_were_answered_together_share_the_next_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
-
+@pytest.mark.usefixtures("patient")
+def test_senders_that_were_answered_together_share_the_next_commit(tmp_path: Path) -> None:
     async def plot(send: Send) -> None:
         await asyncio.gather(*(send_often(send, 20, turns) for turns in range(8)))
 
     assert groups(tmp_path, plot) == [8] * 20
 
 
-def test_who_came_during_a_commit_is_waited_for_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
-
+@pytest.mark.usefixtures("patient")
+def test_who_came_during_a_commit_is_waited_for_as_well(tmp_path: Path) -> None:
     async def plot(send: Send) -> None:
         first = asyncio.create_task(send_often(send, 5))
         await asyncio.sleep(0)
@@ -69,23 +72,50 @@ def test_who_came_during_a_commit_is_waited_for_as_well(tmp_path: Path, monkeypa
     assert groups(tmp_path, plot) == [1, 2, 2, 2, 2]
 
 
-def test_a_sender_alone_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
+@pytest.mark.usefixtures("patient")
+def test_a_sender_alone_waits_for_nobody(tmp_path: Path) -> None:
     assert groups(tmp_path, lambda send: send_often(send, 5, 1)) == [1] * 5
 
 
-def test_who_does_not_come_again_is_waited_for_once_and_not_for_long(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("patient")
+def test_nobody_is_waited_for_where_commits_are_full_or_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def plot(send: Send) -> None:
+        await asyncio.gather(*(send() for _ in range(5)))
+        await send_often(send, 2)
+
+    monkeypatch.setattr(acceptor, "MOST_ROWS", 4)
+    assert groups(tmp_path / "full", plot) == [4, 1, 1, 1]
+    monkeypatch.setattr(acceptor, "MOST_ROWS", 5)
+    monkeypatch.setattr(acceptor, "QUICK_SECONDS", HOUR)
+    assert groups(tmp_path / "quick", plot) == [5, 1, 1]
+
+
+def test_who_does_not_come_again_is_waited_for_once_and_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "QUICK_SECONDS", 0)
+    waits = []
+    gather = Acceptor._gather
+
+    async def counted(accepting: Acceptor) -> None:
+        waits.append(accepting)
+        await gather(accepting)
+
+    monkeypatch.setattr(Acceptor, "_gather", counted)
+
     async def plot(send: Send) -> None:
         await asyncio.gather(send(), send(), send())
         await send_often(send, 3)
 
     assert groups(tmp_path, plot) == [3, 1, 1, 1]
+    assert len(waits) == 1
 
 
 def test_what_waits_for_others_is_accepted_before_the_inbox_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "GATHER_SECONDS", 0.2)
+    monkeypatch.setattr(acceptor, "QUICK_SECONDS", 0)
     answers: list[asyncio.Future[int]] = []
 
     async def plot(send: Send) -> None:

@@ -1,8 +1,8 @@
 """Group commit: all that comes while the disk is busy is made durable together, by one write and one fsync.
 
 Senders that were answered together come again together, if each waits for its answer before it sends again. The first
-of them must not have a commit of its own while the others are on their way, so a commit waits for as many as there were
-last, but for no longer than a moment.
+of them should not have a commit of its own while the others are on their way, so a commit waits for as many as there
+were last, but for no longer than a moment, and not where commits are quicker than that or full without them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ MOST_ROWS = 20_000
 MOST_BYTES = 16 << 20
 GATHER_SECONDS = 0.001
 """For how long a commit waits for those who came last time."""
+QUICK_SECONDS = 0.0005
+"""To save a commit that takes less than this is not worth a wait."""
 
 
 class Appending(NamedTuple):
@@ -51,7 +53,7 @@ class Acceptor:
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._task: asyncio.Task[None] | None = None
         self._unanswered = 0
-        # How many had come when the last commit ended, those in it included; and who waits for as many to come again.
+        # How many to wait for: those of the last commit and those who came during it. And who waits for them.
         self._expected = 0
         self._all_come: asyncio.Future[None] | None = None
         self._is_closed = False
@@ -105,12 +107,15 @@ class Acceptor:
         self._inbox.close()
 
     async def _commit_all(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._waiting:
             if len(self._waiting) < self._expected:
                 await self._gather()
             group = self._next_group()
+            is_full, began = bool(self._waiting), loop.time()
             await self._commit(group)
-            self._expected = len(group) + len(self._waiting)
+            is_quick = loop.time() - began < QUICK_SECONDS
+            self._expected = 0 if is_full or is_quick else len(group) + len(self._waiting)
 
     async def _gather(self) -> None:
         """Wait a moment for those who came last time."""

@@ -15,8 +15,8 @@ MOST_LEAP = 10 * 60 * 1_000_000
 
 _PACE, _FULL_PACE = 15, 16
 
-_LAG = 1_000_000
-"""By how much a clock is set back that counts as set back, in microseconds: each is a little slow now and then."""
+_LAG = 10_000
+"""By how much stamps may be behind and it is nothing, in microseconds: each clock is a little slow now and then."""
 
 
 class ClockLeapt(OncebusError):
@@ -75,7 +75,7 @@ class Clock:
         return self._steady[0]
 
     def behind(self) -> int:
-        """How far stamps are behind `steady` while they stand still because the clock is set back. Else nothing."""
+        """How far stamps are behind `steady`, because the clock was set back. Nothing while that is a moment."""
         behind = self.steady() - max(self.now(), self.last)
         return behind if behind > _LAG else 0
 
@@ -92,7 +92,7 @@ class Clock:
                 "right now, start the broker again."
             )
         if wall < self.last:
-            if not self._is_back and self.last - wall > _LAG:
+            if not self._is_back and self.last - wall > 1_000_000:
                 log.warning(
                     "The clock is %.1f s behind the newest message; time stands still", (self.last - wall) / 1e6
                 )
