@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-from cluster import FILE_MANAGER, Cluster, standalone_cluster
+from cluster import FILE_MANAGER, QUICK_JVM, Cluster, standalone_cluster
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -41,7 +41,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Sharing | N
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for nearly all tests. Tasks may fail three times."""
-    session = (
+    builder = (
         SparkSession.builder.master("local[2,4]")
         .appName("oncebus-tests")
         .config("spark.ui.enabled", "false")
@@ -50,8 +50,11 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "Asia/Kolkata")
         .config(*FILE_MANAGER)
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in QUICK_JVM.items():
+            patch.setenv(name, value)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
