@@ -163,6 +163,8 @@ def test_a_token_needs_a_rule_that_is_there_and_a_time_ahead(tmp_path: Path) -> 
     assert "--expires has value '0 seconds'" in refusal("token", "--data", tmp_path, "--expires", "0 seconds")
     said = refusal("token", "--data", tmp_path, "--expires", "soon")
     assert said.startswith("Option --expires 'soon' is not a duration. Write it like 90s, 10m, ")
+    said = refusal("token", "--data", tmp_path, "--expires", "P1Y")
+    assert said == "Option --expires 'P1Y' has years or months, which have no fixed length."
     assert ROOT_RULE in run("token", "--data", tmp_path).output
 
 
