@@ -265,7 +265,7 @@ def broker(folder: Path) -> Iterator[tuple[str, str]]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(60)
+            process.wait(90)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

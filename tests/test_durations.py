@@ -51,6 +51,7 @@ def test_readable(text: str | timedelta, microseconds: int) -> None:
         ("PT1M1H", "Window 'PT1M1H' is not a duration."),
         ("10", "Window '10' is not a duration."),
         ("10m", "Window '10m' is not a duration."),
+        ("PT10ſ", "Window 'PT10ſ' is not a duration."),
         ("ten minutes", "Window 'ten minutes' is not a duration."),
         ("10 minutes and", "Window '10 minutes and' is not a duration."),
         ("1 year", "Window '1 year' has years, which have no fixed length."),
@@ -62,6 +63,11 @@ def test_unreadable(text: str, message: str) -> None:
     with pytest.raises(BadDuration) as raised:
         parse_duration(text, "window")
     assert str(raised.value).startswith(message)
+
+
+def test_an_error_may_show_what_was_typed_in_place_of_what_was_read() -> None:
+    with pytest.raises(BadDuration, match="Window '1fortnight' is not a duration"):
+        parse_duration("1 fortnight", "window", "1fortnight")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_what_a_person_types_is_spelt_out(typed: str, spelt: str) -> None:
     parse_duration(spelt, "window")
 
 
-@pytest.mark.parametrize("text", ["", "10", "m", "10 m", "10x", "1y", "10m and", "-10m", "PT10M", "10 minutes"])
+@pytest.mark.parametrize("text", ["", "10", "m", "10 m", "10x", "1y", "10m and", "-10m", "PT10M", "10 minutes", "10ſ"])
 def test_any_other_text_stays_as_it_is(text: str) -> None:
     assert spelt_out(text) == text
 

@@ -31,12 +31,14 @@ _UNITS = {
 }
 _TERM = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d+)(?:\.(?P<fraction>\d+))?\s*(?P<unit>[a-z]+?)s?\b", re.IGNORECASE)
 _LETTERS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_SHORT_TERM = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", re.IGNORECASE)
-_SHORT = re.compile(rf"(?:{_SHORT_TERM.pattern})+", re.IGNORECASE)
+# Beyond ASCII there are letters that are an s or a k where the case of letters does not count.
+_ANY_CASE = re.IGNORECASE | re.ASCII
+_SHORT_TERM = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", _ANY_CASE)
+_SHORT = re.compile(rf"(?:{_SHORT_TERM.pattern})+", _ANY_CASE)
 _ISO = re.compile(
     r"(?P<sign>[+-]?)P(?:(?P<week>\d+)W)?(?:(?P<day>\d+)D)?"
     r"(?:T(?:(?P<hour>\d+)H)?(?:(?P<minute>\d+)M)?(?:(?P<second>\d+)(?:\.(?P<fraction>\d+))?S)?)?",
-    re.IGNORECASE,
+    _ANY_CASE,
 )
 
 
@@ -48,14 +50,13 @@ class NotADuration(BadDuration):
     """A text is not a length of time at all."""
 
 
-def parse_duration(value: str | timedelta, name: str) -> int:
-    """The microseconds of a duration. `name` is what the error calls it."""
+def parse_duration(value: str | timedelta, name: str, given: str | None = None) -> int:
+    """The microseconds of a duration. `name` is what the error calls it, `given` what it shows, if not the value."""
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     text = value.strip()
-    if text[:1].upper() == "P" or text[1:2].upper() == "P":
-        return _iso(text, value, name)
-    return _interval(text, value, name)
+    read = _iso if text[:1].upper() == "P" or text[1:2].upper() == "P" else _interval
+    return read(text, value if given is None else given, name)
 
 
 def spelt_out(text: str) -> str:

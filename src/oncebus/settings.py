@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from oncebus.durations import SECOND, BadDuration, parse_duration, spelt_out
 from oncebus.errors import OncebusError
+from oncebus.hosts import is_this_machine
 
 PREFIX = "ONCEBUS_"
 KEY_FILE_NAME = "keys.json"
@@ -279,17 +279,9 @@ def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
     if settings.http_port == getattr(settings, amqp) != 0:
         name, other = ("http_port", amqp) if "http_port" in given else (amqp, "http_port")
         raise _wrong(name, given[name], f"'{other}' is the same port.")
-    if settings.emulator and not _is_this_machine(settings.host):
+    if settings.emulator and not is_this_machine(settings.host):
         # Everybody knows the key that it takes.
         raise _wrong("host", given["host"], "With 'emulator' it can only be this machine: 127.0.0.1, ::1 or localhost.")
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if name in given and other not in given:
             raise _wrong(name, given[name], f"Give '{other}' too.")
-
-
-def _is_this_machine(host: str) -> bool:
-    bare = host.strip("[]").lower()
-    try:
-        return bare == "localhost" or ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False

@@ -266,7 +266,9 @@ def test_what_only_spark_can_find_wrong_is_one_line_too(tmp_path: Path) -> None:
         (["a.json", "--duplicates", "full"], "Output '{cwd}/full' holds 'mine', which is not of this run."
             " Give a new folder or --overwrite."),
         (["a.json", "--duplicates", "a.txt"], "Output '{cwd}/a.txt' is not a folder."),
-        (["a.json", "--lateness", "soon"], "Lateness 'soon' is not a duration. Write it like '10 minutes' or 'PT10M'."),
+        (["a.json", "--lateness", "soon"], "Lateness 'soon' is not a duration."
+            " Write it like 90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'."),
+        (["a.json", "--lateness=-00:10:00"], "Lateness '-00:10:00' must be zero or longer."),
         (["a.json", "--follow"], "Source '{cwd}/a.json' is not a folder. Only folders can be followed."),
         (["empty", "--follow"], "Source '{cwd}/empty' holds no files."),
     ],

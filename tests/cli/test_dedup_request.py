@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncebus.cli.dedup import Request
+from oncebus.durations import BadDuration
 
 
 def request(window: str) -> Request:
@@ -15,7 +16,29 @@ def request(window: str) -> Request:
 
 @pytest.mark.parametrize(
     ("window", "taken"),
-    [("10m", "10 minutes"), ("10 minutes", "10 minutes"), ("PT10M", "PT10M"), ("hold", "hold"), ("30d", "30d")],
+    [
+        ("10m", "PT10M"),
+        ("10 minutes", "PT10M"),
+        ("PT10M", "PT10M"),
+        ("00:10:00", "PT10M"),
+        ("hold", "hold"),
+        ("30d", "30d"),
+        ("soon", "soon"),
+    ],
 )
 def test_a_window_is_a_column_where_there_is_one_and_else_a_duration(window: str, taken: str) -> None:
     assert request(window).window_among(["id", "at", "hold", "30d"]) == taken
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ("0s", "Window '0s' must be longer than zero."),
+        ("P1Y", "Window 'P1Y' has years or months, which have no fixed length."),
+        ("0.3333333s", "Window '0.3333333s' is finer than a microsecond."),
+    ],
+)
+def test_a_duration_that_will_not_do_is_told_as_it_was_typed(window: str, said: str) -> None:
+    with pytest.raises(BadDuration) as raised:
+        request(window).window_among(["id", "at"])
+    assert str(raised.value) == said

@@ -120,6 +120,20 @@ def test_serve_says_at_once_what_it_waits_for(tmp_path: Path, monkeypatch: pytes
     assert starting == "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
 
 
+def test_serve_lets_java_save_its_classes_before_it_kills_the_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graces: dict[str, float] = {}
+
+    async def stopped_at_once(self: Supervisor) -> int:
+        graces.update({program.name: program.grace for program in self._programs})
+        return 0
+
+    monkeypatch.setattr(Supervisor, "run", stopped_at_once)
+    run("serve", "--data", tmp_path, "--http-port", "0", "--amqp-port", "0")
+    assert graces == {"gateway": 20.0, "pipeline": 60.0}
+
+
 def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> None:
     settings = Settings(
         data=tmp_path,
@@ -163,6 +177,8 @@ def test_a_token_needs_a_rule_that_is_there_and_a_time_ahead(tmp_path: Path) -> 
     assert "--expires has value '0 seconds'" in refusal("token", "--data", tmp_path, "--expires", "0 seconds")
     said = refusal("token", "--data", tmp_path, "--expires", "soon")
     assert said.startswith("Option --expires 'soon' is not a duration. Write it like 90s, 10m, ")
+    said = refusal("token", "--data", tmp_path, "--expires", "P1Y")
+    assert said == "Option --expires 'P1Y' has years or months, which have no fixed length."
     assert ROOT_RULE in run("token", "--data", tmp_path).output
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -75,8 +76,24 @@ def test_that_an_archive_is_written_is_said_before_it_takes_its_time(
     with caplog.at_level("INFO", logger=jvm.log.name):
         archive.close()
     assert java.heard == [
-        "The classes of Java are saved, for quicker starts: this once, stopping may take up to 20 seconds"
+        "The classes of Java are being saved, for quicker starts: until they are, stopping takes longer"
     ]
+
+
+def test_a_java_that_does_not_come_to_its_end_leaves_no_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Slow(_Java):
+        def wait(self, seconds: float) -> int:
+            raise subprocess.TimeoutExpired("java", seconds)
+
+    tmp_path.chmod(0o700)
+    archive = ClassArchive(tmp_path)
+    Path(archive.options[0].split("=", 1)[1].strip('"')).write_bytes(b"half")
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.setattr(SparkContext, "_gateway", Slow(caplog))
+    archive.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_where_there_is_an_archive_already_nothing_is_said(

@@ -38,6 +38,10 @@ PROGRAMS = {
     "steady": "begin()\nsignal.pause()",
     # Does not end when told.
     "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('told'))\nbegin()\nwhile True: signal.pause()",
+    # Ends when told, but only once there is a file that says so.
+    "patient": "go = log.name + '.go'\ndef slowly(*_):\n    note('told')\n"
+    "    while not os.path.exists(go): time.sleep(0.02)\n    note('done')\n    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, slowly)\nbegin()\nsignal.pause()",
     "failing": "begin()\nsys.exit(3)",
     # Starts another process and dies without it.
     "careless": "begin()\nchild = subprocess.Popen(['sleep', '600'])\nnote(f'child {child.pid}')\nsignal.pause()",
@@ -47,10 +51,14 @@ PROGRAMS = {
 }
 
 
-def program(folder: Path, name: str, *, gives_up: Callable[[int], bool] = lambda code: False) -> Program:
+def program(
+    folder: Path, name: str, *, gives_up: Callable[[int], bool] = lambda code: False, grace: float = 5.0
+) -> Program:
     log = folder / f"{name}.log"
     code = _BEGIN.format(log=str(log)) + PROGRAMS[name]
-    return Program(name, [sys.executable, "-c", code], gives_up=gives_up, back_off=lambda: BackOff(0.02, 0.1))
+    return Program(
+        name, [sys.executable, "-c", code], gives_up=gives_up, back_off=lambda: BackOff(0.02, 0.1), grace=grace
+    )
 
 
 def lines(folder: Path, name: str) -> list[str]:
@@ -90,10 +98,10 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 
 def main() -> None:
     folder, grace, *names = sys.argv[1:]
-    supervised = [program(Path(folder), name) for name in names]
+    supervised = [program(Path(folder), name, grace=float(grace)) for name in names]
 
     async def run() -> int:
-        return await Supervisor(supervised, grace=float(grace)).run()
+        return await Supervisor(supervised).run()
 
     sys.exit(asyncio.run(run()))
 

@@ -140,6 +140,22 @@ def test_a_program_that_does_not_end_is_killed_after_its_grace(tmp_path: Path, s
     until(lambda: not any(map(is_alive, pids(tmp_path, "stubborn"))), "all gone")
 
 
+def test_a_program_may_be_given_more_time_than_the_others(tmp_path: Path) -> None:
+    async def run() -> int:
+        programs = [program(tmp_path, "patient", grace=600.0), program(tmp_path, "stubborn", grace=0.2)]
+        supervisor = Supervisor(programs)
+        running = asyncio.create_task(supervisor.run())
+        await asyncio.to_thread(until, lambda: pids(tmp_path, "patient") and pids(tmp_path, "stubborn"), "both")
+        supervisor.stop()
+        await asyncio.to_thread(until, lambda: list(supervisor.processes()) == ["patient"], "the other is killed")
+        (tmp_path / "patient.log.go").touch()
+        return await running
+
+    assert asyncio.run(run()) == 0
+    assert lines(tmp_path, "patient")[1:] == ["told", "done"]
+    assert not any(map(is_alive, pids(tmp_path, "stubborn")))
+
+
 def test_a_second_interrupt_ends_everything_at_once(tmp_path: Path, started: Starter) -> None:
     supervisor = started("stubborn", grace=600.0)
     until(lambda: pids(tmp_path, "stubborn"), "start")

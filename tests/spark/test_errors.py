@@ -17,6 +17,7 @@ from histories import SECOND, START
 from oncebus.errors import OncebusError
 from oncebus.ledger import Ledger
 from oncebus.spark import detect_duplicates
+from oncebus.spark.workers import WorkersDiffer
 from reference import Message
 from spark.streams import SCHEMA, Stream, expected
 from spark.test_streaming import history_of
@@ -67,6 +68,15 @@ def test_bad_arguments(frame: DataFrame, change: dict[str, Any], message: str) -
 def test_a_column_that_is_there_already(frame: DataFrame) -> None:
     with pytest.raises(OncebusError, match="Column 'is_duplicate' is there already"):
         detect_duplicates(frame.withColumn("is_duplicate", F.lit(1)), **GOOD)
+
+
+def test_workers_of_a_python_that_is_not_there(
+    frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "python"
+    monkeypatch.setattr(frame.sparkSession.sparkContext, "pythonExec", str(missing))
+    with pytest.raises(WorkersDiffer, match=f"Spark's workers run the Python '{missing}', which is not there"):
+        detect_duplicates(frame, **GOOD)
 
 
 def test_a_key_with_a_collation(frame: DataFrame) -> None:

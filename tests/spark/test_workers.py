@@ -9,6 +9,7 @@ import pytest
 
 from oncebus.spark.workers import WorkersDiffer, check_python, check_workers
 
+FOR_SQL = "spark.sql.execution.pyspark.python"
 HINT = f"Before Spark is started: export PYSPARK_PYTHON='{sys.executable}'"
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -21,8 +22,8 @@ def python(folder: Path, does: str) -> str:
     return str(path)
 
 
-def context(master: str, executable: str) -> Any:
-    return SimpleNamespace(master=master, pythonExec=executable)
+def session(master: str, executable: str, **settings: str) -> Any:
+    return SimpleNamespace(sparkContext=SimpleNamespace(master=master, pythonExec=executable), conf=settings)
 
 
 def test_the_same_python_will_do(tmp_path: Path) -> None:
@@ -36,12 +37,12 @@ def test_another_version_is_refused_with_what_to_do(tmp_path: Path, monkeypatch:
     other = python(tmp_path, "echo 3.7")
     message = f"Spark's workers run Python 3.7 ('{other}'), the driver runs {OWN}. {HINT}"
     with pytest.raises(WorkersDiffer) as raised:
-        check_workers(context("local[2]", other))
+        check_workers(session("local[2]", other))
     assert str(raised.value) == message
     # As where PYSPARK_PYTHON is not set.
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(WorkersDiffer) as raised:
-        check_workers(context("local[*]", "python3"))
+        check_workers(session("local[*]", "python3"))
     assert str(raised.value) == message
 
 
@@ -57,6 +58,22 @@ def test_one_that_does_not_tell_its_version_is_left_to_spark(tmp_path: Path, doe
     check_python(python(tmp_path, does))
 
 
-def test_the_python_of_a_cluster_cannot_be_seen_from_here(tmp_path: Path) -> None:
-    check_workers(context("spark://head:7077", str(tmp_path / "none")))
-    check_workers(context("spark://head:7077", python(tmp_path, "echo 3.7")))
+@pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "local-cluster[2,1,1024]", "k8s://https://localhost"])
+def test_the_python_of_a_cluster_cannot_be_seen_from_here(tmp_path: Path, master: str) -> None:
+    check_workers(session(master, str(tmp_path / "none")))
+    check_workers(session(master, python(tmp_path, "echo 3.7")))
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
+def test_that_of_this_machine_can(tmp_path: Path, master: str) -> None:
+    check_workers(session(master, sys.executable))
+    with pytest.raises(WorkersDiffer):
+        check_workers(session(master, str(tmp_path / "none")))
+
+
+def test_the_setting_for_what_sql_starts_comes_before_that_of_the_context(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    check_workers(session("local[2]", missing, **{FOR_SQL: sys.executable}))
+    check_workers(session("local[2]", sys.executable, **{FOR_SQL: ""}))
+    with pytest.raises(WorkersDiffer, match=f"'{missing}', which is not there"):
+        check_workers(session("local[2]", sys.executable, **{FOR_SQL: missing}))

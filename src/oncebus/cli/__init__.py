@@ -10,7 +10,6 @@ import click
 
 from oncebus import __version__
 from oncebus.cli.errors import in_lines
-from oncebus.cli.group import Group
 
 __all__ = ["main"]
 
@@ -36,7 +35,7 @@ COMMANDS = {
 """Each with its module. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""
 
 
-class _Commands(Group):
+class _Commands(click.Group):
     """A group whose commands fail with one line on standard error and exit code 1. Usage errors stay click's."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -47,6 +46,15 @@ class _Commands(Group):
             return None
         command: click.Command = getattr(importlib.import_module(f"oncebus.cli.{COMMANDS[cmd_name]}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            # Click knows the nearest of the commands that are loaded.
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

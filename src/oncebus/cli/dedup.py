@@ -17,12 +17,14 @@ from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from oncebus.cli import sources
+from oncebus.cli.durations import duration_in
 from oncebus.cli.errors import RequestError
 from oncebus.cli.outputs import Marker, Outputs, decide, fingerprint
 from oncebus.cli.progress import Display, display, show_summary, speed
 from oncebus.cli.session import spark_session
 from oncebus.cli.sources import FORMATS, Sources, local_path, quoted
-from oncebus.durations import checked_duration, parse_duration, spelt_out
+from oncebus.durations import NotADuration, checked_duration
+from oncebus.entities import iso_timespan
 from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, LedgerBatch
 from oncebus.spark import detect_duplicates
@@ -59,7 +61,14 @@ class Request:
 
     def window_among(self, columns: Sequence[str]) -> str:
         """The window as Spark takes it: a column, where there is one of that name, else a duration."""
-        return self.window if self.window in columns else spelt_out(self.window)
+        if self.window in columns:
+            return self.window
+        try:
+            length = duration_in(self.window, "window")
+        except NotADuration:
+            # It may have been meant for a column: the answer to that names them all.
+            return self.window
+        return iso_timespan(checked_duration(length, self.window, "window"))
 
     def arguments(self, format_name: str) -> dict[str, Any]:
         """What decides the result, by the names of the options."""
@@ -125,12 +134,12 @@ def dedup(
         local_path(duplicates, "Output") if duplicates is not None else None,
         Ledger.open(ledger).location if ledger is not None else None,
         sequence,
-        spelt_out(lateness) if lateness is not None else None,
+        _lateness(lateness) if lateness is not None else None,
         format_name,
         master,
         overwrite,
     )
-    _check(request)
+    check_places(request, tuple(local_path(text, "Source") for text in request.given))
     signal.signal(signal.SIGTERM, _interrupt)
     if follow:
         # Imported late: it brings in the streaming half, which a batch does not need.
@@ -254,11 +263,8 @@ def check_places(request: Request, given: tuple[Path, ...]) -> None:
                 raise RequestError(f"{what} '{path}' and {other_what.lower()} '{other}' must not be in one another.")
 
 
-def _check(request: Request) -> None:
-    # The window may be a column's name, which only the schema can tell.
-    if request.lateness is not None:
-        checked_duration(parse_duration(request.lateness, "lateness"), request.lateness, "lateness", least=0)
-    check_places(request, tuple(local_path(text, "Source") for text in request.given))
+def _lateness(text: str) -> str:
+    return iso_timespan(checked_duration(duration_in(text, "lateness"), text, "lateness", least=0))
 
 
 def _commit(batch: LedgerBatch, places: Outputs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -14,13 +15,17 @@ FORMS = "Write it like 90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'."
 
 def duration_in(text: str, name: str) -> int:
     """The microseconds of a duration. `name` is what the error calls it. Raises `BadDuration`."""
-    stripped = text.strip()
+    why: BadDuration
     try:
-        if _is_timespan(stripped):
-            return parse_timespan(stripped, name)
-        return parse_duration(spelt_out(stripped), name)
-    except (NotADuration, BadRequest):
-        raise NotADuration(f"{name.capitalize()} {text!r} is not a duration. {FORMS}") from None
+        return parse_duration(spelt_out(text), name, text)
+    except NotADuration:
+        why = NotADuration(f"{name.capitalize()} {text!r} is not a duration. {FORMS}")
+    except BadDuration as error:
+        why = error
+    # As the protocols read it: with colons, or in ISO 8601 with fractions that are finer than ours.
+    with suppress(BadRequest):
+        return parse_timespan(text, name)
+    raise why
 
 
 class _Duration(click.ParamType[str]):

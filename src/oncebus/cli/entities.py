@@ -12,7 +12,6 @@ import click
 from oncebus.cli import entity_flags
 from oncebus.cli.entity_flags import Flag, flags_of, given_properties
 from oncebus.cli.errors import RequestError
-from oncebus.cli.group import Group
 from oncebus.cli.printing import print_json, print_properties, print_table, told
 from oncebus.cli.reaching import Management, Reach, broker_options
 
@@ -72,7 +71,7 @@ def in_path(name: str) -> str:
 
 def group_of(sort: Sort) -> click.Group:
     """The commands that manage one sort of entity."""
-    group = Group(
+    group = click.Group(
         sort.word,
         help=f"Create, show, list, update or delete a {sort.word} of a running broker.",
         short_help=f"Manage {sort.word}s.",

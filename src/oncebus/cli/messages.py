@@ -20,7 +20,7 @@ from oncebus.cli.durations import DURATION, FORMS, duration_in
 from oncebus.cli.errors import RequestError
 from oncebus.cli.printing import print_line, print_table, shortened, visible
 from oncebus.cli.reaching import Reach, broker_options
-from oncebus.durations import MINUTE, SECOND, BadDuration
+from oncebus.durations import MINUTE, SECOND, NotADuration
 from oncebus.serve.client import TIMEOUT_SECONDS, Answer, Client
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
@@ -184,8 +184,8 @@ def _moment(text: str) -> str:
     if parse_time(text) is not None:
         return text
     try:
-        return iso8601(wall_time() + duration_in(text, "scheduled"))
-    except BadDuration:
+        return iso8601(wall_time() + duration_in(text, "option --scheduled"))
+    except NotADuration:
         raise RequestError(
             f"Option --scheduled has value '{text}'. Not a time like 2026-01-31T08:30:00Z, nor a duration. {FORMS}"
         ) from None

@@ -9,7 +9,6 @@ import click
 
 from oncebus.cli.entities import azure_options, in_path, json_option, name_option, topic_option
 from oncebus.cli.errors import RequestError
-from oncebus.cli.group import Group
 from oncebus.cli.printing import print_json, print_properties, print_table, told
 from oncebus.cli.reaching import Management, Reach, broker_options
 
@@ -30,7 +29,6 @@ _FILTERS = click.Choice(["SqlFilter", "CorrelationFilter"], case_sensitive=False
 
 
 @click.group(
-    cls=Group,
     short_help="Manage the rules of a subscription.",
     epilog=f"Example: oncebus rule list {_WHERE}",
 )

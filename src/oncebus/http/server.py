@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import ipaddress
 import socket
 from collections.abc import Generator
 from pathlib import Path
@@ -143,12 +142,3 @@ def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
         raise CannotListen(f"Cannot listen at {host}, port {port}: {reason}.") from error
     listener.setblocking(False)
     return listener
-
-
-def is_address(host: str) -> bool:
-    """Whether a host is an address in numbers; one in brackets is not."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

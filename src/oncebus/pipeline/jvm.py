@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import shutil
+import subprocess
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -109,9 +110,12 @@ def _has_ended_well() -> bool:
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
         return False
-    log.info("The classes of Java are saved, for quicker starts: this once, stopping may take up to 20 seconds")
+    log.info("The classes of Java are being saved, for quicker starts: until they are, stopping takes longer")
     SparkContext._gateway = SparkContext._jvm = None
     with suppress(Exception):
         gateway.shutdown()
     process.stdin.close()
-    return bool(process.wait(_ENDING_SECONDS) == 0)
+    try:
+        return bool(process.wait(_ENDING_SECONDS) == 0)
+    except subprocess.TimeoutExpired:
+        return False

@@ -19,6 +19,7 @@ from oncebus.outbox import Outbox
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
+from oncebus.spark.workers import WorkersDiffer, check_workers
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -80,7 +81,7 @@ def resume(outbox: Path, ledger: Ledger) -> Start:
 
 def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSession:
     """A session tuned for small batches, its driver's Java started with the options. In local mode nothing of it is
-    reachable from outside.
+    reachable from outside. Raises `WorkersDiffer`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
@@ -100,4 +101,10 @@ def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSess
     builder = SparkSession.builder.master(master).appName("oncebus pipeline")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    try:
+        check_workers(spark)
+    except WorkersDiffer:
+        spark.stop()
+        raise
+    return spark

@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Iterable
 
-from oncebus.http.server import is_address
+from oncebus.hosts import is_address
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -18,6 +17,7 @@ from oncebus.access import AccessRefused, Reason
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import EntityError
+from oncebus.hosts import is_this_machine
 from oncebus.http.errors import HEADERS_TOO_LONG, Refused, verdict, wrong_method
 from oncebus.http.guard import Guard
 from oncebus.http.health import Health
@@ -292,10 +292,7 @@ def _is_open(request: Asked) -> bool:
     """Whether others can read what passes on its way."""
     if request.scope["scheme"] == "https" or request.client is None:
         return False
-    try:
-        return not ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return True
+    return not is_this_machine(request.client.host)
 
 
 def _check_origin(request: Asked, host: str) -> None:

@@ -26,7 +26,8 @@ from oncebus.broker.clock import wall_time
 from oncebus.durations import DAY, SECOND
 from oncebus.errors import OncebusError
 from oncebus.files import publish, sync_folder
-from oncebus.http.server import Tls, is_address
+from oncebus.hosts import is_address
+from oncebus.http.server import Tls
 from oncebus.settings import Settings
 
 FILE = "tls.pem"

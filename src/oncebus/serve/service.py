@@ -20,6 +20,8 @@ from oncebus.serve.supervisor import Program, Supervisor
 from oncebus.settings import PREFIX, Settings, variable
 
 STARTING = "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
+# Killed while Java saves its classes, it would have to save them at the next stop again.
+_PIPELINE_SECONDS = 60.0
 _DURATIONS = ("lag_limit", "heartbeat_limit")
 
 
@@ -58,7 +60,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
                         # One that never was well has said why, and would say it again.
                         gives_up=lambda code: code > 0 and not opened.is_set(),
                     ),
-                    Program("pipeline", [*_command("pipeline"), "--parent", me], common),
+                    Program("pipeline", [*_command("pipeline"), "--parent", me], common, grace=_PIPELINE_SECONDS),
                 ]
             )
             return await supervisor.run()

@@ -19,7 +19,7 @@ STEADY_SECONDS = 30.0
 """What ran that long had been well: the next wait is short again."""
 
 GRACE_SECONDS = 20.0
-"""How long programs have to end when asked, before they are killed."""
+"""How long a program has to end when asked, before it is killed, unless it is given another time."""
 
 INTERRUPTED = 130
 
@@ -52,6 +52,7 @@ class Program:
     descriptors: tuple[int, ...] = ()
     gives_up: Callable[[int], bool] = lambda code: False  # noqa: ARG005
     back_off: Callable[[], BackOff] = field(default=BackOff)
+    grace: float = GRACE_SECONDS
 
 
 class Supervisor:
@@ -65,11 +66,9 @@ class Supervisor:
         self,
         programs: Sequence[Program],
         *,
-        grace: float = GRACE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._programs = programs
-        self._grace = grace
         self._clock = clock
         self._running: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
@@ -159,11 +158,14 @@ class Supervisor:
             _tell(process)
         hurry = asyncio.create_task(self._hurry.wait())
         ended = asyncio.create_task(asyncio.wait(kept))
-        await asyncio.wait([hurry, ended], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
+        waited = 0.0
+        for program in sorted(self._programs, key=lambda program: program.grace):
+            await asyncio.wait([hurry, ended], timeout=program.grace - waited, return_when=asyncio.FIRST_COMPLETED)
+            waited = program.grace
+            if (late := self._running.get(program.name)) is not None:
+                log.warning("A program is killed", extra={"fields": {"program": program.name, "pid": late.pid}})
+                _kill_group(late.pid)
         hurry.cancel()
-        for name, process in self._running.items():
-            log.warning("A program is killed", extra={"fields": {"program": name, "pid": process.pid}})
-        self._kill_all()
         await ended
 
     def _kill_all(self) -> None:

@@ -64,7 +64,7 @@ def detect_duplicates(
         raise BadCall(f"Parts {parts!r} must be from 1 to {_MOST_PARTS}.")
     spark = messages.sparkSession
     if not _is_remote(spark):
-        check_workers(spark.sparkContext)
+        check_workers(spark)
     place: StreamLedger | FixedLedger | None
     if messages.isStreaming:
         if ledger is None or isinstance(ledger, LedgerBatch):

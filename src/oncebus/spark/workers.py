@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import sys
 
-from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from oncebus.errors import OncebusError
 
+_FOR_SQL = "spark.sql.execution.pyspark.python"
+"""A setting of Spark's: the Python of the workers that SQL starts, whatever the context's."""
 _SECONDS = 10
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
@@ -24,10 +26,13 @@ class WorkersDiffer(OncebusError, RuntimeError):
     """Spark's workers would run another Python than the driver, or none."""
 
 
-def check_workers(context: SparkContext) -> None:
+def check_workers(spark: SparkSession) -> None:
     """Raises `WorkersDiffer` if that can be seen from here. On a cluster it cannot."""
-    if (context.master or "").startswith("local"):
-        check_python(context.pythonExec)
+    context = spark.sparkContext
+    master = context.master or ""
+    # `local-cluster[…]`, which Spark has for tests, is a cluster.
+    if master == "local" or master.startswith("local["):
+        check_python(spark.conf.get(_FOR_SQL, "") or context.pythonExec)
 
 
 def check_python(executable: str) -> None:

@@ -1,0 +1,60 @@
+"""`oncebus pipeline` where Spark's workers would run another Python, without Spark."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from oncebus.cli import main
+from pipeline.no_spark import without_spark
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """The command is made for a process of its own."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    root, own = logging.getLogger(), logging.getLogger("oncebus")
+    kept = root.handlers[:], own.handlers[:], own.level, own.propagate
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    root.handlers[:], own.handlers[:], own.propagate = kept[0], kept[1], kept[3]
+    own.setLevel(kept[2])
+
+
+@pytest.fixture
+def why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is to be said of a Python 3.7."""
+    other = tmp_path / "python3.7"
+    other.write_text("#!/bin/sh\necho 3.7\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    without_spark(monkeypatch)
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    hint = f"Before Spark is started: export PYSPARK_PYTHON='{sys.executable}'"
+    return f"Spark's workers run Python 3.7 ('{other}'), the driver runs {own}. {hint}"
+
+
+def run(tmp_path: Path, *words: str) -> Result:
+    places = ["--data", str(tmp_path / "data"), "--cache", str(tmp_path / "cache"), "--master", "local[2]"]
+    return CliRunner().invoke(main, ["pipeline", *places, *words])
+
+
+def test_alone_it_fails_with_one_line(tmp_path: Path, why: str) -> None:
+    done = run(tmp_path)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"oncebus: {why}\n"
+
+
+def test_under_serve_the_same_line_is_in_the_log(tmp_path: Path, why: str) -> None:
+    done = run(tmp_path, "--parent", str(os.getppid()))
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(f"The pipeline failed: {why}")
