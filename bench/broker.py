@@ -1,10 +1,10 @@
 """`make bench-broker`: the broker through its own object, with the pipeline as a process beside it.
 
 Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids: three brokers that
-take turns in each round; then all three idle together, and one message through each. HTTP is served by the same process
-as the broker, its clients are a process of their own. Where Debian's `nats-server` is installed, JetStream beside them.
-Writes docs/bench/broker.json and .svg, and prints a table. BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and
-BENCH_IDLE_SECONDS change what is measured.
+take turns in each round, while the pipelines of the others are held; then all three idle together, and one message
+through each. HTTP is served by the same process as the broker, its clients are a process of their own. Where Debian's
+`nats-server` is installed, JetStream beside them. Writes docs/bench/broker.json and .svg, and prints a table.
+BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is measured.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -66,8 +67,32 @@ def message() -> Incoming:
     return Incoming(_HEAD.replace(_HOLE.encode(), identity.encode()), _TAIL, identity)
 
 
+class Running(NamedTuple):
+    """A broker, and the process group of its pipeline."""
+
+    broker: Broker
+    core: Core
+    group: int
+
+    async def caught_up(self) -> None:
+        """Wait until all that was sent has come out of the pipeline."""
+        await self.core.progress.wait_for(self.core.acceptor.last_commit, 600)
+
+    @contextlib.contextmanager
+    def alone_of(self, others: Iterable[Running]) -> Iterator[None]:
+        """Hold the pipelines of the others meanwhile: they have nothing to do, but look for something all the time."""
+        held = [other.group for other in others if other is not self]
+        for group in held:
+            os.killpg(group, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for group in held:
+                os.killpg(group, signal.SIGCONT)
+
+
 @contextlib.asynccontextmanager
-async def running(mode: str, filled: Path | None) -> AsyncIterator[tuple[Broker, Core]]:
+async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
     """A broker with one queue over a new data folder, its pipeline warm."""
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", ignore_cleanup_errors=True) as scratch:
         folders = Folders(Path(scratch) / "data")
@@ -93,14 +118,16 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[tuple[Broker,
             f"run_pipeline(Folders(Path(sys.argv[1])), master='local[2]', shards={SHARDS}, parent={os.getpid()})"
         )
         with (Path(scratch) / "spark.log").open("wb") as log:
-            pipeline = subprocess.Popen([sys.executable, "-c", script, str(folders.data)], stdout=log, stderr=log)
+            command = [sys.executable, "-c", script, str(folders.data)]
+            pipeline = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
             try:
                 for _ in range(20):
                     await broker.send(QUEUE.path, [message()])
                     assert await core.progress.wait_for(core.acceptor.last_commit, 120), "the pipeline does not run"
                 await drained(broker)
-                yield broker, core
+                yield Running(broker, core, pipeline.pid)
             finally:
+                os.killpg(pipeline.pid, signal.SIGCONT)
                 pipeline.terminate()
                 pipeline.wait(60)
                 await core.close()
@@ -202,6 +229,7 @@ async def single(broker: Broker) -> float:
 
 
 Figures = dict[str, list[float]]
+Work = Callable[[Broker, Core], Awaitable[float]]
 
 
 async def measured(ledger: Path) -> dict[str, Figures]:
@@ -216,31 +244,37 @@ async def measured(ledger: Path) -> dict[str, Figures]:
             found[mode].setdefault(name, []).append(figure)
             print(f"  {mode}: {name}: {shown(figure)}", file=sys.stderr, flush=True)
 
-        for broker, _ in brokers.values():
+        async def turns() -> AsyncIterator[tuple[str, Running]]:
+            for mode, each in brokers.items():
+                with each.alone_of(brokers.values()):
+                    await each.caught_up()
+                    yield mode, each
+
+        async for _, each in turns():
             # Java compiles what it has seen often enough.
-            await latencies(broker, RATES[1], WARM_SECONDS)
+            await latencies(each.broker, RATES[1], WARM_SECONDS)
         for _ in range(ROUNDS):
             for name, work in RATES_OF_WORK.items():
-                for mode, (broker, core) in brokers.items():
-                    note(mode, name, await work(broker, core))
-                    await core.progress.wait_for(core.acceptor.last_commit, 600)
-            for mode, (broker, _) in brokers.items():
-                note(mode, "received and completed/s", await drained(broker))
+                async for mode, each in turns():
+                    note(mode, name, await work(each.broker, each.core))
+                    await each.caught_up()
+            async for mode, each in turns():
+                note(mode, "received and completed/s", await drained(each.broker))
             for rate in RATES:
-                for mode, (broker, _) in brokers.items():
-                    times = sorted(await latencies(broker, rate))
+                async for mode, each in turns():
+                    times = sorted(await latencies(each.broker, rate))
                     for name, at in (("p50", 0.5), ("p99", 0.99)):
                         note(mode, f"{name} s at {rate}/s", times[int(len(times) * at)])
-            for mode, (broker, _) in brokers.items():
-                note(mode, "s, one message, idle", statistics.median([await single(broker) for _ in range(10)]))
+            async for mode, each in turns():
+                note(mode, "s, one message, idle", statistics.median([await single(each.broker) for _ in range(10)]))
         if IDLE_SECONDS:
             await asyncio.sleep(IDLE_SECONDS)
-            for mode, (broker, _) in brokers.items():
-                note(mode, f"s, one message after {IDLE_SECONDS:.0f} s", await single(broker))
+            for mode, each in brokers.items():
+                note(mode, f"s, one message after {IDLE_SECONDS:.0f} s", await single(each.broker))
         return found
 
 
-RATES_OF_WORK: dict[str, Callable[[Broker, Core], Awaitable[float]]] = {
+RATES_OF_WORK: dict[str, Work] = {
     "sends/s, 1 sender": lambda broker, _: sends_per_second(broker, 1, 1),
     "sends/s, 32 senders": lambda broker, _: sends_per_second(broker, 32, 1),
     "sends/s, batches of 100, 8 senders": lambda broker, _: sends_per_second(broker, 8, 100),
