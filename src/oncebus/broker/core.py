@@ -262,10 +262,10 @@ class Core:
 
     def held(self, entity: Entity) -> int:
         """What counts for an entity's quota: what is in the pipeline, and what was in the store a moment ago."""
-        holders = [entity.id]
+        held = self.in_pipeline(entity.id) + self._sizes.get(entity.id, 0)
         if isinstance(entity, Topic):
-            holders += [each.id for each in self.catalogue.subscriptions_of(entity)]
-        return self.in_pipeline(entity.id) + sum(self._sizes.get(holder, 0) for holder in holders)
+            held += sum(self._sizes.get(each.id, 0) for each in self.catalogue.subscriptions_of(entity))
+        return held
 
     def check_room(self, size: int) -> None:
         """Refuse what would make the pipeline hold too much."""

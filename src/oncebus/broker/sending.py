@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from oncebus import amqp
 from oncebus.broker.numbers import Numbers
@@ -36,8 +37,7 @@ class MessageTooLarge(BadRequest):
     """The message is larger than its entity takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(NamedTuple):
     """A message as a protocol has read it. `head` and `body` are the bare message, in the bytes that came.
 
     `message_id` is text, or the bytes of a binary id; None where the sender gave none. `ttl` is in microseconds.
@@ -77,7 +77,7 @@ def with_id(message: Incoming) -> tuple[Incoming, bool]:
     if message.message_id:
         return message, True
     fresh = uuid.uuid4().hex
-    return replace(message, head=amqp.with_properties(message.head, {"message_id": fresh}), message_id=fresh), False
+    return message._replace(head=amqp.with_properties(message.head, {"message_id": fresh}), message_id=fresh), False
 
 
 def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> int:
