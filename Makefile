@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
-export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
+# Tests leave nothing in the user's own cache.
+warm-up test torture: export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
 .PHONY: setup java demo demo-dataframe warm-up test test-programs check torture test-compat bench bench-broker clean
 

@@ -75,9 +75,7 @@ def test_that_an_archive_is_written_is_said_before_it_takes_its_time(
     monkeypatch.setattr(SparkContext, "_gateway", java)
     with caplog.at_level("INFO", logger=jvm.log.name):
         archive.close()
-    assert java.heard == [
-        "The classes of Java are being saved, for quicker starts: until they are, stopping takes longer"
-    ]
+    assert java.heard == ["The classes of Java are being saved, for quicker starts: stopping takes up to a minute"]
 
 
 def test_a_java_that_does_not_come_to_its_end_leaves_no_archive(

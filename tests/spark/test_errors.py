@@ -48,7 +48,10 @@ GOOD: dict[str, Any] = {"key": "id", "time": "time", "window": "10 minutes"}
         ({"window": "PT-5M"}, "Window 'PT-5M' is not a duration. Write it like '10 minutes' or 'PT10M'."),
         ({"window": "-5 minutes"}, "Window '-5 minutes' must be longer than zero."),
         ({"window": timedelta(0)}, "Window datetime.timedelta(0) must be longer than zero."),
-        ({"window": "soon"}, f"Window 'soon' is neither a duration nor a column. {COLUMNS}"),
+        (
+            {"window": "soon"},
+            f"Window 'soon' is neither a duration, like '10 minutes' or 'PT10M', nor a column. {COLUMNS}",
+        ),
         ({"window": "10 parsecs"}, "Window '10 parsecs' is not a duration."),
         ({"window": "1 month"}, "Window '1 month' has months, which have no fixed length."),
         ({"window": "P1Y"}, "Window 'P1Y' has years or months, which have no fixed length."),
@@ -63,6 +66,12 @@ def test_bad_arguments(frame: DataFrame, change: dict[str, Any], message: str) -
         detect_duplicates(frame, **{**GOOD, **change})
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
+
+
+def test_a_ledger_in_place_of_its_batch(frame: DataFrame, tmp_path: Path) -> None:
+    ledger: Any = Ledger.open(tmp_path)
+    with pytest.raises(OncebusError, match=r"joins a ledger in a block: with Ledger.open\('.*'\).batch\(\) as ledger"):
+        detect_duplicates(frame, **GOOD, ledger=ledger)
 
 
 def test_a_column_that_is_there_already(frame: DataFrame) -> None:

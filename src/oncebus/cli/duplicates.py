@@ -55,10 +55,10 @@ def duplicates(
         for drop in found:
             click.echo(json.dumps(drop, ensure_ascii=False))
     else:
-        _show(entity, found)
+        _show(entity, found, message_id, since)
 
 
-def _show(entity: str, found: Iterable[dict[str, Any]]) -> None:
+def _show(entity: str, found: Iterable[dict[str, Any]], message_id: str | None, since: str | None) -> None:
     table = Table(title=f"Duplicates dropped at {entity}", title_justify="left")
     for name in ("message id", "dropped at", "number", "in favour of", "accepted at"):
         table.add_column(name, overflow="fold")
@@ -72,7 +72,8 @@ def _show(entity: str, found: Iterable[dict[str, Any]]) -> None:
             original.get("time") or "",
         )
     if not table.row_count:
-        click.echo(f"No duplicates were dropped at '{entity}'.")
+        which = f"duplicate of '{_visible(message_id)}' was" if message_id else "duplicates were"
+        click.echo(f"No {which} dropped at '{entity}'{f' since {since}' if since else ''}.")
         return
     # In a pipe there is no width to keep to.
     Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)

@@ -110,7 +110,7 @@ def _has_ended_well() -> bool:
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
         return False
-    log.info("The classes of Java are being saved, for quicker starts: until they are, stopping takes longer")
+    log.info("The classes of Java are being saved, for quicker starts: stopping takes up to a minute")
     SparkContext._gateway = SparkContext._jvm = None
     with suppress(Exception):
         gateway.shutdown()

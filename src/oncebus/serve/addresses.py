@@ -12,6 +12,8 @@ from oncebus.settings import Settings, flag
 
 USUAL_AMQP_PORT = 5672
 """Where clients without TLS go that are told no port."""
+USUAL_AMQPS_PORT = 5671
+"""And those with TLS."""
 _NOTE = "address"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _THIS_MACHINE = {"127.0.0.1": "localhost", "::1": "localhost"}

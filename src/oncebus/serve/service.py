@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
 from oncebus.entities import iso_timespan
-from oncebus.serve.addresses import USUAL_AMQP_PORT, Sockets, client_host, url_of
+from oncebus.serve.addresses import USUAL_AMQP_PORT, USUAL_AMQPS_PORT, Sockets, client_host, url_of
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.checks import check_java, make_data_folder
 from oncebus.serve.gateway import files_at_start
@@ -73,11 +73,11 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
 def connection_line(settings: Settings, port: int, keys: KeyFile) -> str:
     """What a client needs. Without TLS it has to be told so, in the emulator's way.
 
-    With TLS clients always go to the port 5671, whatever they are told: if it is another, something has to lead there.
+    With TLS Python's client goes to the port 5671, whatever it is told: if it is another, something has to lead there.
     """
     rule = EMULATOR_RULE if settings.emulator else keys.rules()[0]
     is_plain = not settings.is_encrypted
-    told = port if is_plain and port != USUAL_AMQP_PORT else None
+    told = None if port == (USUAL_AMQP_PORT if is_plain else USUAL_AMQPS_PORT) else port
     return connection_string(client_host(settings), told, rule, emulator=is_plain)
 
 

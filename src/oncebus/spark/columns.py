@@ -137,7 +137,8 @@ def _resolve_window(schema: T.StructType, window: str | timedelta) -> str | int:
     except BadDuration as error:
         if isinstance(window, str) and re.fullmatch(r"(?!P\d)\w+", window):
             raise BadColumn(
-                f"Window {window!r} is neither a duration nor a column. The columns are: {', '.join(schema.names)}."
+                f"Window {window!r} is neither a duration, like '10 minutes' or 'PT10M', nor a column. "
+                f"The columns are: {', '.join(schema.names)}."
             ) from error
         raise
     return checked_duration(length, window, "window")

@@ -67,7 +67,7 @@ def detect_duplicates(
         check_workers(spark)
     place: StreamLedger | FixedLedger | None
     if messages.isStreaming:
-        if ledger is None or isinstance(ledger, LedgerBatch):
+        if ledger is None or isinstance(ledger, Ledger | LedgerBatch):
             raise BadCall("A streaming DataFrame needs a ledger: the path or URI of a folder for it.")
         place = _stream_ledger(spark, os.fspath(ledger), columns, parts or _parallelism(spark))
     elif ledger is None:
@@ -75,8 +75,9 @@ def detect_duplicates(
     elif isinstance(ledger, LedgerBatch):
         place = _fixed_ledger(spark, ledger, columns, parts or _parallelism(spark))
     else:
+        place_of = ledger.location if isinstance(ledger, Ledger) else os.fspath(ledger)
         raise BadCall(
-            f"A batch DataFrame joins a ledger in a block: with Ledger.open({os.fspath(ledger)!r}).batch() as ledger: "
+            f"A batch DataFrame joins a ledger in a block: with Ledger.open({place_of!r}).batch() as ledger: "
             "detect_duplicates(…, ledger=ledger)."
         )
     task = Task(columns.time, columns.window, extra, columns.sequence, place)
