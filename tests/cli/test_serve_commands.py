@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import socket
 import threading
@@ -109,14 +110,17 @@ def test_serve_says_when_a_port_is_in_use_and_which_flag_gives_another(tmp_path:
     assert said == f"Cannot listen at 127.0.0.1, port {port}: {reason}"
 
 
-def test_serve_says_at_once_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [["--amqp-port", "0"], ["--tls", "--amqps-port", "0"]], ids=["plain", "TLS"])
+def test_serve_says_at_once_where_clients_go_and_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
     async def stopped_at_once(self: Supervisor) -> int:
         return 0
 
     monkeypatch.setattr(Supervisor, "run", stopped_at_once)
-    ports = ["--http-port", "0", "--amqp-port", "0"]
-    connection, starting = run("serve", "--data", tmp_path, *ports).stdout.splitlines()
-    assert connection.startswith("Endpoint=sb://localhost:")
+    connection, starting = run("serve", "--data", tmp_path, "--http-port", "0", *words).stdout.splitlines()
+    assert re.match(r"Endpoint=sb://localhost:[1-9]\d*/?;", connection)
+    assert connection.endswith(";UseDevelopmentEmulator=true") is (words[0] != "--tls")
     assert starting == "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
 
 
