@@ -178,7 +178,7 @@ class Running:
         """Ask it to end, and wait for that; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(90)
 
     def clean_up(self) -> None:
         """Whatever happened, nothing of it is left: what it started ends with it."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from oncebus.serve.supervisor import BackOff, Program, Supervisor
 
 TESTS = Path(__file__).parent.parent
-LIMIT = 20.0
+LIMIT = 60.0
 
 _BEGIN = """
 import os, signal, subprocess, sys, time
