@@ -61,8 +61,8 @@ def run_sample(name: str, served: Served) -> str:
 
 @pytest.fixture(scope="module")
 def said(served: Served) -> Iterator[dict[str, Future[str]]]:
-    """What the samples say, all of them run at the same time."""
-    with ThreadPoolExecutor(len(SAMPLES)) as threads:
+    """What the samples say, some of them run at the same time."""
+    with ThreadPoolExecutor(3) as threads:
         yield {name: threads.submit(run_sample, name, served) for name in SAMPLES}
 
 
