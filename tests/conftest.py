@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from cluster import FILE_MANAGER, QUICK_JVM, Cluster, standalone_cluster
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+# How long an example takes says nothing where any process may stand still for seconds.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 _LONGEST = ("spark", "clients", "administration", "staged", "cli", "serve")
 

@@ -14,7 +14,7 @@ with ServiceBusClient.from_connection_string(os.environ["SERVICEBUS_CONNECTION_S
             sender.send_messages([ServiceBusMessage(amount, session_id=name) for name in names])
 
     while True:
-        receiver = client.get_queue_receiver("baskets", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2)
+        receiver = client.get_queue_receiver("baskets", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5)
         try:
             with receiver:
                 for message in receiver:

@@ -9,6 +9,7 @@ import httpx
 
 from oncebus.portal.links import BASE, STAMPED, STATIC, link, static_file
 from oncebus.portal.portal import PAGES
+from serve.services import PATIENCE
 
 from .served import Served
 
@@ -19,7 +20,7 @@ def visit_portal(broker: Served, queue: str) -> None:
     """Whoever comes sees a form and what makes it look as it does; the queue is seen by who has a key."""
     secrets = [queue, broker.root.primary_key, broker.root.secondary_key]
     trusting = ssl.create_default_context(cafile=str(broker.certificate))
-    with httpx.Client(base_url=f"https://{broker.host}", verify=trusting) as browser:
+    with httpx.Client(base_url=f"https://{broker.host}", verify=trusting, timeout=PATIENCE) as browser:
 
         def tells_nothing(answer: httpx.Response) -> None:
             # A page that was asked for is named in the address to go to, but not in the text.

@@ -63,7 +63,7 @@ class Service:
         async def do() -> T:
             return await doing
 
-        return asyncio.run_coroutine_threadsafe(do(), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(do(), self.loop).result(60)
 
 
 @contextmanager

@@ -162,7 +162,7 @@ def test_versions_of_the_catalogue_that_nobody_needs_are_deleted(tmp_path: Path)
         for _ in range(12):
             await scene.send("q", "a")
             await scene.flow()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(list(folder.iterdir())) > 1:
                 await asyncio.sleep(0.005)
 

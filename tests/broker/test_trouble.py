@@ -179,7 +179,7 @@ def test_an_entity_that_changes_while_a_large_body_is_written_is_looked_at_again
         written.set()
         with pytest.raises(NotFound):
             await sending
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while list((tmp_path / "blobs").iterdir()):
                 await asyncio.sleep(0.005)
 
@@ -279,7 +279,7 @@ def test_what_the_pipeline_has_judged_is_taken_again_when_there_is_room(
         await scene.flow()
         counts = await scene.counts()
         assert (counts.accepted, counts.duplicates, counts.active) == (1, 1, 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while scene.core.trouble:
                 await asyncio.sleep(0.001)
 

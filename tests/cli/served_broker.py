@@ -74,7 +74,7 @@ class Served:
         async def run() -> T:
             return await doing
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(60)
 
 
 @contextmanager

@@ -118,6 +118,7 @@ def test_a_message_may_be_scheduled_by_time_or_from_now(served: Served, name: st
 def test_received_messages_are_printed_and_completed(served: Served, name: str) -> None:
     served.ok("send", name, "one", "--message-id", "1")
     served.ok("send", name, "two\x1b[2J", "--message-id", "2")
+    served.do(served.broker.counts(name))
     text = served.ok("receive", name, "--count", "5", "--wait", "0.5")
     assert text == "1  1  one\n2  2  two\\x1b[2J\n"
     assert served.ok("receive", name, "--wait", "0") == f"No message came from '{name}'.\n"

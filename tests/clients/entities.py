@@ -9,14 +9,16 @@ from pathlib import Path
 
 DETECTS: dict[str, object] = {"requiresDuplicateDetection": True}
 SESSIONS: dict[str, object] = {"requiresSession": True}
-SHORT: dict[str, object] = {"lockDuration": "PT5S"}
+SHORT: dict[str, object] = {"lockDuration": "PT10S"}
+LONG: dict[str, object] = {"lockDuration": "PT5M"}
 PARTITIONED: dict[str, object] = {"enablePartitioning": True}
 
 QUEUES: dict[str, tuple[int, dict[str, object]]] = {
-    "plain": (110, {}),
+    "plain": (130, {}),
     "short": (20, SHORT),
     "twice": (6, {"maxDeliveryCount": 2}),
-    "detecting": (40, DETECTS),
+    "detecting": (55, DETECTS),
+    "detecting-long": (2, DETECTS | LONG),
     "sessions": (30, SESSIONS),
     "short-sessions": (12, SESSIONS | SHORT),
     "detecting-sessions": (8, DETECTS | SESSIONS),

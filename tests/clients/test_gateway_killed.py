@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def _is_another(served: Served, than: int) -> bool:
 
 @together
 def test_a_sender_and_a_receiver_go_on_with_the_new_gateway(served: Served) -> Iterator[None]:
-    with served.pair("detecting") as (queue, sender, receiver):
+    with served.pair("detecting-long") as (queue, sender, receiver):
         sender.send_messages([ServiceBusMessage(text, message_id=text.decode()) for text in texts(range(3))])
         first, second, _ = received(receiver, 3)
         receiver.complete_message(first)
@@ -103,6 +104,7 @@ def test_a_session_is_lost_with_its_gateway_and_can_be_taken_again_with_its_stat
     queue = served.queue("short-sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage(text, session_id="a") for text in texts(range(2))])
+        served.arrived(queue, 2)
         with client.get_queue_receiver(queue, session_id="a") as holder:
             (first,) = received(holder, 1)
             holder.complete_message(first)
@@ -110,6 +112,9 @@ def test_a_session_is_lost_with_its_gateway_and_can_be_taken_again_with_its_stat
             yield
             with pytest.raises((SessionLockLostError, ServiceBusConnectionError)):
                 holder.receive_messages(1, max_wait_time=PATIENCE)
+            locked_until = holder.session.locked_until_utc
+            assert locked_until is not None
+        time.sleep(max(0.0, (locked_until - datetime.now(UTC)).total_seconds()))
         with client.get_queue_receiver(queue, session_id="a") as another:
             assert another.session.get_state() == b"one done"
             assert completed(another, 1) == [b"1"]

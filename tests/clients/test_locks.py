@@ -1,4 +1,4 @@
-"""Locks of five seconds: renewed, kept by the clients' own renewers, lost."""
+"""Locks of ten seconds: renewed, kept by the clients' own renewers, lost."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from .served import Served, async_received, body, is_empty, received
 from .together import together
 
 ACT = "locks"
-LOCK = 5.0
+LOCK = 10.0
 LONGER = LOCK + 1.5
 """Beyond a lock's end, and the time that it takes to be put back."""
 
 
 @together
 def test_a_lock_that_ran_out_is_told_and_the_message_comes_again(served: Served) -> None:
-    with served.pair("short") as (_, sender, receiver):
+    with served.pair("short") as (queue, sender, receiver):
         sender.send_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b"), ServiceBusMessage(b"c")])
+        served.arrived(queue, 3)
         first, second, third = received(receiver, 3)
         assert first.locked_until_utc is not None
         assert first.locked_until_utc - datetime.now(UTC) <= timedelta(seconds=LOCK)
@@ -59,12 +60,13 @@ def test_a_lock_that_is_renewed_outlives_its_first_end(served: Served) -> None:
 
 @together
 def test_the_clients_own_renewer_keeps_a_lock_for_as_long_as_it_was_told(served: Served) -> None:
-    with served.pair("short") as (_, sender, receiver), AutoLockRenewer() as renewer:
+    with served.pair("short") as (queue, sender, receiver), AutoLockRenewer() as renewer:
         sender.send_messages([ServiceBusMessage(b"kept"), ServiceBusMessage(b"given up")])
+        served.arrived(queue, 2)
         kept, given_up = received(receiver, 2)
         renewer.register(receiver, kept, max_lock_renewal_duration=60)
         renewer.register(receiver, given_up, max_lock_renewal_duration=1)
-        time.sleep(2 * LOCK + 1)
+        time.sleep(LOCK * 1.6)
         receiver.complete_message(kept)
         (again,) = received(receiver, 1)
         assert (body(again), again.delivery_count) == (b"given up", 1)
@@ -83,7 +85,7 @@ async def test_the_asyncio_clients_own_renewer_keeps_a_lock(served: Served) -> N
     ):
         await sender.send_messages(ServiceBusMessage(b"a"))
         (message,) = await async_received(receiver, 1)
-        await asyncio.sleep(2 * LOCK)
+        await asyncio.sleep(LOCK * 1.6)
         await receiver.complete_message(message)
         assert await receiver.peek_messages(5, sequence_number=1) == []
         await renewer.close()
@@ -98,6 +100,7 @@ async def test_the_asyncio_client_is_told_of_a_lock_that_ran_out_and_gets_the_me
         client.get_queue_receiver(queue) as receiver,
     ):
         await sender.send_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b"), ServiceBusMessage(b"c")])
+        served.arrived(queue, 3)
         first, second, third = await async_received(receiver, 3)
         await asyncio.sleep(LONGER)
         with pytest.raises(MessageLockLostError):

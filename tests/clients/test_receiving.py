@@ -225,7 +225,7 @@ def test_a_receiver_is_an_iterator_that_ends_when_nothing_comes(served: Served) 
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(10))])
         found = []
         served.arrived(queue, 10)
-        with client.get_queue_receiver(queue, max_wait_time=4) as receiver:
+        with client.get_queue_receiver(queue, max_wait_time=6) as receiver:
             for message in receiver:
                 found.append(body(message))
                 receiver.complete_message(message)
@@ -239,7 +239,7 @@ async def test_an_asyncio_receiver_is_an_iterator_that_ends_when_nothing_comes(s
         await sender.send_messages([ServiceBusMessage(text) for text in texts(range(10))])
         found = []
         served.arrived(queue, 10)
-        async with client.get_queue_receiver(queue, max_wait_time=4, prefetch_count=4) as receiver:
+        async with client.get_queue_receiver(queue, max_wait_time=6, prefetch_count=4) as receiver:
             async for message in receiver:
                 found.append(body(message))
                 await receiver.complete_message(message)

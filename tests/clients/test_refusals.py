@@ -153,7 +153,7 @@ def test_an_expired_token_is_refused(served: Served) -> None:
 def test_a_link_ends_with_its_token(served: Served) -> None:
     queue = served.queue()
     with (
-        ServiceBusClient.from_connection_string(served.token_string(10), **ONCE) as client,
+        ServiceBusClient.from_connection_string(served.token_string(20), **ONCE) as client,
         client.get_queue_receiver(queue) as receiver,
         pytest.raises(ServiceBusError) as refused,
     ):

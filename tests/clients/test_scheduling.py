@@ -13,7 +13,7 @@ from .together import together
 
 ACT = "messages"
 LATER = timedelta(hours=1)
-SOON = timedelta(seconds=3)
+SOON = timedelta(seconds=10)
 ROUNDED = timedelta(milliseconds=1)
 """Times are told in whole milliseconds."""
 

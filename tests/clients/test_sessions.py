@@ -19,7 +19,7 @@ from .served import PATIENCE, SHORT, Served, async_received, body, completed, le
 from .together import together
 
 ACT = "locks"
-LOCK = 5.0
+LOCK = 10.0
 
 
 def of(session: str, *bodies: bytes) -> list[ServiceBusMessage]:
@@ -96,6 +96,7 @@ def test_a_session_that_is_renewed_outlives_its_first_lock(served: Served) -> No
     queue = served.queue("short-sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages(of("a", b"1"))
+        served.arrived(queue, 1)
         with client.get_queue_receiver(queue, session_id="a") as holder:
             before = holder.session.locked_until_utc
             assert before is not None
@@ -112,6 +113,7 @@ def test_the_clients_own_renewer_keeps_a_session(served: Served) -> None:
     queue = served.queue("short-sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender, AutoLockRenewer() as renewer:
         sender.send_messages(of("a", b"1"))
+        served.arrived(queue, 1)
         with client.get_queue_receiver(queue, session_id="a") as holder:
             renewer.register(holder, holder.session, max_lock_renewal_duration=60)
             (message,) = received(holder, 1)
@@ -124,6 +126,7 @@ def test_a_session_whose_lock_ran_out_is_lost_and_free_for_another(served: Serve
     queue = served.queue("short-sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages(of("a", b"1"))
+        served.arrived(queue, 1)
         with client.get_queue_receiver(queue, session_id="a") as holder:
             (message,) = received(holder, 1)
             time.sleep(LOCK + 1.5)
@@ -142,6 +145,7 @@ async def test_the_asyncio_client_holds_a_session_by_its_name_for_as_long_as_it_
     queue = served.queue("short-sessions")
     async with served.async_client() as client, client.get_queue_sender(queue) as sender:
         await sender.send_messages([*of("other", b"other"), *of("a", b"1", b"2")])
+        served.arrived(queue, 3)
         async with client.get_queue_receiver(queue, session_id="a") as holder:
             assert holder.session.session_id == "a"
             async with served.async_client(retry_total=0) as other:
@@ -155,8 +159,20 @@ async def test_the_asyncio_client_holds_a_session_by_its_name_for_as_long_as_it_
                 await asyncio.sleep(LOCK * 0.4)
                 assert await holder.session.renew_lock() > before
             assert datetime.now(UTC) > before
+            for message in (first, second):
+                await holder.complete_message(message)
+
+
+@together
+async def test_the_asyncio_client_loses_a_session_that_it_renews_no_more(served: Served) -> None:
+    queue = served.queue("short-sessions")
+    async with served.async_client() as client, client.get_queue_sender(queue) as sender:
+        await sender.send_messages(of("a", b"1", b"2"))
+        served.arrived(queue, 2)
+        async with client.get_queue_receiver(queue, session_id="a") as holder:
+            first, second = await async_received(holder, 2)
+            await holder.session.renew_lock()
             await holder.complete_message(first)
-            # Not renewed any more.
             await asyncio.sleep(LOCK + 1.5)
             with pytest.raises(SessionLockLostError):
                 await holder.complete_message(second)

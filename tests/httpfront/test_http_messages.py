@@ -309,8 +309,9 @@ def test_a_disabled_entity_says_so(tmp_path: Path, status: EntityStatus, sends: 
 def test_a_queue_deleted_under_a_waiting_receiver_is_not_found(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
-        waiting = asyncio.create_task(front.take("orders", wait=0.2))
-        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(front.take("orders", wait=5.0))
+        while not front.core.arrivals._waiting:
+            await asyncio.sleep(0.005)
         await front.broker.change(lambda catalogue, now: catalogue.delete_queue("orders"))
         assert (await waiting).status == 404
 

@@ -19,6 +19,8 @@ from oncebus.http import CannotListen, HttpServer, Tls, listen, make_app, server
 from oncebus.http.protocol import LONGEST_HEAD
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
+PATIENCE = 60.0
+"""How long an answer may take on a busy machine."""
 
 
 def served(data: Path, play: Play, **options: object) -> None:
@@ -27,7 +29,8 @@ def served(data: Path, play: Play, **options: object) -> None:
         await running.start()
         try:
             headers = {"Authorization": token(front.time)}
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{running.port}", headers=headers) as client:
+            base = f"http://127.0.0.1:{running.port}"
+            async with httpx.AsyncClient(base_url=base, headers=headers, timeout=PATIENCE) as client:
                 await play(front, running, client)
         finally:
             await running.stop()
@@ -106,7 +109,7 @@ def test_bodies_are_streamed_and_those_too_large_are_refused_before_they_are_rea
 )
 def test_what_is_no_good_http_is_answered_and_closed(tmp_path: Path, request_: bytes, status: bytes) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
-        answer = await asyncio.wait_for(exchange(running.port, request_), 5)
+        answer = await asyncio.wait_for(exchange(running.port, request_), PATIENCE)
         assert answer.startswith(b"HTTP/1.1 " + status)
 
     served(tmp_path, play)

@@ -170,8 +170,10 @@ class Running:
     def child(self, name: str) -> int:
         """The process id of the gateway or the pipeline that it started last."""
         for pid in map(int, _children(self.process.pid)):
-            if name in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
-                return pid
+            # One that was killed may end while it is looked at.
+            with suppress(OSError):
+                if name in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+                    return pid
         raise AssertionError(f"no {name}: {self.err.read_text()}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oncebus.serve.supervisor import INTERRUPTED, BackOff, Program, Supervisor
 
-from .programs import is_alive, lines, pids, program, signal_group, start, until
+from .programs import LIMIT, is_alive, lines, pids, program, signal_group, start, until
 
 Starter = Callable[..., subprocess.Popen[bytes]]
 
@@ -23,7 +23,7 @@ def started(tmp_path: Path) -> Iterator[Starter]:
     """Starts supervisors; whatever a failing test leaves behind is killed."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def run(*names: str, grace: float = 5.0) -> subprocess.Popen[bytes]:
+    def run(*names: str, grace: float = LIMIT) -> subprocess.Popen[bytes]:
         running.append(start(tmp_path, *names, grace=grace))
         return running[-1]
 
@@ -89,13 +89,14 @@ def test_a_killed_program_is_started_again_and_the_other_is_left_alone(tmp_path:
         until(lambda times=times: len(pids(tmp_path, "steady")) == times, f"start {times}")  # type: ignore[misc]
         os.kill(pids(tmp_path, "steady")[-1], signal.SIGKILL)
     until(lambda: len(pids(tmp_path, "steady")) == 4, "start 4")
+    until(lambda: pids(tmp_path, "loyal"), "the other")
     assert len(pids(tmp_path, "loyal")) == 1
     assert supervisor.poll() is None
 
 
 def test_a_program_that_fails_again_and_again_is_tried_again_and_again(tmp_path: Path, started: Starter) -> None:
     supervisor = started("failing", "steady")
-    until(lambda: len(pids(tmp_path, "failing")) >= 5, "five starts")
+    until(lambda: len(pids(tmp_path, "failing")) >= 5 and pids(tmp_path, "steady"), "five starts")
     assert supervisor.poll() is None
     assert len(pids(tmp_path, "steady")) == 1
 
@@ -125,17 +126,17 @@ def test_asked_to_stop_it_tells_all_programs_and_waits_for_them(
     supervisor = started("steady", "careless")
     until(lambda: pids(tmp_path, "steady") and pids(tmp_path, "careless", "child"), "both")
     signal_group(supervisor, number)
-    assert supervisor.wait(20) == 0
+    assert supervisor.wait(2 * LIMIT) == 0
     assert lines(tmp_path, "steady")[-1] == "told"
     left = [*pids(tmp_path, "steady"), *pids(tmp_path, "careless"), *pids(tmp_path, "careless", "child")]
     until(lambda: not any(map(is_alive, left)), "all gone")
 
 
 def test_a_program_that_does_not_end_is_killed_after_its_grace(tmp_path: Path, started: Starter) -> None:
-    supervisor = started("stubborn", grace=0.2)
+    supervisor = started("stubborn", grace=5.0)
     until(lambda: pids(tmp_path, "stubborn"), "start")
     supervisor.terminate()
-    assert supervisor.wait(20) == 0
+    assert supervisor.wait(2 * LIMIT) == 0
     assert lines(tmp_path, "stubborn")[-1] == "told"
     until(lambda: not any(map(is_alive, pids(tmp_path, "stubborn"))), "all gone")
 
@@ -162,7 +163,7 @@ def test_a_second_interrupt_ends_everything_at_once(tmp_path: Path, started: Sta
     signal_group(supervisor, signal.SIGINT)
     until(lambda: "told" in lines(tmp_path, "stubborn"), "told")
     signal_group(supervisor, signal.SIGINT)
-    assert supervisor.wait(20) == INTERRUPTED
+    assert supervisor.wait(2 * LIMIT) == INTERRUPTED
     until(lambda: not any(map(is_alive, pids(tmp_path, "stubborn"))), "all gone")
 
 
@@ -173,7 +174,7 @@ def test_what_a_killed_program_had_started_does_not_outlive_it(tmp_path: Path, s
     assert is_alive(child)
     os.kill(pids(tmp_path, "careless")[0], signal.SIGKILL)
     until(lambda: len(pids(tmp_path, "careless", "child")) == 2, "second start")
-    assert not is_alive(child)
+    until(lambda: not is_alive(child), "gone", limit=15)
 
 
 def test_when_the_supervisor_is_killed_programs_that_watch_it_end(tmp_path: Path, started: Starter) -> None:

@@ -16,7 +16,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+    ServiceBusSender,
+)
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
@@ -42,7 +48,7 @@ NAMESPACE = (ROOT, SENDER, LISTENER)
 
 # What fails is told at once, not tried again; and a client that listens for nothing gives up sooner.
 QUICK = {"retry_total": 0, "socket_timeout": 0.05}
-PATIENCE = 10.0
+PATIENCE = 60.0
 """How long a message that is there may take to be received."""
 
 
@@ -72,7 +78,7 @@ class Bus:
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
         """Do something in the broker's loop."""
-        return asyncio.run_coroutine_threadsafe(doing, self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(doing, self.loop).result(2 * PATIENCE)
 
     def string(self, rule: AuthorizationRule = ROOT) -> str:
         """The connection string of a rule."""
@@ -163,7 +169,7 @@ class Bus:
     def together(self, *open_one: Callable[[], Any]) -> list[Any]:
         """Open several clients at the same time: most of it they sleep."""
         with ThreadPoolExecutor(len(open_one)) as opening:
-            return [result.result(60) for result in [opening.submit(each) for each in open_one]]
+            return [result.result(2 * PATIENCE) for result in [opening.submit(each) for each in open_one]]
 
     def refused(self, *open_one: Callable[[], object]) -> list[Exception]:
         """Why clients cannot be opened, all of them at the same time."""
@@ -190,6 +196,16 @@ class Bus:
         """Move the broker's clock."""
         assert self.time is not None
         self.time.advance(seconds)
+
+
+def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """So many messages, in as many goes as it takes."""
+    found: list[ServiceBusReceivedMessage] = []
+    while len(found) < count:
+        some = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
+        assert some, f"{len(found)} of {count} came"
+        found += some
+    return found
 
 
 def encoded(message: ServiceBusMessage) -> bytes:

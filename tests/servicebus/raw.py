@@ -24,7 +24,7 @@ from oncebus.folders import Folders
 from oncebus.servicebus import Limits, ServiceBusServer, make_server
 from oncebus.servicebus.connection import ClientConnection
 
-from .bus import NAMESPACE, ROOT
+from .bus import NAMESPACE, PATIENCE, ROOT
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class RawClient:
 
     async def next(self, kind: type[T]) -> tuple[T, bytes]:
         """The next frame of a kind; others before it are passed over."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 self._sent += frames(b"".join(self.connection.output()))
                 while self._sent:

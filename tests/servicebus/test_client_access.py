@@ -192,8 +192,15 @@ def renew(bus: Bus, receiver: ServiceBusReceiver) -> None:
     handler: Any = receiver._handler
     assert bus.time is not None
     token = make_token(f"sb://localhost:{bus.port}/", ROOT.name, ROOT.primary_key, bus.time.now + HOUR)
-    handler._cbs_authenticator._put_token(token, "servicebus.windows.net:sastoken", "sb://localhost/")
-    handler._connection.listen(wait=0.2)
+    tokens = handler._cbs_authenticator
+    tokens._token_status_code = None
+    tokens._put_token(token, "servicebus.windows.net:sastoken", "sb://localhost/")
+
+    def is_answered() -> bool:
+        handler._connection.listen(wait=0.05)
+        return tokens._token_status_code is not None
+
+    bus.until(is_answered, "the broker has the new token")
 
 
 def test_a_client_that_is_connected_when_the_server_stops_is_told(tmp_path: Path) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus import ServiceBusMessage, ServiceBusReceiver
 from azure.servicebus._common import mgmt_handlers
 from azure.servicebus.exceptions import (
     MessageNotFoundError,
     ServiceBusError,
 )
 
+from broker.in_process import FakeTime
 from oncebus.entities import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
 
-from .bus import PATIENCE, Bus
+from .bus import PATIENCE, Bus, received, running_bus
 
 LATER = timedelta(hours=1)
 
@@ -31,7 +33,7 @@ def typed(kind: str, value: int) -> dict[str, object]:
     return {"TYPE": kind, "VALUE": value}
 
 
-def test_scheduled_messages_are_peeked_cancelled_and_arrive_at_their_time(bus: Bus) -> None:
+def test_scheduled_messages_are_peeked_and_cancelled(bus: Bus) -> None:
     _, sender, receiver = bus.pair()
     at = datetime.now(UTC) + LATER
     numbers = sender.schedule_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b")], at)
@@ -46,18 +48,23 @@ def test_scheduled_messages_are_peeked_cancelled_and_arrive_at_their_time(bus: B
     with pytest.raises(MessageNotFoundError):
         sender.cancel_scheduled_messages(numbers)
 
-    soon = datetime.now(UTC) + timedelta(seconds=0.5)
-    (number,) = sender.schedule_messages(ServiceBusMessage(b"soon"), soon)
-    sender.send_messages(ServiceBusMessage(b"annotated", scheduled_enqueue_time_utc=soon))
-    found: list[ServiceBusReceivedMessage] = []
-    while len(found) < 2:
-        found += receiver.receive_messages(2, max_wait_time=PATIENCE)
-    assert [b"".join(message.body) for message in found] == [b"soon", b"annotated"]
-    first = found[0]
-    assert first.sequence_number is not None
-    assert first.sequence_number > number
-    assert first.enqueued_time_utc is not None
-    assert first.enqueued_time_utc >= soon - timedelta(milliseconds=1)
+
+def test_scheduled_messages_arrive_at_their_time(tmp_path: Path) -> None:
+    with running_bus(tmp_path, FakeTime()) as bus:
+        queue = bus.queue()
+        sender, receiver = bus.together(lambda: bus.sender(queue), lambda: bus.receiver(queue))
+        soon = datetime.now(UTC) + timedelta(minutes=1)
+        (number,) = sender.schedule_messages(ServiceBusMessage(b"soon"), soon)
+        sender.send_messages(ServiceBusMessage(b"annotated", scheduled_enqueue_time_utc=soon))
+        assert {message.state.name for message in receiver.peek_messages(5)} == {"SCHEDULED"}
+        bus.advance(120)
+        found = received(receiver, 2)
+        assert [b"".join(message.body) for message in found] == [b"soon", b"annotated"]
+        first = found[0]
+        assert first.sequence_number is not None
+        assert first.sequence_number > number
+        assert first.enqueued_time_utc is not None
+        assert first.enqueued_time_utc >= soon - timedelta(milliseconds=1)
 
 
 def test_messages_are_peeked_from_where_one_left_off(bus: Bus) -> None:

@@ -19,7 +19,7 @@ from oncebus.broker.addresses import Address
 from oncebus.durations import SECOND
 from oncebus.store import Action, Settlement
 
-from .bus import PATIENCE, Bus
+from .bus import PATIENCE, Bus, received
 
 SHORT = 0.2
 """So long is waited for what should not come."""
@@ -55,7 +55,7 @@ def nothing(receiver: ServiceBusReceiver) -> bool:
 def test_a_completed_message_is_gone_and_an_abandoned_one_comes_again_counted(bus: Bus) -> None:
     queue, _, receiver = bus.pair()
     bus.put(queue, ServiceBusMessage(b"a"), ServiceBusMessage(b"b"))
-    first, second = receiver.receive_messages(5, max_wait_time=PATIENCE)
+    first, second = received(receiver, 2)
     assert (body(first), body(second)) == (b"a", b"b")
     receiver.complete_message(first)
     receiver.abandon_message(second)
@@ -86,7 +86,7 @@ def test_a_message_is_dead_lettered_with_reasons_and_received_from_there(bus: Bu
     queue = bus.queue()
     bus.put(queue, ServiceBusMessage(b"a", application_properties={"n": 1}), ServiceBusMessage(b"b"))
     receiver, dead = both(bus, queue)
-    first, second = receiver.receive_messages(2, max_wait_time=PATIENCE)
+    first, second = received(receiver, 2)
     receiver.dead_letter_message(first, reason="why", error_description="in words")
     receiver.dead_letter_message(second)
     letters = [taken(dead), taken(dead)]
@@ -108,7 +108,7 @@ def test_a_deferred_message_is_received_by_its_number_alone(bus: Bus) -> None:
         lambda: bus.receiver(queue),
         lambda: bus.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE),
     )
-    messages = receiver.receive_messages(3, max_wait_time=PATIENCE)
+    messages = received(receiver, 3)
     numbers = [message.sequence_number or 0 for message in messages]
     for message in messages:
         receiver.defer_message(message)
@@ -182,7 +182,7 @@ def test_a_lock_outlives_its_link_and_is_renewed_by_token(bus: Bus) -> None:
 def test_a_lock_that_is_lost_is_told_on_settling_and_on_renewing(bus: Bus) -> None:
     queue, _, receiver = bus.pair()
     bus.put(queue, ServiceBusMessage(b"a"), ServiceBusMessage(b"b"))
-    first, second = receiver.receive_messages(2, max_wait_time=PATIENCE)
+    first, second = received(receiver, 2)
     bus.run(take_away(bus, queue, first, second))
     with pytest.raises(MessageLockLostError):
         receiver.complete_message(first)
@@ -195,7 +195,7 @@ def test_a_lock_that_is_lost_is_told_on_settling_and_on_renewing(bus: Bus) -> No
 def test_a_receiver_is_an_iterator_that_ends_when_nothing_comes(bus: Bus) -> None:
     queue = bus.queue()
     bus.put(queue, *(ServiceBusMessage(str(number).encode()) for number in range(10)))
-    receiver = bus.receiver(queue, max_wait_time=SHORT)
+    receiver = bus.receiver(queue, max_wait_time=5)
     found = []
     for message in receiver:
         found.append(body(message))

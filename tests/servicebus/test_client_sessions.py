@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
 
-from .bus import PATIENCE, Bus
+from .bus import PATIENCE, Bus, received
 
 
 def of(session: str, *bodies: bytes) -> list[ServiceBusMessage]:
@@ -45,7 +45,7 @@ def test_a_closed_receiver_lets_its_session_go_with_what_it_had(bus: Bus) -> Non
     queue = bus.queue(requires_session=True)
     bus.put(queue, *of("a", b"1", b"2"))
     with bus.client() as client, client.get_queue_receiver(queue, session_id="a") as holder:
-        first, second = holder.receive_messages(2, max_wait_time=PATIENCE)
+        first, second = received(holder, 2)
         holder.complete_message(first)
     after = bus.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE)
     (again,) = after.receive_messages(5, max_wait_time=PATIENCE)

@@ -17,6 +17,7 @@ from oncebus.servicebus.messages import incoming_message
 from oncebus.servicebus.receiver import Receiver
 from oncebus.store import Mode
 
+from .bus import PATIENCE
 from .raw import RawClient, Stage, message, of, play
 
 
@@ -136,7 +137,7 @@ def test_receivers_that_drain_and_change_their_minds_at_random_lose_nothing(tmp_
         for client in clients:
             client.peer.on_events(client.connection.resume())
             client.do(credit(0, delivery_count=counts[client], drain=True))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not all(is_quiet(client) for client in clients):
                 await asyncio.sleep(0.001)
                 for client in clients:

@@ -29,6 +29,7 @@ from oncebus.broker.broker import Received
 from oncebus.servicebus import Limits
 from oncebus.servicebus.messages import incoming_message
 
+from .bus import PATIENCE
 from .raw import RawClient, Stage, message, of, play
 
 
@@ -245,7 +246,7 @@ def test_however_many_receivers_wait_at_a_place_one_call_waits_for_them(tmp_path
         waiting = stage.broker._core.arrivals._waiting
 
         async def calls(count: int) -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 while sum(len(events) for events in waiting.values()) != count:
                     await asyncio.sleep(0.001)
 
@@ -337,7 +338,7 @@ def test_a_session_is_let_go_after_what_its_holder_has_settled_last(tmp_path: Pa
 async def not_all_written(client: RawClient) -> None:
     """Wait until of eight messages so many are written that the others have to wait."""
     (receiver,) = client.peer.links
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while receiver.link.waiting != 3:
             await asyncio.sleep(0.001)
 

@@ -19,7 +19,7 @@ from oncebus.servicebus import Limits
 from oncebus.servicebus.management import ManagementRequests
 from oncebus.servicebus.requests import Replies
 
-from .bus import LISTENER, ROOT
+from .bus import LISTENER, PATIENCE, ROOT
 from .raw import RawClient, Stage, message, of, play, request, to
 
 PEEK = "com.microsoft:peek-message"
@@ -99,7 +99,7 @@ async def waiting(client: RawClient, count: int) -> list[int]:
         running = [each._running for each in client.peer.links if isinstance(each, ManagementRequests)]
         return unwritten >= count and not any(running)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not is_over():
             await asyncio.sleep(0.001)
     return [each.link.credit for each in client.peer.links if not isinstance(each, Replies)]
@@ -184,7 +184,7 @@ def test_no_more_requests_run_at_once_than_may_and_their_bytes_count(tmp_path: P
         await client.next(Disposition)
         client.transfer(*[asking] * 5)
         client.do(Detach(handle=0, closed=True))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while client.peer._held:
                 await asyncio.sleep(0.001)
         stage.pipeline.is_paused = False

@@ -45,7 +45,8 @@ def committed(stream: Stream) -> int:
 
 def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_between: int, seed: int) -> None:
     chance = random.Random(seed)
-    history = history_of((kills + 1) * batches_between, size=30, seed=seed)
+    # Far more than is waited for: none has come to its end when it is killed, though the killer be late.
+    history = history_of(2 * kills * batches_between, size=30, seed=seed)
     stream = Stream(spark, folder)
     stream.write(history)
     done = 0

@@ -6,7 +6,7 @@ import { ServiceBusClient } from "@azure/service-bus";
 
 const client = new ServiceBusClient(process.env.SERVICEBUS_CONNECTION_STRING, {
   // So long it waits for an answer before it sends again, though its connection be gone.
-  retryOptions: { timeoutInMs: 5000, retryDelayInMs: 500 },
+  retryOptions: { timeoutInMs: 8000, retryDelayInMs: 500 },
 });
 const sender = client.createSender(process.env.QUEUE);
 await sender.createMessageBatch();

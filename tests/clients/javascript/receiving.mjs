@@ -109,9 +109,10 @@ describe("receiving", { concurrency: true }, () => {
       const queue = take("short");
       const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
       await client.createSender(queue).sendMessages([{ body: "renewed" }, { body: "lost" }]);
+      await arrived(queue, 2);
       const [renewed, lost] = await received(receiver, 2);
       for (const _ of range(3)) {
-        await sleep(2000);
+        await sleep(4000);
         const until = await receiver.renewMessageLock(renewed);
         assert.ok(until > new Date());
       }
@@ -132,7 +133,7 @@ describe("receiving", { concurrency: true }, () => {
         receiver.subscribe({
           processMessage: async () => {
             times += 1;
-            await sleep(8000);
+            await sleep(13000);
             resolve();
           },
           processError: async (args) => reject(args.error),

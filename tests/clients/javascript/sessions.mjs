@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { completed, range, received, sleep, take, withClient } from "./stage.mjs";
+import { arrived, completed, range, received, sleep, take, withClient } from "./stage.mjs";
 
 const of = (sessionId, ...bodies) => bodies.map((body) => ({ body, sessionId }));
 
@@ -50,11 +50,12 @@ describe("sessions", { concurrency: true }, () => {
     withClient(async (client) => {
       const queue = take("short-sessions");
       await client.createSender(queue).sendMessages(of("a", 1));
+      await arrived(queue, 1);
       const holder = await client.acceptSession(queue, "a", { maxAutoLockRenewalDurationInMs: 0 });
       const before = holder.sessionLockedUntilUtc;
       const [message] = await received(holder, 1);
       for (const _ of range(3)) {
-        await sleep(2000);
+        await sleep(4000);
         assert.ok((await holder.renewSessionLock()) > before);
       }
       await holder.completeMessage(message);
@@ -69,7 +70,7 @@ describe("sessions", { concurrency: true }, () => {
         holder.subscribe({
           processMessage: async (message) => {
             found.push(message.body);
-            await sleep(3500);
+            await sleep(6000);
             if (found.length === 2) resolve();
           },
           processError: async (args) => reject(args.error),
@@ -84,9 +85,10 @@ describe("sessions", { concurrency: true }, () => {
     withClient(async (client) => {
       const queue = take("short-sessions");
       await client.createSender(queue).sendMessages(of("a", 1));
+      await arrived(queue, 1);
       const holder = await client.acceptSession(queue, "a", { maxAutoLockRenewalDurationInMs: 0 });
       const [message] = await received(holder, 1);
-      await sleep(6500);
+      await sleep(11500);
       await assert.rejects(holder.completeMessage(message), { code: "SessionLockLost" });
       const another = await client.acceptSession(queue, "a");
       const [again] = await received(another, 1);

@@ -102,7 +102,7 @@ def amqp_client(stage: Stage) -> Iterator[ServiceBusClient]:
     try:
         text = connection_string("localhost", listener.getsockname()[1], keys.rules()[0], emulator=True)
         # It gives up when nothing can be written for so long, a fifth of a second if not told otherwise.
-        with ServiceBusClient.from_connection_string(text, retry_total=0, socket_timeout=2) as client:
+        with ServiceBusClient.from_connection_string(text, retry_total=0, socket_timeout=10) as client:
             yield client
     finally:
         stage.run(server.stop())
