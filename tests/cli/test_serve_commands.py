@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -122,6 +123,13 @@ def test_serve_says_at_once_where_clients_go_and_what_it_waits_for(
     assert re.match(r"Endpoint=sb://localhost:[1-9]\d*/?;", connection)
     assert connection.endswith(";UseDevelopmentEmulator=true") is (words[0] != "--tls")
     assert starting == "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
+
+
+def test_serve_refuses_a_data_folder_that_another_broker_runs_over(tmp_path: Path) -> None:
+    with (tmp_path / "serve.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        said = refusal("serve", "--data", tmp_path, "--http-port", "0", "--amqp-port", "0")
+    assert said == f"Another broker runs over data folder '{tmp_path}'. Stop it first, or give another with --data."
 
 
 def test_serve_lets_java_save_its_classes_before_it_kills_the_pipeline(

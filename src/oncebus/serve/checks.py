@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from oncebus.errors import OncebusError
@@ -31,3 +34,16 @@ def make_data_folder(data: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise CannotServe(f"Data folder '{data}' cannot be written: {error.strerror}.") from error
+
+
+@contextlib.contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """Hold the folder against a second service, for as long as this process lives. Raises `CannotServe`."""
+    with (data / "serve.lock").open("ab") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CannotServe(
+                f"Another broker runs over data folder '{data}'. Stop it first, or give another with --data."
+            ) from error
+        yield

@@ -14,7 +14,7 @@ from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
 from oncebus.entities import iso_timespan
 from oncebus.serve.addresses import USUAL_AMQP_PORT, USUAL_AMQPS_PORT, Sockets, client_host, url_of
 from oncebus.serve.certificate import with_certificate
-from oncebus.serve.checks import check_java, make_data_folder
+from oncebus.serve.checks import alone, check_java, make_data_folder
 from oncebus.serve.gateway import files_at_start
 from oncebus.serve.supervisor import Program, Supervisor
 from oncebus.settings import PREFIX, Settings, variable
@@ -33,8 +33,10 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
     files_at_start(settings, entities)
     check_java()
     make_data_folder(settings.data)
-    settings = with_certificate(settings)
-    with contextlib.closing(Sockets.open(settings)) as bound:
+    with contextlib.ExitStack() as held:
+        held.enter_context(alone(settings.data))
+        settings = with_certificate(settings)
+        bound = held.enter_context(contextlib.closing(Sockets.open(settings)))
         keys = KeyFile(settings.key_path)
         keys.create()
         url = url_of(settings, bound.http)
