@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from in_thread import in_thread as started_in_thread
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import (
     CreditChanged,
@@ -145,24 +145,5 @@ async def serving(echo: Echo, **options: Any) -> Any:
 @contextlib.contextmanager
 def in_thread(echo: Echo, **options: Any) -> Iterator[str]:
     """An echo server in a thread of its own, for clients that wait; gives its address."""
-    started = threading.Event()
-    found: list[Any] = []
-
-    async def run() -> None:
-        done = asyncio.Event()
-        async with serving(echo, **options) as port:
-            found.extend([asyncio.get_running_loop(), done, port])
-            started.set()
-            await done.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(run(),))
-    thread.start()
-    try:
-        assert started.wait(30)
-        loop, done, port = found
+    with started_in_thread(lambda: serving(echo, **options)) as port:
         yield f"127.0.0.1:{port}"
-        loop.call_soon_threadsafe(done.set)
-    finally:
-        if found and thread.is_alive():
-            found[0].call_soon_threadsafe(found[1].set)
-        thread.join(30)

@@ -63,7 +63,8 @@ def test_it_is_tried_again_and_again_while_messages_are_accepted(tmp_path: Path,
             check=False,
         )
         assert second.returncode == 1
-        assert f"oncebus: Inbox '{data}/inbox' is being written by another process." in second.stderr
+        reason = f"Another broker runs over data folder '{data}'. Stop it first, or give another with --data."
+        assert (second.stdout, second.stderr) == ("", f"oncebus: {reason}\n")
         assert client.send("orders", "c", "3") == 201
 
         below = everything_below(running.process.pid)
