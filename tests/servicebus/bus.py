@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 from azure.servicebus import (
     ServiceBusClient,
     ServiceBusMessage,
-    ServiceBusReceivedMessage,
     ServiceBusReceiver,
     ServiceBusSender,
 )
@@ -196,16 +195,6 @@ class Bus:
         """Move the broker's clock."""
         assert self.time is not None
         self.time.advance(seconds)
-
-
-def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """So many messages, in as many goes as it takes."""
-    found: list[ServiceBusReceivedMessage] = []
-    while len(found) < count:
-        some = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
-        assert some, f"{len(found)} of {count} came"
-        found += some
-    return found
 
 
 def encoded(message: ServiceBusMessage) -> bytes:

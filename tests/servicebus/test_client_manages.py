@@ -15,9 +15,10 @@ from azure.servicebus.exceptions import (
 )
 
 from broker.in_process import FakeTime
+from clients.served import received
 from oncebus.entities import CorrelationFilter, Rule, SqlAction, SqlFilter, TrueFilter
 
-from .bus import PATIENCE, Bus, received, running_bus
+from .bus import PATIENCE, Bus, running_bus
 
 LATER = timedelta(hours=1)
 

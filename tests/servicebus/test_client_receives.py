@@ -15,11 +15,12 @@ from azure.servicebus import (
 )
 from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError
 
+from clients.served import received
 from oncebus.broker.addresses import Address
 from oncebus.durations import SECOND
 from oncebus.store import Action, Settlement
 
-from .bus import PATIENCE, Bus, received
+from .bus import PATIENCE, Bus
 
 SHORT = 0.2
 """So long is waited for what should not come."""

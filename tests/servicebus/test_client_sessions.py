@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
 
-from .bus import PATIENCE, Bus, received
+from clients.served import received
+
+from .bus import PATIENCE, Bus
 
 
 def of(session: str, *bodies: bytes) -> list[ServiceBusMessage]:
