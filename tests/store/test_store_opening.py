@@ -119,7 +119,7 @@ def test_nothing_looks_at_all_messages(tmp_path: Path) -> None:
         store.accept_session(QUEUE, None, policy, START)
         store.expire_locks(POLICIES, START + 2**40)
         store.expire(POLICIES, START + 3)
-        store.due(POLICIES, lambda entity, partition: 1, START)
+        store.due(POLICIES, START)
         store.pump_batch(POLICIES, 1)
         store.peek(QUEUE, 3, 5, START)
         store.peek(QUEUE, 3, 5, START, "s")

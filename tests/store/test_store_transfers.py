@@ -7,7 +7,7 @@ import pytest
 
 from oncebus.messages import Fate
 from oncebus.store import MAX_HOPS, Errand, Kind, Mode, Outcome, Policy, Store, SubQueue, Transfer
-from store.store_rows import START, take
+from store.store_rows import START, again, take
 
 SOURCE, TARGET, TOPIC, FIRST, SECOND = 1, 2, 3, 4, 5
 POLICIES = {
@@ -22,13 +22,6 @@ POLICIES = {
 def pump(store: Store, policies: Mapping[int, Policy] = POLICIES) -> list[Transfer]:
     with store.transaction():
         return store.pump_batch(policies, appended=store.position())
-
-
-def again(transfer: Transfer, sequence: int, **more: Any) -> dict[str, Any]:
-    """The row that the pipeline makes of what was appended."""
-    message = transfer.message
-    origin = {"origin_entity": message.entity, "origin_sequence": message.sequence, "hops": transfer.hops}
-    return {"entity": transfer.target, "sequence": sequence, "blob": message.blob, **origin, **more}
 
 
 def held(store: Store, entity: int, sub_queue: SubQueue = SubQueue.MAIN) -> Sequence[int]:
@@ -86,13 +79,13 @@ def test_repetitions_within_one_entry_are_told_from_copies(store: Store) -> None
     take(store, [{"entity": TOPIC, "scheduled": START + 1}], POLICIES)
     assert held(store, TOPIC) == [1]
     with store.transaction():
-        assert store.due(POLICIES, lambda entity, partition: 0, START + 1).handled == 1
+        assert store.due(POLICIES, START + 1).handled == 1
         assert store.cancel_scheduled(TOPIC, [1]) == [Outcome.MESSAGE_NOT_FOUND]
         assert store.expire(POLICIES, 2**62).handled == 0
     (transfer,) = pump(store)
     assert (transfer.errand, transfer.target, transfer.hops) == (Errand.DUE, TOPIC, 0)
     rows = [
-        again(transfer, sequence, destination=destination, position=sequence)
+        again(transfer, sequence, destination=destination, position=sequence, scheduled=None)
         for sequence in (2, 3)
         for destination in (FIRST, SECOND)
     ]

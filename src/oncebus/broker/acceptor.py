@@ -74,6 +74,11 @@ class Acceptor:
         return self._inbox.is_torn
 
     @property
+    def last_bytes(self) -> int:
+        """How many bytes the newest commit has on the disk."""
+        return self._inbox.last_bytes
+
+    @property
     def size(self) -> int:
         """How many bytes the inbox has on the disk."""
         return self._inbox.size

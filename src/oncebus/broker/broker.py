@@ -332,16 +332,14 @@ class Broker:
         )
 
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
-        """Make dead letters new messages of their entity, past detection."""
+        """Make dead letters new messages of their entity, past detection and behind all that was accepted before."""
         entity = self._holding(Address(path))
         policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
         self._core.note_access(entity)
-        outcomes = await self._core.run(
-            lambda store: store.resubmit(entity.id, sequences, policy, self._core.numbers.next, now, behind=behind)
-        )
+        outcomes = await self._core.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
         self._core.arrivals.tell([Place(entity.id, SubQueue.MAIN)])
-        if policy.forward_to is not None:
-            self._core.wake_chores()
+        # It is durable that they return. Who looks next should wait for them as for what was sent.
+        await self._core.forward()
         return outcomes
 
     # What follows is for the methods above.

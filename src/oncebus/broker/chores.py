@@ -64,12 +64,13 @@ class Chores:
         self._last_pulse = float("-inf")
         self._last_commit: int | None = None
         self.pump = Pump(core)
+        self._forwarding = Chore("forwarding", self.pump.step)
         self.all = [
             Chore("locks", self._end_locks),
             Chore("pulse", self._pulse),
             # These stamp messages, and are not done while the clock is wrong.
             Chore("schedule", self._fall_due),
-            Chore("forwarding", self.pump.step),
+            self._forwarding,
             Chore("expiry", self._expire, SELDOM_SECONDS),
             Chore("record of drops", self._prune_drops, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
@@ -85,6 +86,11 @@ class Chores:
     def wake(self) -> None:
         """Do a round now."""
         self._woken.set()
+
+    async def forward(self) -> None:
+        """Append to the inbox what is to go there, without waiting for the next round."""
+        if await self._forwarding.attempt():
+            self.wake()
 
     async def run(self) -> None:
         """Do rounds for ever."""
@@ -134,9 +140,10 @@ class Chores:
 
     async def _fall_due(self) -> bool:
         core = self._core
-        # They are enqueued at a time that does not step back, and are due though that stands still.
-        policies, stamp, now = core.policies, core.clock.stamp(), core.clock.steady()
-        return self._told(await core.run(lambda store: store.due(policies, core.numbers.next, now, stamp=stamp)))
+        # Raises while the clock is wrong: they could not be stamped, and should stay where they can be cancelled.
+        core.clock.stamp()
+        policies, now = core.policies, core.clock.steady()
+        return self._told(await core.run(lambda store: store.due(policies, now)))
 
     async def _expire(self) -> bool:
         core = self._core

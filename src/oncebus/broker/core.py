@@ -21,12 +21,13 @@ from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
 from oncebus.broker.taking import Taking
 from oncebus.broker.transactions import Transactions
-from oncebus.broker.unread import left_in
+from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
+from oncebus.messages import NOBODY
 from oncebus.pipeline.rules import check_rule
 from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
@@ -172,6 +173,14 @@ class Core:
         """There may be something to forward, or to fall due."""
         self._chores.wake()
 
+    async def forward(self) -> None:
+        """Put into the pipeline at once what the store has handed to the pump. Where that fails, chores try again."""
+        # On its own: an append that is cut short could not be told to the store.
+        task = asyncio.create_task(self._chores.forward())
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+        await asyncio.shield(task)
+
     # Entities
 
     async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
@@ -248,6 +257,10 @@ class Core:
             sizes[each.entity] += each.size
             if each.entity in self.policies:
                 self._last_sent[each.entity] = commit
+        # What the disk holds besides the messages counts for the limit of the whole, and for no entity's quota.
+        around = self.acceptor.last_bytes - sum(inline_bytes(row) for each in group for row in each.rows)
+        self.backlog.add(NOBODY, around)
+        sizes[NOBODY] += around
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
         self.backlog.take(self.progress.position)
@@ -276,6 +289,15 @@ class Core:
                 "Please retry the operation later."
             )
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the pipeline holds less than it may."""
+        return self.backlog.total < self._most_bytes
+
+    def note_sizes(self, sizes: Mapping[int, int]) -> None:
+        """These entities have so many bytes in the store now."""
+        self._sizes |= sizes
+
     async def refresh_sizes(self) -> None:
         """Look how large the entities are now."""
         entities = list(self.policies)
@@ -296,7 +318,7 @@ class Core:
 
     def taken(self, commit: int, report: IngestReport, sizes: Mapping[int, int]) -> None:
         """The store has taken everything up to a commit, and these entities have so many bytes now."""
-        self._sizes |= sizes
+        self.note_sizes(sizes)
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self.backlog.take(commit)
@@ -319,13 +341,18 @@ class Core:
         """Count what an earlier broker has left in the pipeline; the bodies that its rows name."""
         now, passed = self.clock.now(), self.clock.passed()
         blobs: set[str] = set()
+        reader, counted = InboxReader(folders.inbox), position
         for left in left_in(InboxReader(folders.inbox).read(position + 1, self.left_behind)):
             if left.time is None:
                 # Only for no one: nobody waits for that.
                 continue
-            for entity, size in left.sizes:
+            # A commit that comes in parts has its length once.
+            around = (reader.length(left.commit) if left.commit > counted else 0) - left.inline
+            counted = left.commit
+            sizes = [*left.sizes, (NOBODY, around)]
+            for entity, size in sizes:
                 self.backlog.add(entity, size)
-            self.backlog.commit(left.commit, left.sizes, passed - max(now - left.time, 0))
+            self.backlog.commit(left.commit, sizes, passed - max(now - left.time, 0))
             blobs.update(left.blobs)
         return blobs
 

@@ -101,6 +101,10 @@ class InboxReader:
         """How many rows the durable commits `first` to `last` have, from what `plan` has read."""
         return sum(self._frame(commit, max(last, self._durable)).rows for commit in range(first, last + 1))
 
+    def length(self, commit: int) -> int:
+        """How many bytes a durable commit has in its file."""
+        return self._frame(commit, max(commit, self._durable)).length
+
     def locate(self, commit: int) -> Place:
         """Where a durable commit lies, for `read` in another process: it need not look for it again."""
         return self._frame(commit, max(commit, self._durable)).place

@@ -18,7 +18,7 @@ from pyarrow import ArrowException
 from pyarrow import fs as arrow_fs
 
 from oncebus.errors import OncebusError
-from oncebus.files import TEMPORARY, map_file
+from oncebus.files import TEMPORARY, make_folder, map_file
 
 _ABANDONED_SECONDS = 3600.0
 _OBJECT_STORES = ("s3", "gcs", "abfs")
@@ -301,7 +301,7 @@ def _write_file(
     durable: bool,
     place: Callable[[str, str], None] = os.replace,
 ) -> None:
-    os.makedirs(folder, exist_ok=True)
+    make_folder(folder)
     temporary = os.path.join(folder, TEMPORARY + uuid.uuid4().hex)
     try:
         with open(temporary, "wb") as file:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.files import TEMPORARY
+from oncebus.files import TEMPORARY, make_folder
 from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part
 
 _DRAFTS = "drafts-"
@@ -91,7 +91,7 @@ class Outbox:
                 if (part.first, part.last, part.parts) not in complete:
                     self._delete(part)
             drafts = os.path.join(self.folder, _DRAFTS + uuid.uuid4().hex)
-            os.makedirs(drafts)
+            make_folder(drafts)
         except OSError as error:
             raise OutboxError(f"Outbox '{self.folder}' cannot be written: {error.strerror}") from error
         if not complete:

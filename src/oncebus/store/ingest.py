@@ -14,6 +14,7 @@ from oncebus.store.drops import add_drops
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
 from oncebus.store.sql.tables import Tables
+from oncebus.store.transfers import returned
 from oncebus.store.values import IngestReport, Kind, Policy, Quarantined, Stage
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
@@ -59,7 +60,7 @@ def ingest(
             tables.counters.count(key, name, number)
             report.counted.setdefault(key, {})[name] = number
 
-    # What comes back to its own topic was accepted when it was scheduled.
+    # What comes back to its own entity was accepted before, and a queue's was delivered before.
     is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
     accepted = known & (fate != Fate.DUPLICATE) & ~is_back
     # A message is accepted once, however many copies it has.
@@ -70,6 +71,10 @@ def ingest(
     destination = integers(rows, "destination")
     # What waits under its topic has not been delivered.
     arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
+    arrived &= ~(is_back & (destination == entity))
+    for back in np.unique(entity[known & is_back]).tolist():
+        # Its size has changed, though nothing is counted.
+        report.counted.setdefault(back, {})
     for kind, name in _BY_DESTINATION.items():
         count(name, destination[arrived & (fate == kind)])
     lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
@@ -154,7 +159,9 @@ def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:
         if origin not in taken_at:
             taken_at[origin] = None if tables.records.is_taken(*origin) else positions[index]
         fresh[index] = taken_at[origin] == positions[index]
-    tables.records.take(origin for origin, position in taken_at.items() if position is not None)
+    taken = [origin for origin, position in taken_at.items() if position is not None]
+    tables.records.take(taken)
+    returned(tables, taken)
     return fresh
 
 
@@ -165,4 +172,6 @@ def _blobs_of(rows: pa.Table) -> set[str]:
 
 
 def _quarantine(tables: Tables, rows: pa.Table) -> None:
+    for entity, size in zip(integers(rows, "entity").tolist(), integers(rows, "size").tolist(), strict=True):
+        tables.counters.count(entity, "size", size)
     tables.records.add_quarantined(zip(*(values(rows, name) for name in Quarantined._fields[1:]), strict=True))

@@ -15,7 +15,6 @@ from oncebus.store.rules import discard
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import (
-    Allocate,
     Counts,
     Drop,
     Highest,
@@ -101,14 +100,14 @@ class Store:
         return self._tables.records.position()
 
     def highest(self) -> list[Highest]:
-        """The highest number and time of every partition of every entity: ingested, or given by an allocator.
+        """The highest number and time of every partition of every entity that were ever ingested.
 
         With those of the inbox beyond `position()`, all that was ever given out. Subscriptions have the time 0.
         """
         return self._tables.records.all_highest()
 
     def newest_time(self) -> int:
-        """The highest time ever ingested or given, of entities that are gone too; 0 where there is none."""
+        """The highest time ever ingested, of entities that are gone too; 0 where there is none."""
         return self._tables.records.time()
 
     # Receiving
@@ -225,20 +224,12 @@ class Store:
         """Delete or dead-letter what is past its time. Nothing expired is ever handed out, swept or not."""
         return sweeping.expire_messages(self._change(), policies, now, limit)
 
-    def due(
-        self,
-        policies: Mapping[int, Policy],
-        allocate: Allocate,
-        now: int,
-        limit: int = 1000,
-        *,
-        stamp: int | None = None,
-    ) -> Sweep:
-        """Enqueue scheduled messages whose time has come: queues' in place, topics' by way of the pump.
+    def due(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
+        """Hand scheduled messages whose time has come to the pump: they are enqueued by way of the inbox.
 
-        `stamp` is the time that they are enqueued at; `now` unless given.
+        Until they have left, they are shown and counted as scheduled, but cannot be cancelled any more.
         """
-        return sweeping.due(self._change(), policies, allocate, now, now if stamp is None else stamp, limit)
+        return sweeping.due(self._change(), policies, now, limit)
 
     def cancel_scheduled(self, entity: int, sequences: Sequence[int]) -> list[Outcome]:
         """Delete scheduled messages that have not fallen due."""
@@ -254,6 +245,13 @@ class Store:
         return outcomes
 
     # The requeue pump
+
+    def begin_pump(self, appended: int) -> None:
+        """Take up what an earlier broker left; called once, before the first `pump_batch`.
+
+        The store must have taken all that the inbox held at the start; `appended` is the inbox's newest commit.
+        """
+        self._change().records.settle_taken(appended)
 
     def pump_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Transfer]:
         """Messages to append to the inbox, after the transaction has ended; then call `pumped` or `pump_refused`.
@@ -304,7 +302,6 @@ class Store:
         entity: int,
         sequences: Sequence[int],
         policy: Policy,
-        allocate: Allocate,
         now: int,
         sub_queue: SubQueue = SubQueue.DEAD_LETTER,
         *,
@@ -312,7 +309,8 @@ class Store:
     ) -> list[Outcome]:
         """Make dead letters new messages of their entity: a new number, no deliveries, their time to live from now.
 
-        One that a receiver holds is not found. `behind` is how far `now` is behind the time that expiry goes by.
+        A queue's are handed to the pump. One that a receiver holds is not found. `behind` is how far `now` is behind
+        the time that expiry goes by.
         """
         tables = self._change()
         outcomes = []
@@ -321,9 +319,8 @@ class Store:
             if copy is None or copy.stage not in (Stage.READY, Stage.DEFERRED) or sub_queue is SubQueue.MAIN:
                 outcomes.append(Outcome.MESSAGE_NOT_FOUND)
                 continue
-            lane = (tables.messages.full(copy.id).session or "") if policy.requires_session else ""
             expires = None if copy.expires is None else now + behind + max(copy.expires - copy.enqueued, 0)
-            sweeping.enqueue(tables, copy, policy, allocate, lane, now, expires, keep=True)
+            sweeping.resubmit(tables, copy, policy, now, expires)
             outcomes.append(Outcome.DONE)
         return outcomes
 
@@ -371,7 +368,7 @@ class Store:
         return [quarantine.discard(tables, number) for number in numbers]
 
     def release_quarantined(self, numbers: Sequence[int], policies: Mapping[int, Policy], now: int) -> list[Outcome]:
-        """Let quarantined rows fall due now: they are routed by the rules of today, and lie here if they fail again."""
+        """Let quarantined rows fall due now: they are routed by today's rules, and return here if they fail again."""
         tables = self._change()
         return [quarantine.release(tables, number, policies, now) for number in numbers]
 

@@ -158,6 +158,15 @@ class Records:
         """No row with an origin in this entity stands beyond this commit."""
         self._execute("UPDATE origin SET settled = ? WHERE entity = ? AND settled IS NULL", (commit, entity))
 
+    def settle_taken(self, commit: int) -> None:
+        """No row stands beyond this commit with an origin that was taken and whose message is gone."""
+        self._execute(
+            "UPDATE origin SET settled = ? WHERE settled IS NULL AND taken = 1 AND NOT EXISTS (SELECT 1 FROM message m "
+            "WHERE m.entity = origin.entity AND m.sub_queue IN (0, 1, 2) AND m.sequence = origin.sequence "
+            "AND m.stage IN (4, 6))",
+            (commit,),
+        )
+
     def forget_origins(self, position: int) -> None:
         """Forget the origins of which no row can come any more."""
         self._release(self._execute("DELETE FROM origin WHERE settled <= ? RETURNING blob", (position,)).fetchall())
