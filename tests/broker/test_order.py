@@ -143,7 +143,10 @@ def test_what_is_resubmitted_in_a_subscription_is_numbered_there(tmp_path: Path)
         [first] = await scene.broker.receive(Address(path), 9)
         scene.pipeline.is_paused = False
         [second] = await scene.receive(path)
-        assert [(each.message.message_id, each.message.sequence) for each in (first, second)] == [("again", 2), ("a", 3)]
+        assert [(each.message.message_id, each.message.sequence) for each in (first, second)] == [
+            ("again", 2),
+            ("a", 3),
+        ]
 
     play(tmp_path, plot)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oncebus.messages import Fate
 from oncebus.store import Mode, Policy, Store, StoreFull, StoreInUse, StoreMismatch
 from oncebus.store.sql.schema import VERSION
 from store.store_rows import QUEUE, START, take
@@ -67,6 +68,30 @@ def test_another_version_is_refused_with_what_to_do(tmp_path: Path, version: int
     database.close()
     with pytest.raises(StoreMismatch, match=words):
         Store.open(path)
+
+
+def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = Store.open(path)
+    rows = [{"entity": QUEUE, "sequence": 1}, {"entity": QUEUE, "sequence": 2, "fate": Fate.QUARANTINED}]
+    take(store, rows, POLICIES)
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP INDEX transfer")
+        database.execute("DROP INDEX back")
+        database.execute("CREATE INDEX transfer ON message (id) WHERE stage = 4")
+        database.execute("UPDATE counter SET size = size - 100")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    for _ in range(2):
+        store = Store.open(path)
+        assert (store.size_of(QUEUE), store.counts(QUEUE).active, len(store.quarantined())) == (200, 1, 1)
+        indexes = "SELECT sql FROM sqlite_master WHERE name IN ('transfer', 'back') ORDER BY name"
+        found = [sql for (sql,) in store._connection.execute(indexes)]
+        store.close()
+        fresh = Store.open(tmp_path / "fresh")
+        assert found == [sql for (sql,) in fresh._connection.execute(indexes)]
+        fresh.close()
 
 
 def test_other_files_are_left_alone(tmp_path: Path) -> None:

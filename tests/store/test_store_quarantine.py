@@ -32,6 +32,7 @@ def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
     (found,) = store.quarantined(TOPIC)
     assert (found.reason, found.message_id, found.head, found.blob) == ("broken", "m1", b"head", "file")
     assert [each.sequence for each in store.quarantined(after=found.number)] == [9]
+    assert (store.size_of(TOPIC), store.counts(QUEUE).size) == (100, 100)
     first, second = numbers(store)
     assert discard(store, [first, first, 77]) == [
         Outcome.DONE,
@@ -41,6 +42,7 @@ def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
     assert (numbers(store), store.unused_blobs()) == ([second], [])
     assert discard(store, [second]) == [Outcome.DONE]
     assert (numbers(store), store.unused_blobs()) == ([], ["file"])
+    assert (store.size_of(TOPIC), store.size_of(QUEUE)) == (0, 0)
 
 
 def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: Store) -> None:

@@ -67,9 +67,11 @@ def test_a_due_message_of_a_queue_gets_a_new_number_once(store: Store, late: int
     row = {"entity": QUEUE, "sequence": partition + 1, "scheduled": when, "session": "s"}
     take(store, [row], policies)
     with store.transaction():
-        assert store.due(policies, when - 1).handled == 0
+        sweep = store.due(policies, when - 1)
+        assert (sweep.handled, sweep.next) == (0, when)
         assert store.due(policies, when + late).handled == 1
-        assert store.due(policies, NEVER).handled == 0
+        sweep = store.due(policies, NEVER)
+        assert (sweep.handled, sweep.next) == (0, None)
         # It is on its way: not to be received, cancelled or ended, but still to be seen.
         assert store.accept_session(QUEUE, None, policies[QUEUE], when + late) is None
         assert store.cancel_scheduled(QUEUE, [partition + 1]) == [Outcome.MESSAGE_NOT_FOUND]

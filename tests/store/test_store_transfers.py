@@ -24,6 +24,11 @@ def pump(store: Store, policies: Mapping[int, Policy] = POLICIES) -> list[Transf
         return store.pump_batch(policies, appended=store.position())
 
 
+def with_limit(store: Store, limit: int) -> list[Transfer]:
+    with store.transaction():
+        return store.pump_batch(POLICIES, appended=store.position(), limit=limit)
+
+
 def held(store: Store, entity: int, sub_queue: SubQueue = SubQueue.MAIN) -> Sequence[int]:
     return [message.sequence for message in store.peek(entity, 0, 99, START, sub_queue=sub_queue)]
 
@@ -131,6 +136,31 @@ def test_a_queue_that_begins_to_forward_sends_what_it_holds(store: Store) -> Non
         store.receive(SOURCE, 1, Mode.PEEK_LOCK, Policy(), START)
     (transfer,) = pump(store)
     assert transfer.message.sequence == 2
+
+
+@pytest.mark.parametrize("begins_later", [True, False])
+def test_messages_leave_by_number_however_they_lie_in_the_file(store: Store, begins_later: bool) -> None:
+    before = {**POLICIES, SOURCE: Policy()} if begins_later else POLICIES
+    numbers = [5, 2, 9, 1, 7]
+    take(store, [{"entity": SOURCE, "sequence": number} for number in numbers], before)
+    left = []
+    while transfers := with_limit(store, 2):
+        left += [each.message.sequence for each in transfers]
+        pumped(store, transfers, 2)
+    assert left == sorted(numbers)
+
+
+def test_an_entity_with_many_messages_does_not_hold_up_the_others(store: Store) -> None:
+    policies = {SOURCE: Policy(forward_to=TARGET), FIRST: Policy(forward_to=TARGET), TARGET: Policy()}
+    take(store, [{"entity": SOURCE, "sequence": number} for number in range(1, 9)], policies)
+    take(store, [{"entity": FIRST, "sequence": 1}], policies)
+    with store.transaction():
+        transfers = store.pump_batch(policies, 1, limit=4)
+    assert [(each.message.entity, each.message.sequence) for each in transfers] == [
+        (SOURCE, 1),
+        (SOURCE, 2),
+        (FIRST, 1),
+    ]
 
 
 def test_dead_letters_are_forwarded_with_their_reason(store: Store) -> None:

@@ -63,6 +63,8 @@ class Chores:
         self._woken = asyncio.Event()
         self._last_pulse = float("-inf")
         self._last_commit: int | None = None
+        # When a message falls due next, as far as the last round knows.
+        self._next_due: int | None = None
         self.pump = Pump(core)
         self._forwarding = Chore("forwarding", self.pump.step)
         self.all = [
@@ -96,15 +98,23 @@ class Chores:
         """Do rounds for ever."""
         while True:
             try:
-                async with asyncio.timeout(EVERY_SECONDS):
+                async with asyncio.timeout(self._pause()):
                     await self._woken.wait()
             except TimeoutError:
                 pass
             self._woken.clear()
             await self.round()
 
+    def _pause(self) -> float:
+        """For how many seconds to wait, unless woken: a message that falls due sooner does not wait for longer."""
+        if self._next_due is None:
+            return EVERY_SECONDS
+        return min(max((self._next_due - self._core.clock.steady()) / 1e6, 0.0), EVERY_SECONDS)
+
     async def round(self) -> None:
         """Do a step of each chore whose time has come."""
+        # Known again once it has been looked up: where that fails, rounds go on at their usual pace.
+        self._next_due = None
         for chore in self.all:
             if await chore.attempt():
                 self.wake()
@@ -143,7 +153,9 @@ class Chores:
         # Raises while the clock is wrong: they could not be stamped, and should stay where they can be cancelled.
         core.clock.stamp()
         policies, now = core.policies, core.clock.steady()
-        return self._told(await core.run(lambda store: store.due(policies, now)))
+        sweep = await core.run(lambda store: store.due(policies, now))
+        self._next_due = sweep.next
+        return self._told(sweep)
 
     async def _expire(self) -> bool:
         core = self._core

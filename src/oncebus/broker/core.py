@@ -257,10 +257,11 @@ class Core:
             sizes[each.entity] += each.size
             if each.entity in self.policies:
                 self._last_sent[each.entity] = commit
-        # What the disk holds besides the messages counts for the limit of the whole, and for no entity's quota.
-        around = self.acceptor.last_bytes - sum(inline_bytes(row) for each in group for row in each.rows)
-        self.backlog.add(NOBODY, around)
-        sizes[NOBODY] += around
+        if sizes.keys() != {NOBODY}:
+            # What the disk holds besides the messages counts for the limit of the whole, and for no entity's quota.
+            around = self.acceptor.last_bytes - sum(inline_bytes(row) for each in group for row in each.rows)
+            self.backlog.add(NOBODY, around)
+            sizes[NOBODY] += around
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
         self.backlog.take(self.progress.position)

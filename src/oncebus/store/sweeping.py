@@ -46,6 +46,7 @@ def due(tables: Tables, policies: Mapping[int, Policy], now: int, limit: int) ->
         else:
             tables.messages.send_back(copy, copy.expires)
     sweep.handled, sweep.more = len(copies), len(copies) == limit
+    sweep.next = tables.messages.next_due(now)
     return sweep
 
 

@@ -198,10 +198,11 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sweep:
-    """What one bounded step of a sweep did. Where `more` is set, call again."""
+    """What one bounded step of a sweep did. Where `more` is set, call again. `next` is when a message is due next."""
 
     handled: int = 0
     more: bool = False
+    next: int | None = None
     arrived: set[Place] = field(default_factory=set)
 
 

@@ -181,6 +181,13 @@ class Messages:
         """Scheduled messages whose time has come, the first to come first."""
         return self._copies("m.stage = 2 AND m.scheduled <= ? ORDER BY m.scheduled, m.sequence LIMIT ?", (now, limit))
 
+    def next_due(self, now: int) -> int | None:
+        """The first time after this one that a scheduled message waits for."""
+        row = self._execute(
+            "SELECT scheduled FROM message WHERE stage = 2 AND scheduled > ? ORDER BY scheduled LIMIT 1", (now,)
+        ).fetchone()
+        return None if row is None else int(row[0])
+
     def leaving_entities(self) -> list[int]:
         """The entities with messages that are to be appended to the inbox. One step of an index for each."""
         found: set[int] = set()
