@@ -179,7 +179,7 @@ SETTINGS = {
     "shards": _About(_Kind(_whole(1, 1024)), "Shards of the inbox; fixed once there is data"),
     "cache": _About(_PATH, "Folder for what can be made again; in the user's cache folder unless given"),
     "key_file": _About(_PATH, f"Keys of the namespace; `{KEY_FILE_NAME}` in `data` unless given"),
-    "inbox_limit": _About(_BYTES, "Size of what Spark has yet to take, above which sends are refused"),
+    "inbox_limit": _About(_BYTES, "Size on disk of what Spark has yet to take, above which sends are refused"),
     "drop_record": _About(_Kind(_whole(0, 10_000_000)), "Dropped duplicates remembered for each entity"),
     "lag_limit": _About(_DURATION, "Age of the oldest message not yet taken, above which health fails"),
     "heartbeat_limit": _About(_DURATION, "Silence of the pipeline after which health fails"),
