@@ -51,7 +51,7 @@ def test_a_due_message_stands_behind_what_was_accepted_before_it(tmp_path: Path,
         await scene.queue("end")
         await scene.queue("q", **KINDS[kind])
         end = "end" if kind == "forwarding" else "q"
-        key = {"partition_key": "k"} if kind == "partitioned" else {}
+        key: dict[str, Any] = {"partition_key": "k"} if kind == "partitioned" else {}
         [number] = await scene.send("q", message("due", scheduled=scene.time.now + HOUR, **key))
         await scene.flow()
         scene.time.advance(3600)
@@ -109,7 +109,7 @@ def test_a_resubmitted_dead_letter_stands_behind_what_was_accepted_before_it(tmp
             await scene.broker.change(lambda catalogue, now: catalogue.update_queue(changed, now))
         end = "end" if kind == "forwarding" else "q"
         scene.pipeline.is_paused = True
-        key = {"session": "again"} if kind == "partitioned" else {}
+        key: dict[str, Any] = {"session": "again"} if kind == "partitioned" else {}
         await scene.send("q", message("a", **key))
         assert await scene.broker.resubmit("q", [number]) == [Outcome.DONE]
         assert await scene.broker.resubmit("q", [number]) == [Outcome.MESSAGE_NOT_FOUND]

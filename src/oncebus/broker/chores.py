@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
+SOONEST_SECONDS = 0.01
+"""So long is waited at least, that messages which fall due one right after the other share a commit."""
 SELDOM_SECONDS = 1.0
 """How often what need not be done at once."""
 PULSE_SECONDS = 10.0
@@ -109,7 +111,7 @@ class Chores:
         """For how many seconds to wait, unless woken: a message that falls due sooner does not wait for longer."""
         if self._next_due is None:
             return EVERY_SECONDS
-        return min(max((self._next_due - self._core.clock.steady()) / 1e6, 0.0), EVERY_SECONDS)
+        return min(max((self._next_due - self._core.clock.steady()) / 1e6, SOONEST_SECONDS), EVERY_SECONDS)
 
     async def round(self) -> None:
         """Do a step of each chore whose time has come."""

@@ -151,17 +151,19 @@ def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:
         return None
     indexes = np.flatnonzero(has_origin).tolist()
     entities, sequences = integers(rows, "origin_entity").tolist(), integers(rows, "origin_sequence").tolist()
-    positions = integers(rows, "position").tolist()
+    positions, targets = integers(rows, "position").tolist(), integers(rows, "entity").tolist()
     fresh = np.ones(rows.num_rows, np.bool_)
     taken_at: dict[tuple[int, int], int | None] = {}
+    back: list[tuple[int, int]] = []
     for index in indexes:
         origin = entities[index], sequences[index]
         if origin not in taken_at:
             taken_at[origin] = None if tables.records.is_taken(*origin) else positions[index]
+            if entities[index] == targets[index]:
+                back.append(origin)
         fresh[index] = taken_at[origin] == positions[index]
-    taken = [origin for origin, position in taken_at.items() if position is not None]
-    tables.records.take(taken)
-    returned(tables, taken)
+    tables.records.take(origin for origin, position in taken_at.items() if position is not None)
+    returned(tables, back)
     return fresh
 
 
