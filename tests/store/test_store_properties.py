@@ -9,7 +9,7 @@ import random
 import shutil
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from oncebus.store import (
     Message,
     Mode,
     Outcome,
-    Policy,
     SessionCannotBeLocked,
     SessionLock,
     SessionLockLost,
@@ -34,64 +33,28 @@ from oncebus.store import (
     SubQueue,
     Transfer,
 )
-from store.store_rows import SECOND, START, again, entry
-
-PLAIN, SESSIONS = 1, 2
-LOCK = 10 * SECOND
-POLICIES = {
-    PLAIN: Policy(lock_duration=LOCK, max_delivery_count=3, dead_letter_on_expiry=True),
-    SESSIONS: Policy(lock_duration=LOCK, max_delivery_count=3, requires_session=True),
-}
+from store.store_model import LOCK, PLAIN, POLICIES, SESSIONS, Known, Model
+from store.store_rows import SECOND, again, entry
 
 
 class Undone(Exception):
     """What ends a transaction before it is durable."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """The model's message. `dead` is its dead-letter reason, `until` the end of its own lock.
-
-    `waits` while it is scheduled, `returns` from the moment that it is handed to the pump.
-    """
-
-    entity: int
-    sequence: int
-    session: str | None
-    expires: int | None
-    enqueued: int
-    name: str
-    scheduled: int | None = None
-    waits: bool = False
-    returns: bool = False
-    deliveries: int = 0
-    deferred: bool = False
-    dead: str | None = None
-    token: bytes | None = None
-    until: int | None = None
-
-
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(Model, RuleBasedStateMachine):
     def __init__(self) -> None:
-        super().__init__()
+        Model.__init__(self)
+        RuleBasedStateMachine.__init__(self)
         self.folder = Path(tempfile.mkdtemp(prefix="store", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.path = self.folder / "0"
         self.reopened = 0
         self.tokens = random.Random(0)
         self.store = self.opened()
-        self.now = START
-        # The commits that were appended, and how far they have been taken; what the store does not know of as yet.
-        self.inbox: dict[int, list[dict[str, Any]]] = {}
-        self.appended = self.commit = 0
+        # What is in the inbox and the store does not know of as yet.
         self.untold: tuple[list[Transfer], int] | None = None
         # The pump begins once everything has been taken that an earlier one may have appended.
         self.left_behind = 0
         self.has_begun = False
-        self.sequence = {PLAIN: 0, SESSIONS: 0}
-        self.known: dict[tuple[int, int], Known] = {}
-        self.locks: dict[str, tuple[bytes, int]] = {}
-        self.ended: set[tuple[int, int]] = set()
-        self.stale: list[bytes] = []
 
     def opened(self) -> Store:
         return Store.open(self.path, random=self.tokens.randbytes)
@@ -106,60 +69,6 @@ class StoreMachine(RuleBasedStateMachine):
         finally:
             self.store.close()
             shutil.rmtree(self.folder)
-
-    # The model's own rules
-
-    def put(self, message: Known) -> None:
-        self.known[message.entity, message.sequence] = message
-
-    def end(self, message: Known) -> None:
-        del self.known[message.entity, message.sequence]
-        self.ended.add((message.entity, message.sequence))
-
-    def put_back(self, message: Known) -> None:
-        if message.token is not None:
-            self.stale.append(message.token)
-        free = replace(message, token=None, until=None)
-        if message.dead is None and message.deliveries >= 3:
-            free = replace(free, dead="MaxDeliveryCountExceeded", deferred=False)
-        self.put(free)
-
-    def session_of(self, message: Known) -> str | None:
-        return message.session if message.entity == SESSIONS and message.dead is None else None
-
-    def pass_time(self) -> None:
-        """Locks end; then what nobody holds expires."""
-        for session, (_, until) in list(self.locks.items()):
-            if until <= self.now:
-                self.free(session)
-        for message in list(self.known.values()):
-            if message.until is not None and message.until <= self.now:
-                self.put_back(message)
-        for message in list(self.known.values()):
-            past = message.expires is not None and message.expires <= self.now
-            if past and message.dead is None and message.token is None and not message.returns:
-                if POLICIES[message.entity].dead_letter_on_expiry:
-                    self.put(replace(message, dead="TTLExpiredException", deferred=False, waits=False))
-                else:
-                    self.end(message)
-
-    def free(self, session: str) -> None:
-        del self.locks[session]
-        for message in list(self.known.values()):
-            if self.session_of(message) == session and message.token is not None:
-                self.put_back(message)
-
-    def ready(self, entity: int, session: str | None, dead: bool) -> list[Known]:
-        found = [
-            message
-            for message in self.known.values()
-            if message.entity == entity
-            and (message.dead is not None) == dead
-            and message.token is None
-            and not (message.deferred or message.waits or message.returns)
-            and (session is None or message.session == session)
-        ]
-        return sorted(found, key=lambda message: message.sequence)
 
     # Steps
 
@@ -184,14 +93,6 @@ class StoreMachine(RuleBasedStateMachine):
             given.append({"entity": entity, "sequence": self.number(entity), "time": self.now, **row})
         self.append(given)
 
-    def number(self, entity: int) -> int:
-        self.sequence[entity] += 1
-        return self.sequence[entity]
-
-    def append(self, rows: list[dict[str, Any]]) -> None:
-        self.appended += 1
-        self.inbox[self.appended] = rows
-
     @rule(commits=st.integers(1, 3))
     def take(self, commits: int) -> None:
         for commit in range(self.commit + 1, min(self.commit + commits, self.appended) + 1):
@@ -203,15 +104,6 @@ class StoreMachine(RuleBasedStateMachine):
             with pytest.raises(EntryRefused), self.store.transaction():
                 self.store.ingest(entry(rows, commit), commit, commit, POLICIES, self.now)
         self.pass_time()
-
-    def arrive(self, row: dict[str, Any]) -> None:
-        entity, sequence, scheduled = row["entity"], row["sequence"], row["scheduled"]
-        name, is_back = row.get("message_id", f"m{sequence}"), "origin_sequence" in row
-        if is_back and (before := self.known.get((entity, row["origin_sequence"]))) is not None:
-            self.end(before)
-        waits = scheduled is not None and not is_back
-        times = {"expires": row["expires"], "enqueued": row["time"], "scheduled": scheduled}
-        self.put(Known(entity, sequence, row["session"], name=name, waits=waits, **times))
 
     def ingest(self, rows: list[tuple[int, str, int | None, int | None]]) -> None:
         self.send(rows)
