@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -16,17 +17,19 @@ from histories import SECOND, Batch, histories, rows_of, split, verdicts_of
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
 from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging
 from oncebus.ledger import ledger as ledger_module
+from oncebus.ledger.storage import LocalStorage, Piece, Stamp
 from reference import Message, Reference, Verdict
 
 
 @contextmanager
 def eager(repeatable: int, fan: int) -> Iterator[None]:
-    """Merge and delete as early as can be."""
-    choose = merging.choose_merge
+    """Merge, rewrite and delete as early as can be."""
+    choose, rewrite = merging.choose_merge, merging.choose_rewrite
     with (
         mock.patch.object(ledger_module, "REPEATABLE_BATCHES", repeatable),
         mock.patch.object(generations, "REPEATABLE_BATCHES", repeatable),
         mock.patch.object(ledger_module, "choose_merge", lambda sizes: choose(sizes, fan=fan)),
+        mock.patch.object(ledger_module, "choose_rewrite", lambda runs, horizon: rewrite(runs, horizon, least=1)),
     ):
         yield
 
@@ -59,7 +62,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
 @given(
     history=histories(),
     lateness=st.sampled_from([0, 0, 1, 30 * SECOND]),
-    fan=st.sampled_from([2, 2, 3, 8]),
+    fan=st.sampled_from([2, 2, 3, 8, 1000]),
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
@@ -78,6 +81,80 @@ def test_a_history_is_judged_as_the_reference_does(
                 start += data.draw(st.integers(0, 1), label="restart")
                 writer = Writer(f"{start:032x}", "query", Owner.this_process())
                 assert run_batch(ledger, writer, number, batch, lateness) == expected
+
+
+class Died(Exception):
+    pass
+
+
+class DyingStorage(LocalStorage):
+    """A folder whose user dies before or after one of the next changes, as often as it is told to."""
+
+    steps = 1 << 30
+
+    def publish(self, name: str, pieces: Sequence[Piece]) -> None:
+        self._step()
+        super().publish(name, pieces)
+        self._step()
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._step()
+            super().delete([name])
+
+    def _step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise Died
+
+
+@given(history=histories(), fan=st.sampled_from([2, 8, 1000]), data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fan: int, data: st.DataObject) -> None:
+    """Between any two changes of the folder: in a judgement, a merge, a rewrite or a deletion."""
+    reference = Reference()
+    with memory_folder() as folder, eager(1, fan):
+        storage = DyingStorage(f"{folder}/ledger")
+        start = 0
+        for number, batch in enumerate(history):
+            expected = reference.batch(batch.messages, batch.clock)
+            storage.steps = data.draw(st.integers(0, 12), label="steps")
+            for _ in range(2):
+                writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                with suppress(Died):
+                    assert run_batch(Ledger(storage), writer, number, batch, 0) == expected
+                    break
+                start += data.draw(st.integers(0, 1), label="restart")
+                storage.steps = 1 << 30
+
+
+@given(history=histories(), fan=st.sampled_from([2, 8, 1000]))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batch], fan: int) -> None:
+    """A second evaluation of each batch lists the folder, and opens the runs only once the first has tidied."""
+
+    class Late(LocalStorage):
+        meanwhile: list[Callable[[], object]]
+
+        def names(self) -> dict[str, Stamp]:
+            found = super().names()
+            while self.meanwhile:
+                self.meanwhile.pop()()
+            return found
+
+    reference = Reference()
+    with memory_folder() as folder, eager(1, fan):
+        fast, slow = Ledger.open(f"{folder}/ledger"), Late(f"{folder}/ledger")
+        for number, batch in enumerate(history):
+            expected = reference.batch(batch.messages, batch.clock)
+            writer = Writer(f"{0:032x}", "query", Owner.this_process())
+            generation = fast.join(writer, number)
+            for messages in split(batch.messages, batch.parts):
+                if messages:
+                    rows = rows_of(messages)
+                    slow.meanwhile = [partial(run_batch, fast, writer, number, batch, 0)]
+                    verdicts = Ledger(slow).judge(rows, generation, number, parts=batch.parts, clock=batch.clock)
+                    assert verdicts_of(messages, verdicts).items() <= expected.items()
 
 
 @given(segments=st.lists(st.tuples(st.integers(0, 5), histories(most_batches=6)), min_size=2, max_size=5))
