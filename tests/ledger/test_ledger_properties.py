@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,22 +14,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from histories import SECOND, Batch, histories, rows_of, split, verdicts_of
+from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
 from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging
 from oncebus.ledger import ledger as ledger_module
+from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.storage import LocalStorage, Piece, Stamp
 from reference import Message, Reference, Verdict
 
 
 @contextmanager
-def eager(repeatable: int, fan: int) -> Iterator[None]:
+def eager(repeatable: int, fan: int, full: int = merging.FULL) -> Iterator[None]:
     """Merge, rewrite and delete as early as can be."""
     choose, rewrite = merging.choose_merge, merging.choose_rewrite
     with (
         mock.patch.object(ledger_module, "REPEATABLE_BATCHES", repeatable),
         mock.patch.object(generations, "REPEATABLE_BATCHES", repeatable),
-        mock.patch.object(ledger_module, "choose_merge", lambda sizes: choose(sizes, fan=fan)),
+        mock.patch.object(ledger_module, "choose_merge", lambda sizes: choose(sizes, fan=fan, full=full)),
         mock.patch.object(ledger_module, "choose_rewrite", lambda runs, horizon: rewrite(runs, horizon, least=1)),
     ):
         yield
@@ -81,6 +83,33 @@ def test_a_history_is_judged_as_the_reference_does(
                 start += data.draw(st.integers(0, 1), label="restart")
                 writer = Writer(f"{start:032x}", "query", Owner.this_process())
                 assert run_batch(ledger, writer, number, batch, lateness) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_life_is_judged_as_the_reference_does(seed: int) -> None:
+    """Runs fill up, are forgotten but for a few rows dated ahead, are rewritten and merged again, many times."""
+    chance = random.Random(seed)
+    reference, rewritten = Reference(), set()
+    with memory_folder() as folder, eager(2, fan=3, full=20):
+        ledger = Ledger.open(f"{folder}/ledger")
+        for number in range(80):
+            now = START + number * 3 * SECOND
+            messages = tuple(
+                Message(
+                    f"key {chance.randrange(40)}",
+                    now + chance.choice([0] * 20 + [-10 * SECOND, 100 * SECOND, YEAR]),
+                    100 * number + at,
+                    chance.choice(WINDOWS),
+                )
+                for at in range(chance.randrange(20))
+            )
+            batch = Batch(messages, now, 1 if number < 60 else 2)
+            expected = reference.batch(batch.messages, batch.clock)
+            for _ in range(2):
+                writer = Writer(f"{number // 20:032x}", "query", Owner.this_process())
+                assert run_batch(ledger, writer, number, batch, 0) == expected
+                rewritten |= {run for run in parse_run_names(os.listdir(ledger.location)) if run.written is not None}
+    assert {run.is_merged for run in rewritten} == {False, True}
 
 
 class Died(Exception):
