@@ -30,6 +30,7 @@ Evaluate = Callable[[Properties], object]
 Decide = Callable[[Properties], bool | None]
 Parameters = Mapping[str, object]
 
+_LONG = (str, bytes)
 _SIMPLE = (str, int, float, Timestamp, Duration)
 """Types whose own comparison is the language's, when both sides are exactly of that type."""
 
@@ -241,9 +242,11 @@ def _comparison_with(symbol: str, left: Evaluate, known: object) -> Decide:
 
 
 def _charge_comparison(properties: Properties, first: object, second: object) -> None:
-    if isinstance(first, str | bytes) and isinstance(second, str | bytes):
+    if isinstance(first, _LONG) and isinstance(second, _LONG):
         # Memory is compared many characters at a time.
-        properties.budget.spend(min(len(first), len(second)) // 16)
+        steps = min(len(first), len(second)) // 16
+        if steps:
+            properties.budget.spend(steps)
 
 
 def _in(operand: Evaluate, members: tuple[tree.Expression, ...], parameters: Parameters) -> Decide:
@@ -306,15 +309,16 @@ def _like(
     if not isinstance(known, str) or not isinstance(mark, str | None) or (escape and mark is None):
         return decide
     try:
-        matches = matcher(known, mark)
+        made = matcher(known, mark)
     except BadPattern:
         return decide
+    matches, at_least, per_character = made.matches, made.steps_at_least, made.steps_per_character
 
     def decide_by_known(properties: Properties) -> bool | None:
         value = operand(properties)
         if type(value) is not str:
             return decide(properties)
-        properties.budget.spend(matches.steps(value))
+        properties.budget.spend(at_least + per_character * len(value))
         return matches(value)
 
     return decide_by_known
