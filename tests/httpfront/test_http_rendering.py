@@ -50,7 +50,8 @@ def test_large_values_are_shown_as_their_bytes_and_decoded_by_nobody(
 
     async def play(front: Front) -> None:
         await send(front, *[nested(250_000)] * 30, nested(3))
-        seen, start = [], 0
+        seen: list[dict[str, object]] = []
+        start: int | None = 0
         while start is not None:
             page = (await front.ask("GET", "/q/$messages", query=f"count=100&from={start}")).json
             seen += page["messages"]
