@@ -41,6 +41,7 @@ from oncebus.http.paths import (
     token_of,
 )
 from oncebus.http.records import decided, drops_page, quarantine_page
+from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked, unless_gone
 from oncebus.http.times import parse_time
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
@@ -85,8 +86,9 @@ def make_app(
     atom = Atom(broker, core, guard, limits, observer)
     arm = Arm(broker, core, guard, limits, observer, authorization)
     deployments = template_routes(broker, core, guard, limits, namespace_rules, keys)
-    portal = Portal(broker, core, guard, limits, host, portal_names)
-    front = Front(broker, core, guard, limits, atom, arm, other_metrics)
+    renderer = Renderer()
+    portal = Portal(broker, core, guard, limits, host, portal_names, renderer)
+    front = Front(broker, core, guard, limits, atom, arm, other_metrics, renderer)
     application = Starlette(routes=[portal.route, *deployments, _Everything(front)])
     if only_known_hosts:
         application.add_middleware(_OnlyKnownHosts, knows=portal.hosts.knows)
@@ -126,8 +128,10 @@ class Front:
         atom: Atom,
         arm: Arm,
         other_metrics: Callable[[], Iterable[Metric]],
+        renderer: Renderer,
     ) -> None:
         self._broker = broker
+        self._renderer = renderer
         self._core = core
         self._limits = limits
         self._guard = guard
@@ -229,6 +233,12 @@ class Front:
         kilobytes = None if isinstance(entity, Subscription) else entity.max_message_size_in_kilobytes
         return (kilobytes or 256) * 1024
 
+    def _largest_held(self, path: str) -> int:
+        entity = self._broker.catalogue.find(path)
+        if isinstance(entity, Subscription):
+            entity = self._broker.catalogue.topic_of(entity)
+        return ((entity.max_message_size_in_kilobytes if entity is not None else None) or 256) * 1024
+
     async def _body(self, request: Asked, most: int, what: str, where: str) -> bytes:
         body = await request.read_body(most, self._limits.body_seconds)
         if body is None:
@@ -255,7 +265,9 @@ class Front:
         if message.token is not None:
             location = _base(request) + lock_path(target.entity, message.sequence, message.token)
         status = 201 if mode is Mode.PEEK_LOCK else 200
-        return receiving.response(found[0], status, self._path_of(message.source, message.entity), location)
+        source = self._path_of(message.source, message.entity)
+        size = len(message.head) + len(found[0].body)
+        return await self._renderer.make(size, lambda: receiving.response(found[0], status, source, location))
 
     def _wait_of(self, request: Asked) -> float:
         text = query_of(request.scope["query_string"]).get("timeout", "")
@@ -303,11 +315,20 @@ class Front:
         start = number_in(query, "from", 0, 0, LAST_NUMBER)
         count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
         address = parse_address(target.entity)
-        found = await self._broker.peek(address, start, count, session=query.get("session") or None)
-        sources = [self._path_of(each.message.source, each.message.entity) for each in found]
-        messages = [receiving.described(each, source) for each, source in zip(found, sources, strict=True)]
-        last = found[-1].message.sequence if len(found) == count else None
-        return JSONResponse({"entity": address.path, "messages": messages, "next": None if last is None else last + 1})
+        session, most = query.get("session") or None, self._limits.peeked_bytes
+        async with self._renderer.page():
+            found = await self._broker.peek(address, start, count, session, most)
+            sources = [self._path_of(each.message.source, each.message.entity) for each in found]
+            size = sum(len(each.message.head) + len(each.body) for each in found)
+            # Fewer than asked for may be all there are, or all that fit.
+            may_be_cut = len(found) == count or size + self._largest_held(address.path) > most
+            last = found[-1].message.sequence + 1 if found and may_be_cut else None
+
+            def make() -> Response:
+                messages, following = receiving.page(list(zip(found, sources, strict=True)))
+                return JSONResponse({"entity": address.path, "messages": messages, "next": following or last})
+
+            return await self._renderer.make(size, make)
 
     async def _drops(self, request: Asked, target: Target) -> Response:
         query = query_of(request.scope["query_string"])

@@ -30,7 +30,7 @@ from oncebus.ledger.generations import (
     succeed,
 )
 from oncebus.ledger.listing import BATCH_QUERY, CONFIRMED, GENERATION, Listing
-from oncebus.ledger.merging import choose_merge, merge
+from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
 from oncebus.ledger.run import Entries, RecallFrom, Run, encode_run
 from oncebus.ledger.storage import Stamp, Storage, abandoned, storage_at
@@ -211,11 +211,14 @@ class Ledger:
         return verdicts
 
     def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
-        """Delete what this part no longer needs and merge what has grown old. Never changes a verdict.
+        """Delete what this part no longer needs, and merge or rewrite what has grown old. Never changes a verdict.
 
         What may still be asked by a repeated batch stays: runs of the newest batches are neither merged nor deleted.
         """
         listing = self._list()
+        if listing.newest is not None and listing.newest.number > generation.number:
+            # The query was taken back to a batch that may still need what looks settled from here.
+            return
         here = Position(generation.number, batch)
         visible = self._visible(listing, generation, here)
         ours = [run for run in listing.runs if run.part % parts == part and run.last < here]
@@ -234,7 +237,12 @@ class Ledger:
             mergeable = [run for run in settled if run.parts == parts and run not in expired]
             chosen = choose_merge([run.size for run in mergeable])
             if chosen is not None:
-                self._merge([mergeable[at] for at in chosen], generation)
+                self._merge([mergeable[at] for at in chosen], generation, horizon)
+                return
+            rest = [run for run in settled if run.size and run not in expired]
+            sparse = choose_rewrite([(run.size, self._run(run).mostly_forgotten_from) for run in rest], horizon)
+            if sparse is not None:
+                self._rewrite(rest[sparse], horizon)
         except FileNotFoundError:
             # A second evaluation of the same part is tidying too; the next batch will see what it left.
             return
@@ -378,15 +386,22 @@ class Ledger:
     def _is_expired(self, name: RunName, horizon: int) -> bool:
         return name.size == 0 or self._run(name).forgotten_from <= horizon
 
-    def _merge(self, names: Sequence[RunName], generation: Generation) -> None:
+    def _merge(self, names: Sequence[RunName], generation: Generation, horizon: int) -> None:
+        entries = self._remembered(names, horizon)
+        first, last, reached = names[0], names[-1], horizon_of(names)
+        name = RunName(first.first, last.last, first.part, first.parts, len(entries), reached, generation.token)
+        self._storage.publish(str(name), encode_run(entries, reached))
+
+    def _rewrite(self, name: RunName, horizon: int) -> None:
+        entries = self._remembered([name], horizon)
+        self._storage.publish(str(name.rewritten(len(entries))), encode_run(entries, name.horizon))
+
+    def _remembered(self, names: Sequence[RunName], horizon: int) -> Entries:
+        """What is left of these runs at the horizon."""
         runs = [self._run(name) for name in names]
         for run in runs:
             run.verify()
-        horizon = horizon_of(names)
-        entries = merge([run.entries() for run in runs], horizon)
-        first, last = names[0], names[-1]
-        name = RunName(first.first, last.last, first.part, first.parts, len(entries), horizon, generation.token)
-        self._storage.publish(str(name), encode_run(entries, horizon))
+        return merge([run.entries() for run in runs], horizon)
 
     def _run(self, name: RunName) -> Run:
         text = str(name)
