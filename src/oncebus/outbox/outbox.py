@@ -94,10 +94,21 @@ class Outbox:
             os.makedirs(drafts)
         except OSError as error:
             raise OutboxError(f"Outbox '{self.folder}' cannot be written: {error.strerror}") from error
-        if not complete:
-            return Begun(None, drafts)
+        return Begun(self.newest(), drafts)
+
+    def newest(self) -> Entry | None:
+        """The complete entry that goes furthest; None where none is complete."""
+        if not (complete := self._complete()):
+            return None
         first, last, parts = max(complete, key=lambda entry: entry[1])
-        return Begun(Entry(self.folder, first - 1, first, last, parts), drafts)
+        return Entry(self.folder, first - 1, first, last, parts)
+
+    def goes_on(self, after: int) -> int:
+        """How far complete entries go on behind the commit `after` without a gap; `after` where none does."""
+        complete = self._complete()
+        while (entry := _best(complete, self.folder, after)) is not None:
+            after = entry.last
+        return after
 
     def delete_up_to(self, commit: int) -> None:
         """Delete all entries, complete or not, that hold nothing behind a commit: it must have been taken durably."""

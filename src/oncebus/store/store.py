@@ -10,7 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from oncebus.store import drops, quarantine, receiving, sessions, settling, sweeping, transfers
-from oncebus.store.ingest import ingest
+from oncebus.store.ingest import CATALOGUE, JUDGED, ingest
 from oncebus.store.rules import discard
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
@@ -110,6 +110,18 @@ class Store:
     def newest_time(self) -> int:
         """The highest time ever ingested or given, of entities that are gone too; 0 where there is none."""
         return self._tables.records.time()
+
+    def judged_time(self) -> int:
+        """The highest time of a message that was looked up in the ledger, and ingested; 0 where there is none."""
+        return self._tables.records.mark(JUDGED)
+
+    def catalogue_version(self) -> int:
+        """The newest version of the catalogue that is known to have been in force."""
+        return self._tables.records.mark(CATALOGUE)
+
+    def note_catalogue(self, version: int) -> None:
+        """A version of the catalogue is in force."""
+        self._change().records.raise_mark(CATALOGUE, version)
 
     # Receiving
 
@@ -330,6 +342,10 @@ class Store:
     def unknown_blobs(self, names: Iterable[str]) -> list[str]:
         """Those of these body files that no row which was taken ever named."""
         return self._tables.blobs.unknown(names)
+
+    def needed_blobs(self) -> list[str]:
+        """Names of body files that messages need."""
+        return self._tables.blobs.needed()
 
     def unused_blobs(self, limit: int = 1000) -> list[str]:
         """Names of body files that no message needs any more."""
