@@ -10,6 +10,7 @@ import pytest
 
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import Scene, message, play, scene
+from broker.test_restart import copy_as_a_crash_would_leave_it
 from oncebus.broker.core import Core
 from oncebus.broker.errors import DataMismatch
 from oncebus.folders import Folders
@@ -48,7 +49,7 @@ async def two_copies(folder: Path, time: FakeTime, lives: int, idles: bool = Tru
     async with scene(data, time) as stage:
         await work(stage, "a", idles)
         if lives == 1:
-            shutil.copytree(data, older)
+            await copy_as_a_crash_would_leave_it(stage, data, older)
             await work(stage, "b", idles)
     if lives == 2:
         shutil.copytree(data, older)
