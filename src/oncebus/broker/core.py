@@ -15,7 +15,7 @@ from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_p
 from oncebus.broker.backlog import Backlog
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
-from oncebus.broker.clock import Clock
+from oncebus.broker.clock import Clock, check_stored_times
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.idle import Accesses
 from oncebus.broker.numbers import Numbers
@@ -28,6 +28,8 @@ from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subsc
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
+from oncebus.ledger import Ledger
+from oncebus.pipeline.agreement import check_no_repair
 from oncebus.pipeline.rules import check_rule
 from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
@@ -57,7 +59,13 @@ class Core:
         self.watchers: list[Callable[[IngestReport], None]] = []
         marks = inbox.unread_marks(position)
         self.clock = clock or Clock()
-        self.clock.begin_at(max(store.newest_time(), marks.time or 0))
+        stored = {
+            f"store '{folders.store}'": store.newest_time(),
+            f"inbox '{folders.inbox}'": marks.time or 0,
+            f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
+        }
+        check_stored_times(stored, self.clock.now(), folders.data)
+        self.clock.begin_at(max(0, *stored.values()))
         self.numbers = Numbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
             + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
@@ -103,7 +111,8 @@ class Core:
     ) -> Core:
         """Open what lies in the folders, or begin there. Nothing runs yet.
 
-        Raises `DataMismatch` where a part of it was restored from another copy.
+        Raises `DataMismatch` where a part of it was restored from another copy, `TimesAhead` where it has times that
+        are yet to come.
         """
 
         def opened() -> Core:
@@ -113,6 +122,7 @@ class Core:
             with ExitStack() as undone:
                 inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
                 store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+                check_no_repair(folders)
                 # Before anything is deleted: what one part does not know, the right copy of another may need.
                 check_parts(folders, inbox.last_commit, store, files.versions())
                 catalogue = files.latest()
@@ -170,7 +180,7 @@ class Core:
     @property
     def trouble(self) -> str | None:
         """What keeps the broker from its work just now."""
-        return self._taking.trouble.text or self._chores.trouble
+        return self._taking.trouble.text or self._chores.trouble or self.clock.trouble
 
     def wake_chores(self) -> None:
         """There may be something to forward, or to fall due."""

@@ -15,6 +15,7 @@ import errno
 import os
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncebus.files import TEMPORARY
-from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part
+from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part, write_part
 
 _DRAFTS = "drafts-"
 _ATTEMPTS = 1000
@@ -109,6 +110,21 @@ class Outbox:
         while (entry := _best(complete, self.folder, after)) is not None:
             after = entry.last
         return after
+
+    def rewrite(self, change: Callable[[pa.Table], pa.Table]) -> int:
+        """Change the rows of all complete entries, for a repair; how many rows are in new parts. Nobody may be at work.
+
+        `change` gives other rows in the place of some, or the same object where nothing is to be changed. A part is
+        replaced at once: killed at any instant, this can be called again. Raises `OutboxError`.
+        """
+        drafts, rows = self.begin().drafts, 0
+        for part in self._parts():
+            before, batch = read_part(self.folder, part)
+            after = change(before)
+            if after is not before:
+                write_part(drafts, part, after, batch)
+                rows += after.num_rows
+        return rows
 
     def delete_up_to(self, commit: int) -> None:
         """Delete all entries, complete or not, that hold nothing behind a commit: it must have been taken durably."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from oncebus.durations import utc_text
 from oncebus.errors import OncebusError
+from oncebus.folders import Folders
 from oncebus.ledger import Generation, Ledger
 from oncebus.outbox import Batch, Entry, Outbox
 
@@ -28,6 +29,19 @@ class DataMismatch(OncebusError):
         """`otherwise` is another way out, a sentence that begins with a space."""
         super().__init__(
             f"{why}: the data folder is made of different copies. Restore all of it from the same copy.{otherwise}"
+        )
+
+
+class RepairUnfinished(OncebusError):
+    """A repair of the data folder was begun and is not done."""
+
+
+def check_no_repair(folders: Folders) -> None:
+    """Raise `RepairUnfinished` where a repair was begun and is not done."""
+    if folders.repair.exists():
+        raise RepairUnfinished(
+            f"The repair of data folder '{folders.data}' was interrupted. "
+            f"Finish it first: oncebus repair clock --data '{folders.data}'"
         )
 
 

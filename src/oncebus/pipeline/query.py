@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from oncebus.folders import Folders
 from oncebus.ledger import Ledger, Owner
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import check_ledger
+from oncebus.pipeline.agreement import check_ledger, check_no_repair
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
@@ -30,6 +30,7 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
 
     Each start is a new query with a checkpoint of its own: it is the outbox that says how far the last one came.
     """
+    check_no_repair(folders)
     spark.dataSource.register(InboxSource)
     ledger = Ledger.open(folders.ledger)
     ledger.describe_or_check(KEY_SIGNATURE)

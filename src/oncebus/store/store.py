@@ -12,6 +12,7 @@ import pyarrow as pa
 from oncebus.store import drops, quarantine, receiving, sessions, settling, sweeping, transfers
 from oncebus.store.ingest import CATALOGUE, JUDGED, ingest
 from oncebus.store.rules import discard
+from oncebus.store.sql import times
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import (
@@ -354,6 +355,15 @@ class Store:
     def forget_blobs(self, names: Sequence[str]) -> None:
         """Their files are gone."""
         self._change().blobs.forget(names)
+
+    def bring_back(self, now: int, longest_lock: int) -> int:
+        """Let no time that the broker has written lie in the future; how many messages were enqueued later than now.
+
+        They are enqueued now, and live for as long as they would have lived from then on. Locks end `longest_lock` from
+        now at the latest. What senders ask for, the time that a message is scheduled for, stays.
+        """
+        self._connection.need_transaction()
+        return times.bring_back(self._connection, now, longest_lock)
 
     # Records
 
