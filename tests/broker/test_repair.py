@@ -18,7 +18,7 @@ from broker.in_process import SHARDS, FakeTime, InProcessPipeline
 from broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
 from oncebus.broker.clock import TimesAhead
 from oncebus.broker.core import Core
-from oncebus.broker.repair import NothingToRepair, Repaired, repair_clock
+from oncebus.broker.repair import CannotRepair, Repaired, give_up_ledger, repair_clock
 from oncebus.cli import main
 from oncebus.folders import Folders
 from oncebus.inbox import InboxInUse, InboxReader
@@ -26,7 +26,7 @@ from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.run import Run
 from oncebus.ledger.storage import storage_at
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import RepairUnfinished, check_no_repair
+from oncebus.pipeline.agreement import DataMismatch, RepairUnfinished, check_no_repair
 from oncebus.store import Mode
 
 YEAR = 365 * DAY
@@ -231,7 +231,7 @@ def test_a_broker_that_runs_is_not_repaired(tmp_path: Path) -> None:
         assert not (data / "repair.json").exists()
 
     asyncio.run(run())
-    with pytest.raises(NothingToRepair):
+    with pytest.raises(CannotRepair):
         repair_clock(Folders(tmp_path / "nothing"), START)
 
 
@@ -255,6 +255,48 @@ def test_the_command_names_a_folder_that_is_none(tmp_path: Path) -> None:
     assert not missing.exists()
     empty = f"oncebus: Data folder '{tmp_path}' has no inbox or no store. Give the folder of a broker.\n"
     assert repair(tmp_path) == (1, empty)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_ledger_that_is_given_up_is_begun_anew(tmp_path: Path, is_lost: bool) -> None:
+    async def run() -> None:
+        data, time = tmp_path / "data", FakeTime()
+        async with scene(data, time) as first:
+            await first.queue(detects=True)
+            await first.send("q", "a")
+            await first.flow()
+            first.core._tasks[0].cancel()
+            first.pipeline.is_paused = True
+            await first.send("q", "b", "a")
+            assert first.pipeline.step()
+            await first.send("q", "c")
+        shutil.copytree(data / "ledger", tmp_path / "kept")
+        for run in (data / "ledger").glob("*.run"):
+            run.unlink()
+        if is_lost:
+            shutil.rmtree(data / "ledger")
+        with pytest.raises(DataMismatch, match="run 'oncebus repair ledger'"):
+            await opens(data, time)
+        done = CliRunner().invoke(main, ["repair", "ledger", "--data", str(data)])
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert done.stdout.startswith("All ids are forgotten.")
+        assert [*data.glob("ledger-*")] == ([] if is_lost else [Path(done.stdout.split("'")[1])])
+        for _ in range(2):
+            async with scene(data, time) as stage:
+                await stage.send("q", "a", "c")
+        async with scene(data, time) as stage:
+            assert await stage.taken() == ["a", "b", "c", "a"]
+
+    asyncio.run(run())
+
+
+def test_one_repair_is_finished_before_another_is_begun(tmp_path: Path) -> None:
+    asyncio.run(poisoned(tmp_path, FakeTime()))
+    (tmp_path / "repair.json").write_text('{"repairs": "ledger", "now": 1}')
+    with pytest.raises(RepairUnfinished, match="Finish it first: oncebus repair ledger --data"):
+        repair_clock(Folders(tmp_path), START)
+    assert give_up_ledger(Folders(tmp_path), START) == tmp_path / "ledger-1"
+    assert not (tmp_path / "repair.json").exists()
 
 
 def test_the_pipeline_does_not_mind_what_was_repaired(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
-"""Repairing a data folder that was written while the clock was ahead.
+"""Repairing the data folder of a broker that is stopped.
 
-Every time that the broker has written and that lies in the future is moved to the time of the repair:
+A **clock** that was ahead: every time that the broker has written and that lies in the future is moved to the time of
+the repair:
 
 - An id is remembered for its window from then on. Ids that were forgotten for the wrong clock and whose entries are
   still there are remembered again, for what is left of their window.
@@ -10,14 +11,17 @@ Every time that the broker has written and that lies in the future is moved to t
 
 What the wrong clock has brought about stays: what fell due has fallen due, what expired is gone, and ids whose entries
 were deleted are forgotten.
+
+A **ledger** that is lost or damaged: it is set aside, and a new one begins. All ids are forgotten; no message is.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,10 +34,11 @@ from oncebus.inbox import InboxReader, InboxWriter
 from oncebus.inbox.rewriting import rewrite_rows
 from oncebus.ledger.rewriting import bring_back
 from oncebus.outbox import Outbox
+from oncebus.pipeline.agreement import NO_LEDGER, check_no_repair
 from oncebus.store import Store
 
 
-class NothingToRepair(OncebusError):
+class CannotRepair(OncebusError):
     """There is no data of a broker."""
 
 
@@ -54,11 +59,8 @@ def repair_clock(folders: Folders, now: int, step: Callable[[str], None] = lambd
     raised for a gateway. Killed at any instant it can be called again, and until it has been the folder is refused; a
     later call goes on with the time of the first.
     """
-    shards = InboxReader(folders.inbox).shards()
-    if shards is None or not folders.store.exists():
-        raise NothingToRepair(f"Data folder '{folders.data}' has no inbox or no store. Give the folder of a broker.")
-    with InboxWriter.open(folders.inbox, shards) as inbox, closing(Store.open(folders.store)) as store:
-        now = _begun(folders, now)
+    with _opened(folders) as (inbox, store):
+        now = _begun(folders, "clock", now)
         step("ledger")
         ids = bring_back(folders.ledger, now)
         step("outbox")
@@ -88,11 +90,48 @@ def brought_back(rows: pa.Table, now: int) -> pa.Table:
     return rows
 
 
-def _begun(folders: Folders, now: int) -> int:
+def give_up_ledger(folders: Folders, now: int) -> Path | None:
+    """Let the broker begin a new ledger; the folder in which the old one is now, if there was one.
+
+    See `repair_clock` for who may be at work, and for what happens if it is killed.
+    """
+    with _opened(folders) as (_, store):
+        now = _begun(folders, "ledger", now)
+        # So that nothing tells of messages that the new ledger does not know.
+        Outbox(folders.outbox).rewrite(_without_keys, NO_LEDGER)
+        aside = folders.ledger.with_name(f"ledger-{now}")
+        if folders.ledger.exists() and not aside.exists():
+            folders.ledger.rename(aside)
+            sync_folder(str(folders.data))
+        with store.transaction():
+            store.forget_judged()
+        _done(folders)
+    return aside if aside.exists() else None
+
+
+def _without_keys(rows: pa.Table) -> pa.Table:
+    at = rows.schema.get_field_index("key")
+    return rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
+
+
+@contextmanager
+def _opened(folders: Folders) -> Iterator[tuple[InboxWriter, Store]]:
+    """Inbox and store, held against a gateway."""
+    shards = InboxReader(folders.inbox).shards()
+    if shards is None or not folders.store.exists():
+        raise CannotRepair(f"Data folder '{folders.data}' has no inbox or no store. Give the folder of a broker.")
+    with InboxWriter.open(folders.inbox, shards) as inbox, closing(Store.open(folders.store)) as store:
+        yield inbox, store
+
+
+def _begun(folders: Folders, what: str, now: int) -> int:
     """Note durably that a repair is under way; the time it moves to: that of an earlier call, unless it is later."""
     if folders.repair.exists():
-        now = min(now, int(json.loads(folders.repair.read_bytes())["now"]))
-    publish(str(folders.data), folders.repair.name, [json.dumps({"now": now}).encode() + b"\n"])
+        begun = json.loads(folders.repair.read_bytes())
+        if begun["repairs"] != what:
+            check_no_repair(folders)
+        now = min(now, int(begun["now"]))
+    publish(str(folders.data), folders.repair.name, [json.dumps({"repairs": what, "now": now}).encode() + b"\n"])
     return now
 
 

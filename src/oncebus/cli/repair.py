@@ -48,5 +48,28 @@ def clock(settings_file: str | None, **given: Any) -> None:
     )
 
 
+@repair.command(
+    short_help="Begin a new ledger: all ids are forgotten.",
+    epilog="Example: oncebus repair ledger --data ./oncebus-data",
+)
+@settings_options(*(name for name in SETTINGS if name not in _USED))
+def ledger(settings_file: str | None, **given: Any) -> None:
+    """Begin a new ledger in place of one that is lost, damaged or from another copy. All ids are forgotten.
+
+    No message is lost, but a message that was sent before is not known to be a duplicate if it is sent again. The old
+    ledger is set aside, in a folder beside it. The broker must be stopped. If the command is interrupted, run it again.
+    """
+    settings = settings_of(given, settings_file)
+    from oncebus.broker.clock import wall_time
+    from oncebus.broker.repair import give_up_ledger
+    from oncebus.folders import Folders
+    from oncebus.serve.checks import stopped
+
+    data = settings.data.absolute()
+    with stopped(data):
+        aside = give_up_ledger(Folders(data), wall_time())
+    click.echo("All ids are forgotten." + (f" The old ledger is now '{aside}'." if aside else ""))
+
+
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -111,18 +111,19 @@ class Outbox:
             after = entry.last
         return after
 
-    def rewrite(self, change: Callable[[pa.Table], pa.Table]) -> int:
+    def rewrite(self, change: Callable[[pa.Table], pa.Table], batch: Batch | None = None) -> int:
         """Change the rows of all complete entries, for a repair; how many rows are in new parts. Nobody may be at work.
 
-        `change` gives other rows in the place of some, or the same object where nothing is to be changed. A part is
-        replaced at once: killed at any instant, this can be called again. Raises `OutboxError`.
+        `change` gives other rows in the place of some, or the same object where nothing is to be changed. With `batch`
+        all entries say that it made them. A part is replaced at once: killed at any instant, this can be called again.
+        Raises `OutboxError`.
         """
         drafts, rows = self.begin().drafts, 0
         for part in self._parts():
-            before, batch = read_part(self.folder, part)
+            before, maker = read_part(self.folder, part)
             after = change(before)
-            if after is not before:
-                write_part(drafts, part, after, batch)
+            if after is not before or batch not in (None, maker):
+                write_part(drafts, part, after, batch or maker)
                 rows += after.num_rows
         return rows
 

@@ -7,6 +7,7 @@ each other. What is in none of them was put together from several copies: to go 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,13 @@ from oncebus.folders import Folders
 from oncebus.ledger import Generation, Ledger
 from oncebus.outbox import Batch, Entry, Outbox
 
+NO_LEDGER = Batch("", 0)
+"""Made the entries of an outbox whose ledger was given up: no ledger has to know it."""
+
 _LOOKS = 3
+
+
+_GIVE_UP = " To go on without the ids that it held, run 'oncebus repair ledger'."
 
 
 class DataMismatch(OncebusError):
@@ -39,9 +46,10 @@ class RepairUnfinished(OncebusError):
 def check_no_repair(folders: Folders) -> None:
     """Raise `RepairUnfinished` where a repair was begun and is not done."""
     if folders.repair.exists():
+        what = json.loads(folders.repair.read_bytes())["repairs"]
         raise RepairUnfinished(
             f"The repair of data folder '{folders.data}' was interrupted. "
-            f"Finish it first: oncebus repair clock --data '{folders.data}'"
+            f"Finish it first: oncebus repair {what} --data '{folders.data}'"
         )
 
 
@@ -84,13 +92,15 @@ def check_ledger(outbox: str | os.PathLike[str], ledger: Ledger, time: int = 0) 
     else:
         raise DataMismatch(
             f"Ledger '{ledger.location}' does not remember the newest message that was judged, accepted at "
-            f"{utc_text(seen)}"
+            f"{utc_text(seen)}",
+            _GIVE_UP,
         )
     recorded = listing.last_recorded()
     if before is not None and not knows(listing.generations, recorded, before.batch):
         raise DataMismatch(
             f"Ledger '{ledger.location}' does not know query {before.batch.query}, which made the newest entry of "
-            f"outbox '{os.fspath(outbox)}', up to commit {before.last}"
+            f"outbox '{os.fspath(outbox)}', up to commit {before.last}",
+            _GIVE_UP,
         )
     after = judged_in(outbox)
     batch = None if after is None else after.batch
@@ -103,7 +113,7 @@ def check_ledger(outbox: str | os.PathLike[str], ledger: Ledger, time: int = 0) 
 
 def knows(generations: Sequence[Generation], last_recorded: int | None, batch: Batch) -> bool:
     """Whether a ledger was there when a batch was judged, given its generations in order."""
-    if any(generation.query == batch.query for generation in generations):
+    if batch == NO_LEDGER or any(generation.query == batch.query for generation in generations):
         return True
     # The note of a query is deleted once many have followed it. None of these can have completed a batch, or the outbox
     # would have its entry.

@@ -116,6 +116,10 @@ class Store:
         """The highest time of a message that was looked up in the ledger, and ingested; 0 where there is none."""
         return self._tables.records.mark(JUDGED)
 
+    def forget_judged(self) -> None:
+        """Begin anew with `judged_time`: there is a new ledger."""
+        self._change().records.forget_mark(JUDGED)
+
     def catalogue_version(self) -> int:
         """The newest version of the catalogue that is known to have been in force."""
         return self._tables.records.mark(CATALOGUE)

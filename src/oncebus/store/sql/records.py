@@ -53,6 +53,10 @@ class Records:
             (name, value),
         )
 
+    def forget_mark(self, name: str) -> None:
+        """Nothing was seen under this name."""
+        self._execute("DELETE FROM progress WHERE name = ?", (name,))
+
     def highest(self, entity: int, partition: int) -> Highest | None:
         """The highest number and time seen of one partition."""
         row = self._execute(
