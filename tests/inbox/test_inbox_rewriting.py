@@ -43,9 +43,7 @@ def test_rows_are_changed_in_all_segments_behind_a_commit_and_nothing_else_is(tm
         # The seventh commit has the rows 30 to 34.
         assert rewrite_rows(tmp_path, 6, writer.last_commit, lambda batch: at_most(batch, 33)) == 20
         assert rewrite_rows(tmp_path, 6, writer.last_commit, lambda batch: at_most(batch, 33)) == 0
-    expected = [
-        each | ({"time": min(33, int(str(each["time"])))} if int(str(each["commit"])) > 6 else {}) for each in before
-    ]
+    expected = [each | ({"time": min(33, each["time"])} if each["commit"] > 6 else {}) for each in before]
     assert rows_of(tmp_path) == expected
     untouched = [path for path, number in files.items() if path.stat().st_ino == number]
     assert 0 < len(untouched) < len(files)
