@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +42,21 @@ class _Sharing(LoadFileScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Sharing | None:
     """Share tests out by files, and by folders where they have something in common."""
     return _Sharing(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """What a test starts gets the default for these signals, though the tests were started with nohup or by `sh … &`.
+
+    A signal that is ignored stays ignored in a new process; one that has a handler gets its default. The handler does
+    nothing, so the tests themselves go on ignoring it.
+    """
+    ignored = [number for number in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,11 @@ class Folders:
         return self.data / "blobs"
 
     @property
+    def repair(self) -> Path:
+        """The note of a repair that has begun; it is gone when the repair is done."""
+        return self.data / "repair.json"
+
+    @property
     def store(self) -> Path:
         """What receivers see."""
         return self.data / "store.db"

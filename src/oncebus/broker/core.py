@@ -11,11 +11,12 @@ from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
 from oncebus.broker.acceptor import Acceptor, Appending
+from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
-from oncebus.broker.clock import Clock
-from oncebus.broker.errors import DataMismatch, ServerBusy
+from oncebus.broker.clock import Clock, check_stored_times
+from oncebus.broker.errors import ServerBusy
 from oncebus.broker.idle import Accesses
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
@@ -27,7 +28,9 @@ from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subsc
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
+from oncebus.ledger import Ledger
 from oncebus.messages import NOBODY
+from oncebus.pipeline.agreement import check_no_repair
 from oncebus.pipeline.rules import check_rule
 from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
@@ -52,17 +55,18 @@ class Core:
         clock: Clock | None,
     ) -> None:
         position = store.position()
-        if position > inbox.last_commit:
-            raise DataMismatch(
-                f"The store '{folders.store}' has taken commit {position}, but the inbox '{folders.inbox}' ends with "
-                f"commit {inbox.last_commit}: they are not of the same broker, or one was restored alone."
-            )
         self.folders = folders
         # Told of each entry that the store has taken.
         self.watchers: list[Callable[[IngestReport], None]] = []
         marks = inbox.unread_marks(position)
         self.clock = clock or Clock()
-        self.clock.begin_at(max(store.newest_time(), marks.time or 0))
+        stored = {
+            f"store '{folders.store}'": store.newest_time(),
+            f"inbox '{folders.inbox}'": marks.time or 0,
+            f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
+        }
+        check_stored_times(stored, self.clock.now(), folders.data)
+        self.clock.begin_at(max(0, *stored.values()))
         self.numbers = Numbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
             + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
@@ -106,21 +110,31 @@ class Core:
         drops_kept: int = KEPT,
         clock: Clock | None = None,
     ) -> Core:
-        """Open what lies in the folders, or begin there. Nothing runs yet."""
+        """Open what lies in the folders, or begin there. Nothing runs yet.
+
+        Raises `DataMismatch` where a part of it was restored from another copy, `TimesAhead` where it has times that
+        are yet to come.
+        """
 
         def opened() -> Core:
             folders.make()
+            check_inbox_is_there(folders)
             files = CatalogueFiles(folders.catalogue)
-            catalogue = files.latest()
-            if catalogue is None:
-                catalogue = Catalogue(version=1, namespace=namespace or Namespace())
-                files.publish(catalogue)
             with ExitStack() as undone:
                 inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
                 store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+                check_no_repair(folders)
+                # Before anything is deleted: what one part does not know, the right copy of another may need.
+                check_parts(folders, inbox.last_commit, store, files.versions())
+                catalogue = files.latest()
+                if catalogue is None:
+                    catalogue = Catalogue(version=1, namespace=namespace or Namespace())
+                    files.publish(catalogue)
                 _forget_deleted(store, catalogue, inbox.last_commit)
                 core = cls(folders, catalogue, inbox, store, most_bytes, clock)
-                sweep_bodies(Blobs(folders.blobs), store, core._note_left(folders, store.position()))
+                awaited = core._note_left(folders, store.position())
+                check_bodies(folders, store, awaited)
+                sweep_bodies(Blobs(folders.blobs), store, awaited)
                 undone.pop_all()
                 return core
 
@@ -167,7 +181,7 @@ class Core:
     @property
     def trouble(self) -> str | None:
         """What keeps the broker from its work just now."""
-        return self._taking.trouble.text or self._chores.trouble
+        return self._taking.trouble.text or self._chores.trouble or self.clock.trouble
 
     def wake_chores(self) -> None:
         """There may be something to forward, or to fall due."""
@@ -211,18 +225,23 @@ class Core:
                 self.note_access(entity)
             gone = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
             if gone:
-                await self._delete(gone)
+                await self._delete(gone, after.version)
             return after
 
-    async def _delete(self, gone: set[int]) -> None:
+    async def _delete(self, gone: set[int], version: int) -> None:
         # Before anything is awaited: what the pump appends later is of entities that are still there.
         appended = self.acceptor.highest_commit
         self.accesses.forget(gone)
         self.numbers.forget(gone)
         for entity in gone:
             self._last_sent.pop(entity, None)
+
+        def delete(store: Store) -> None:
+            store.delete_entities(sorted(gone), appended)
+            store.note_catalogue(version)
+
         try:
-            await self.run(lambda store: store.delete_entities(sorted(gone), appended))
+            await self.run(delete)
         except OncebusError as error:
             # They are gone all the same: nobody can reach what is left of them, and the next start clears it away.
             log.warning("What deleted entities held could not be deleted yet: %s", error)

@@ -265,6 +265,10 @@ class Ledger:
         """Who wrote here last."""
         return self._list().newest
 
+    def listing(self) -> Listing:
+        """What the folder holds now."""
+        return self._list()
+
     def summary(self) -> LedgerSummary:
         """What the ledger holds now."""
         listing = self._list()

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from oncebus.ledger.generations import Generation, lineage
-from oncebus.ledger.names import Position, RunName, visible_runs
+from oncebus.ledger.names import Position, RunName, horizon_of, visible_runs
 from oncebus.ledger.storage import Stamp
 
 BATCH_QUERY = "batch "
@@ -49,6 +49,11 @@ class Listing:
             return self.newest.first_batch
         # That a query was started at a batch proves that all before it are committed.
         return max(self.newest.first_batch - 1, self.confirmed.get(self.newest.number, -1))
+
+    def horizon(self) -> int:
+        """How far time has come in all that counts; `NO_HORIZON` where nothing does."""
+        newest = self.newest.number if self.newest else 0
+        return horizon_of(visible_runs(self.runs, self.generations, Position(newest + 1, 0)))
 
     def superseded(self) -> list[str]:
         """The files of generations that nobody needs any more, and of confirmations that have been acted on.

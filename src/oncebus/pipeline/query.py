@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from oncebus.folders import Folders
 from oncebus.ledger import Ledger, Owner
 from oncebus.outbox import Outbox
+from oncebus.pipeline.agreement import check_ledger, check_no_repair
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
@@ -29,6 +30,7 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
 
     Each start is a new query with a checkpoint of its own: it is the outbox that says how far the last one came.
     """
+    check_no_repair(folders)
     spark.dataSource.register(InboxSource)
     ledger = Ledger.open(folders.ledger)
     ledger.describe_or_check(KEY_SIGNATURE)
@@ -64,9 +66,12 @@ class Start(NamedTuple):
 def resume(outbox: Path, ledger: Ledger) -> Start:
     """Where a query begins. The ledger is told that the last query's output is complete up to there.
 
+    Raises `DataMismatch` where outbox and ledger are not of the same time.
+
     The last query is known to have ended, by the lock on the data folder: a ledger would have to guess, wherever its
     process ran in another container or before the machine was started anew.
     """
+    check_ledger(outbox, ledger)
     last, drafts = Outbox(outbox).begin()
     newest = ledger.newest()
     follows = newest.number if newest else None

@@ -39,11 +39,28 @@ def make_data_folder(data: Path) -> None:
 @contextlib.contextmanager
 def alone(data: Path) -> Iterator[None]:
     """Hold the folder against a second service, for as long as this process lives. Raises `CannotServe`."""
-    with (data / "serve.lock").open("ab") as held:
+    busy = f"Another broker runs over data folder '{data}'. Stop it first, or give another with --data."
+    with _held(data / "serve.lock", busy):
+        yield
+
+
+@contextlib.contextmanager
+def stopped(data: Path) -> Iterator[None]:
+    """Hold the folder against `serve` and `pipeline` for a block. Raises `CannotServe` where one of them runs."""
+    if not data.is_dir():
+        raise CannotServe(f"There is no data folder '{data}'. Give the broker's with --data.")
+    with (
+        _held(data / "serve.lock", f"A broker runs over data folder '{data}'. Stop it first."),
+        _held(data / "pipeline.lock", f"A pipeline runs over data folder '{data}'. Stop it first."),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _held(lock: Path, busy: str) -> Iterator[None]:
+    with lock.open("ab") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise CannotServe(
-                f"Another broker runs over data folder '{data}'. Stop it first, or give another with --data."
-            ) from error
+            raise CannotServe(busy) from error
         yield

@@ -17,6 +17,9 @@ from oncebus.store.sql.tables import Tables
 from oncebus.store.transfers import returned
 from oncebus.store.values import IngestReport, Kind, Policy, Quarantined, Stage
 
+JUDGED, CATALOGUE = "judged", "catalogue"
+"""Marks: the greatest time of a message with a key, and the newest version of the catalogue that a row has named."""
+
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
 _BY_DESTINATION = {Fate.DELIVERED: "delivered", Fate.DEAD_LETTERED: "dead_lettered"}
 
@@ -46,6 +49,7 @@ def ingest(
     if not known.all():
         # Nothing else is remembered of what is gone; but time must not go back for the others.
         tables.records.raise_time(int(time.max()))
+    _note_marks(tables, rows, time)
     fresh = _untaken(tables, rows)
     blobs = _blobs_of(rows)
     if fresh is not None:
@@ -95,6 +99,15 @@ def ingest(
     tables.records.set_position(last_commit)
     tables.records.forget_origins(last_commit)
     return report
+
+
+def _note_marks(tables: Tables, rows: pa.Table, time: Ints) -> None:
+    """Note how new ledger and catalogue have to be: with an older copy of them the broker is not opened."""
+    if rows.num_rows:
+        tables.records.raise_mark(CATALOGUE, int(integers(rows, "catalogue").max()))
+        judged = present(rows, "key")
+        if judged.any():
+            tables.records.raise_mark(JUDGED, int(time[judged].max()))
 
 
 def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:

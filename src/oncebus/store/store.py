@@ -10,8 +10,9 @@ from typing import Self
 import pyarrow as pa
 
 from oncebus.store import drops, quarantine, receiving, sessions, settling, sweeping, transfers
-from oncebus.store.ingest import ingest
+from oncebus.store.ingest import CATALOGUE, JUDGED, ingest
 from oncebus.store.rules import discard
+from oncebus.store.sql import times
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import (
@@ -109,6 +110,22 @@ class Store:
     def newest_time(self) -> int:
         """The highest time ever ingested, of entities that are gone too; 0 where there is none."""
         return self._tables.records.time()
+
+    def judged_time(self) -> int:
+        """The highest time of a message that was looked up in the ledger, and ingested; 0 where there is none."""
+        return self._tables.records.mark(JUDGED)
+
+    def forget_judged(self) -> None:
+        """Begin anew with `judged_time`: there is a new ledger."""
+        self._change().records.forget_mark(JUDGED)
+
+    def catalogue_version(self) -> int:
+        """The newest version of the catalogue that is known to have been in force."""
+        return self._tables.records.mark(CATALOGUE)
+
+    def note_catalogue(self, version: int) -> None:
+        """A version of the catalogue is in force."""
+        self._change().records.raise_mark(CATALOGUE, version)
 
     # Receiving
 
@@ -328,6 +345,10 @@ class Store:
         """Those of these body files that no row which was taken ever named."""
         return self._tables.blobs.unknown(names)
 
+    def needed_blobs(self) -> list[str]:
+        """Names of body files that messages need."""
+        return self._tables.blobs.needed()
+
     def unused_blobs(self, limit: int = 1000) -> list[str]:
         """Names of body files that no message needs any more."""
         return self._tables.blobs.unused(limit)
@@ -335,6 +356,15 @@ class Store:
     def forget_blobs(self, names: Sequence[str]) -> None:
         """Their files are gone."""
         self._change().blobs.forget(names)
+
+    def bring_back(self, now: int, longest_lock: int) -> int:
+        """Let no time that the broker has written lie in the future; how many messages were enqueued later than now.
+
+        They are enqueued now, and live for as long as they would have lived from then on. Locks end `longest_lock` from
+        now at the latest. What senders ask for, the time that a message is scheduled for, stays.
+        """
+        self._connection.need_transaction()
+        return times.bring_back(self._connection, now, longest_lock)
 
     # Records
 
