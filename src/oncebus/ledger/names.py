@@ -5,6 +5,7 @@
     confirmed-000002-17                                batch 17 of generation 2 is known to be committed
     run-2.17-2.17-0.4-50000-1731700000000000-TOKEN.run the keys accepted by generation 2 in batch 17, part 0 of 4:
                                                        50000 entries, horizon 1731700000000000
+    run-2.17-2.17-0.4-50000-1731…-1731…-TOKEN.run      the same, of a batch that Spark has cut at the time given last
     run-1.3-2.9-0.4-…                                  the same part of everything from batch 3 of generation 1 to
                                                        batch 9 of generation 2, merged
 
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from oncebus.detection import NO_HORIZON
 from oncebus.ledger.generations import Generation, limits
 
-_RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)-(-?\d+)-([0-9a-f]+)\.run")
+_RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)-(-?\d+)(?:-(\d+))?-([0-9a-f]+)\.run")
 
 
 class Position(NamedTuple):
@@ -35,7 +36,11 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """What a run's name tells."""
+    """What a run's name tells.
+
+    `cut` is when Spark cut the batch, in microseconds. The checkpoint remembers it, so a repeated batch has the same;
+    rows under the same batch number with another `cut` are of another batch. None where the batch has no such time.
+    """
 
     first: Position
     last: Position
@@ -44,13 +49,22 @@ class RunName:
     size: int
     horizon: int
     token: str
+    cut: int | None = None
 
     def __str__(self) -> str:
         first, last = self.first, self.last
+        cut = "" if self.cut is None else f"-{self.cut}"
         return (
             f"run-{first.generation}.{first.batch}-{last.generation}.{last.batch}-{self.part}.{self.parts}"
-            f"-{self.size}-{self.horizon}-{self.token}.run"
+            f"-{self.size}-{self.horizon}{cut}-{self.token}.run"
         )
+
+    def file_name(self) -> str:
+        """The name to write under. Raises `ValueError` if it could not be read back: the run would never be seen."""
+        text = str(self)
+        if parse_run_names([text]) != [self]:
+            raise ValueError(f"Run name '{text}' cannot be read back.")
+        return text
 
     @property
     def is_merged(self) -> bool:
@@ -76,9 +90,10 @@ def parse_run_names(names: Iterable[str]) -> list[RunName]:
     runs = []
     for name in names:
         if match := _RUN.fullmatch(name):
-            *numbers, token = match.groups()
+            *numbers, cut, token = match.groups()
             g1, b1, g2, b2, part, parts, size, horizon = map(int, numbers)
-            runs.append(RunName(Position(g1, b1), Position(g2, b2), part, parts, size, horizon, token))
+            first, last = Position(g1, b1), Position(g2, b2)
+            runs.append(RunName(first, last, part, parts, size, horizon, token, int(cut) if cut else None))
     return sorted(runs, key=lambda run: (run.first, run.last, str(run)))
 
 
