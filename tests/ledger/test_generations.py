@@ -129,14 +129,14 @@ def test_of_two_writers_that_come_at_the_same_moment_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger.open(tmp_path)
-    claim = Ledger._claim
+    claim = Ledger.claim
 
     def claim_later(self: Ledger, generation: Generation) -> Generation:
-        monkeypatch.setattr(Ledger, "_claim", claim)
+        monkeypatch.setattr(Ledger, "claim", claim)
         ledger.join(Writer("b0b0", "rival", HERE), 0)
         return claim(self, generation)
 
-    monkeypatch.setattr(Ledger, "_claim", claim_later)
+    monkeypatch.setattr(Ledger, "claim", claim_later)
     with pytest.raises(LedgerInUse, match="was claimed by query rival at the same moment as by query one"):
         ledger.join(Writer("aa", "one", HERE), 0)
     assert ledger.join(Writer("b0b0", "rival", HERE), 1).number == 1
@@ -178,7 +178,7 @@ def test_a_batch_is_refused_beside_a_stream(tmp_path: Path) -> None:
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
         ledger.newest_ended(lambda query: query == "one", HERE)
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
-        ledger.refuse_if_live(Writer("b", "batch", HERE))
+        batch.begin(lambda query: query == "one", HERE)
     ledger.judge(rows_of([Message("x", START, 1, SECOND)]), batch.generation, 0, parts=1, clock=2**62)
     write(ledger, stream, 2)
     with pytest.raises(LedgerInUse, match=r"was written by another writer while this batch was open\. Nothing"):

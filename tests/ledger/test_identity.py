@@ -64,14 +64,14 @@ def test_a_second_operator_of_a_query_is_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(LedgerInUse, match=refusal):
         ledger.join(Writer("d", "one", HERE, follows=1), 0)
 
-    claim = Ledger._claim
+    claim = Ledger.claim
 
     def claim_later(self: Ledger, generation: Generation) -> Generation:
-        monkeypatch.setattr(Ledger, "_claim", claim)
+        monkeypatch.setattr(Ledger, "claim", claim)
         ledger.join(Writer("e", "one", HERE, follows=2), 0)
         return claim(self, generation)
 
-    monkeypatch.setattr(Ledger, "_claim", claim_later)
+    monkeypatch.setattr(Ledger, "claim", claim_later)
     with pytest.raises(LedgerInUse, match=refusal):
         ledger.join(Writer("f", "one", HERE, follows=2), 0)
 
@@ -83,16 +83,16 @@ def test_of_two_tasks_that_claim_at_once_both_have_the_generation_of_the_first(
     ledger = Ledger.open(tmp_path)
     before = ledger.join(Writer("a", "one", HERE), 0)
     writer = Writer("b", "two", HERE, follows=1)
-    claim, claimed = Ledger._claim, list[Generation]()
+    claim, claimed = Ledger.claim, list[Generation]()
 
     def claim_later(self: Ledger, generation: Generation) -> Generation:
-        monkeypatch.setattr(Ledger, "_claim", claim)
+        monkeypatch.setattr(Ledger, "claim", claim)
         for batch in range(3):
             ledger.judge(rows_of([Message(f"k{batch}", START, 1, SECOND)]), before, batch, parts=1, clock=2**62)
         claimed.append(ledger.join(writer, 0))
         return claim(self, generation)
 
-    monkeypatch.setattr(Ledger, "_claim", claim_later)
+    monkeypatch.setattr(Ledger, "claim", claim_later)
     found = ledger.join(writer, 0)
     assert [found] == claimed == [ledger.newest()]
     assert found.keeps_below == 2
@@ -170,8 +170,7 @@ def test_a_checkpoint_says_what_is_committed(tmp_path: Path) -> None:
 
 def judged(opened: LedgerBatch, batch: Batch) -> dict[Message, Verdict]:
     """What the tasks of a batch of a query do, and what the call on the driver does before."""
-    opened.ledger.begin_version(opened.generation, lambda query: False)
-    opened.is_used = True
+    opened.begin(lambda query: False, HERE)
     found: dict[Message, Verdict] = {}
     for messages in split(batch.messages, batch.parts):
         if messages:

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import os
 import time
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, part_of, recall_nothing
-from oncebus.errors import OncebusError
 from oncebus.files import TEMPORARY
-from oncebus.ledger.batch import LedgerBatch
+from oncebus.ledger.batch import LedgerBatch, QueryBatch
 from oncebus.ledger.commits import Committed, committed_in
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, describe_or_check, not_shared
 from oncebus.ledger.generations import (
-    BATCH_QUERY,
-    IN_QUERY,
     REPEATABLE_BATCHES,
     CheckpointTooOld,
     Generation,
@@ -83,10 +79,10 @@ class Ledger:
         """
         clock = time.time_ns() // 1000
         if query is None and batch is None:
-            return LedgerBatch(self, self._next_batch(self._list(), uuid.uuid4().hex, Owner.this_process()), clock)
+            return LedgerBatch(self, clock)
         if query is None or batch is None or batch < 0:
             raise ValueError(f"Query {query!r} and batch {batch!r} must both be given, the batch as a number from 0.")
-        return LedgerBatch(self, self._version(IN_QUERY + query, batch), clock, number=batch)
+        return QueryBatch(self, clock, query, batch)
 
     def describe_or_check(self, key: Sequence[str]) -> str:
         """Make the ledger one for this key, or raise `LedgerMismatch` if it is one for another already; its id.
@@ -129,7 +125,7 @@ class Ledger:
             location=self.location,
         )
         self._storage.delete(abandoned(listing.stamps))
-        return self._claim(generation)
+        return self.claim(generation)
 
     def judge(
         self, rows: Rows, generation: Generation, batch: int, *, parts: int, clock: int, cut: int | None = None
@@ -230,11 +226,15 @@ class Ledger:
                 f"Ledger '{self.location}' was last written by query {newest and newest.query}, not by query "
                 f"{committed.query}."
             )
-        self._publish_confirmed(newest, committed.batch)
+        self.confirm_batch(newest, committed.batch)
 
     def newest(self) -> Generation | None:
         """Who wrote here last."""
         return self._list().newest
+
+    def listing(self) -> Listing:
+        """What the folder holds now."""
+        return self._list()
 
     def summary(self) -> LedgerSummary:
         """What the ledger holds now."""
@@ -249,51 +249,11 @@ class Ledger:
             horizon=horizon_of(visible) if visible else None,
         )
 
-    # What follows is for LedgerBatch and the methods above.
-
-    def commit_batch(self, generation: Generation) -> None:
-        """Let the runs of a batch generation count. Use `LedgerBatch`."""
-        listing = self._list()
-        if any(other.token == generation.token for other in listing.generations):
-            return
-        written = {(run.part, run.parts) for run in listing.runs if run.token == generation.token}
-        if self._next_batch(listing, generation.token, generation.owner) != generation:
-            self.discard_batch(generation)
-            raise LedgerInUse(
-                f"Ledger '{self.location}' was written by another writer while this batch was open. Nothing of the "
-                "batch was recorded; run it again."
-            )
-        if not written:
-            return
-        self._claim(generation)
-        for part, parts in sorted(written):
-            # The batch has joined, whatever comes of this: the next writer tidies again.
-            with suppress(OncebusError):
-                self.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
-
-    def discard_batch(self, generation: Generation) -> None:
-        """Delete what a batch generation has written, unless it is committed. Use `LedgerBatch`."""
-        listing = self._list()
-        if all(other.token != generation.token for other in listing.generations):
-            self._storage.delete([str(run) for run in listing.runs if run.token == generation.token])
-
-    def _next_batch(self, listing: Listing, token: str, owner: Owner | None) -> Generation:
-        return succeed(
-            listing.generations,
-            token=token,
-            query=BATCH_QUERY + token,
-            first_batch=0,
-            last_recorded=listing.last_recorded(),
-            last_confirmed=listing.last_confirmed(),
-            owner=owner,
-            location=self.location,
-        )
-
     def is_committed(self, generation: Generation) -> bool:
         """Whether the generation was claimed."""
         return any(other.token == generation.token for other in self._list().generations)
 
-    def _claim(self, generation: Generation) -> Generation:
+    def claim(self, generation: Generation) -> Generation:
         """Claim, unless another task of the same writer has done so already; the generation that is in force."""
         if self._storage.publish_new(generation.file_name, [generation.to_json()]):
             return generation
@@ -302,62 +262,12 @@ class Ledger:
             raise claimed_at_once(self.location, generation, rival)
         return rival
 
-    def refuse_if_live(self, writer: Writer) -> None:
-        """Raise `LedgerInUse` if the newest writer is another one that may still be at work."""
-        refuse_if_live(self._list(), self.location, writer)
+    def delete_runs(self, runs: Iterable[RunName]) -> None:
+        """Delete runs that count for nobody."""
+        self._storage.delete([str(run) for run in runs])
 
-    def _version(self, query: str, batch: int) -> Generation:
-        """The generation for a batch that the caller numbers: the one it has, or the next if it repeats a batch."""
-        listing = self._list()
-        newest, owner = listing.newest, Owner.this_process()
-        if newest is not None and newest.query == query:
-            last = listing.last_recorded()
-            if last is not None and batch < last:
-                raise CheckpointTooOld(
-                    f"Ledger '{self.location}' has batch {last} of query '{query.removeprefix(IN_QUERY)}' already; "
-                    f"batch {batch} cannot be judged after it. For a new checkpoint give the query another name; for "
-                    "an older one restore the ledger of the same time."
-                )
-            here = Position(newest.number, batch)
-            # What an earlier attempt has left there must not count. A new generation keeps only what lies below.
-            if newest.owner == owner and all(run.last < here for run in listing.runs):
-                return newest
-        return succeed(
-            listing.generations,
-            token=uuid.uuid4().hex,
-            query=query,
-            first_batch=batch,
-            last_recorded=listing.last_recorded(),
-            last_confirmed=listing.last_confirmed(),
-            owner=owner,
-            location=self.location,
-        )
-
-    def begin_version(self, generation: Generation, is_running: Callable[[str], bool]) -> None:
-        """Claim the generation of a batch of a query, unless it has one already. Use `LedgerBatch`."""
-        listing = self._list()
-        if generation in listing.generations:
-            return
-        newest, owner = listing.newest, generation.owner
-        if owner is not None and (newest is None or (newest.query, newest.owner) != (generation.query, owner)):
-            follows = newest_ended(listing, self.location, is_running, owner)
-            refuse_if_live(listing, self.location, Writer(generation.token, generation.query, owner, follows))
-        self._claim(generation)
-
-    def commit_version(self, generation: Generation, batch: int) -> None:
-        """Record that a batch of a query is output. Use `LedgerBatch`."""
-        newest = self._list().newest
-        if newest != generation:
-            raise taken_over(self.location, generation, newest or generation)
-        self._publish_confirmed(generation, batch)
-
-    def discard_version(self, generation: Generation, batch: int) -> None:
-        """Delete what a batch of a query has written. Use `LedgerBatch`."""
-        here = Position(generation.number, batch)
-        written = [run for run in self._list().runs if run.first == here and run.token == generation.token]
-        self._storage.delete([str(run) for run in written])
-
-    def _publish_confirmed(self, generation: Generation, batch: int) -> None:
+    def confirm_batch(self, generation: Generation, batch: int) -> None:
+        """Record that the output of a generation is committed up to a batch."""
         self._storage.publish(f"confirmed-{generation.number:06d}-{batch}", [b""])
 
     def _refuse_older(self, listing: Listing, generation: Generation, batch: int) -> None:

@@ -107,7 +107,6 @@ def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, par
     if batch.is_used:
         raise BadCall("This ledger batch has judged a DataFrame already: open a batch for each.")
     identity = bind_batch(spark, batch, columns.key_signature)
-    batch.is_used = True
     return FixedLedger(batch.ledger.location, identity, batch.generation, batch.number, batch.clock, parts)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from oncebus.errors import OncebusError
-from oncebus.ledger import Ledger, LedgerBatch, Owner, Writer
+from oncebus.ledger import Ledger, LedgerBatch, Owner
 from oncebus.spark.task import Place
 
 _T = TypeVar("_T")
@@ -47,18 +47,13 @@ def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> s
 
     Raises `LedgerNotShared` where this process and the tasks have different folders under the ledger's path.
     """
-    ledger, generation = batch.ledger, batch.generation
+    ledger = batch.ledger
     if is_remote(spark):
         location = ledger.location
         identity = ledger.identity = _in_task(spark, lambda: Ledger.open(location).describe_or_check(key))
     else:
         identity = ledger.describe_or_check(key)
-    owner = _owner(spark)
-    if generation.is_in_query:
-        ledger.begin_version(generation, lambda query: _is_running(spark, query))
-    else:
-        follows = ledger.newest_ended(lambda query: _is_running(spark, query), owner)
-        ledger.refuse_if_live(Writer(generation.token, generation.query, owner, follows))
+    batch.begin(lambda query: _is_running(spark, query), _owner(spark))
     return identity
 
 
