@@ -61,7 +61,9 @@ def _describe(
     location: str, key: Sequence[str], is_running: Callable[[str], bool], owner: Owner
 ) -> tuple[str, int | None]:
     ledger = Ledger.open(location)
-    return ledger.describe_or_check(key), ledger.newest_ended(is_running, owner)
+    # First: describing a ledger of an earlier format changes it, which its live writer would not survive.
+    follows = ledger.newest_ended(is_running, owner)
+    return ledger.describe_or_check(key), follows
 
 
 def _in_task(spark: SparkSession, work: Callable[[], _T]) -> _T:
