@@ -41,6 +41,12 @@ def memory_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
+def started(ledger: Ledger, start: int) -> Writer:
+    """One start of the query, of several in this process."""
+    newest = ledger.newest()
+    return Writer(f"{start:032x}", "query", Owner.this_process(), newest.number if newest else None)
+
+
 def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:
     found: dict[Message, Verdict] = {}
     for messages in split(batch.messages, batch.parts):
@@ -81,7 +87,7 @@ def test_a_history_is_judged_as_the_reference_does(
             # Repeating a batch, in the same start of the query or in a new one, must change nothing.
             for _ in range(data.draw(st.integers(1, 3), label="times")):
                 start += data.draw(st.integers(0, 1), label="restart")
-                writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                writer = started(ledger, start)
                 assert run_batch(ledger, writer, number, batch, lateness) == expected
 
 
@@ -201,7 +207,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
             for number, batch in enumerate(done):
                 expected = reference.batch(batch.messages, batch.clock)
                 if number >= first:
-                    writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                    writer = started(ledger, start)
                     try:
                         found = run_batch(ledger, writer, number, batch, 0)
                     except CheckpointTooOld:

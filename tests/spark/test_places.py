@@ -1,4 +1,7 @@
-"""The same query on a standalone cluster and through Spark Connect gives the same verdicts."""
+"""The same query on a standalone cluster and through Spark Connect gives the same verdicts.
+
+Machines that do not share the ledger's folder are refused.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ def run_elsewhere(how: str, url: str, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), how, url, str(folder)],
         env=os.environ | QUICK_JVM,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=300,

@@ -5,6 +5,7 @@
     confirmed-000002-17                                batch 17 of generation 2 is known to be committed
     run-2.17-2.17-0.4-50000-1731700000000000-TOKEN.run the keys accepted by generation 2 in batch 17, part 0 of 4:
                                                        50000 entries, horizon 1731700000000000
+    run-2.17-2.17-0.4-50000-1731…-1731…-TOKEN.run      the same, of a batch that Spark has cut at the time given last
     run-1.3-2.9-0.4-…                                  the same part of everything from batch 3 of generation 1 to
                                                        batch 9 of generation 2, merged
     run-2.17-2.17-0.4-100.50000-…                      a run that had 50000 entries when it was first written, rewritten
@@ -25,7 +26,7 @@ from typing import NamedTuple
 from oncebus.detection import NO_HORIZON
 from oncebus.ledger.generations import Generation, limits
 
-_RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)(?:\.(\d+))?-(-?\d+)-([0-9a-f]+)\.run")
+_RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)(?:\.(\d+))?-(-?\d+)(?:-(\d+))?-([0-9a-f]+)\.run")
 
 
 class Position(NamedTuple):
@@ -37,7 +38,12 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """What a run's name says. `written` is the size of the run it was rewritten from, None if it never was."""
+    """What a run's name tells.
+
+    `cut` is when Spark cut the batch, in microseconds. The checkpoint remembers it, so a repeated batch has the same;
+    rows under the same batch number with another `cut` are of another batch. None where the batch has no such time.
+    `written` is the size of the run it was rewritten from, None if it never was.
+    """
 
     first: Position
     last: Position
@@ -46,15 +52,24 @@ class RunName:
     size: int
     horizon: int
     token: str
+    cut: int | None = None
     written: int | None = None
 
     def __str__(self) -> str:
         first, last = self.first, self.last
         size = str(self.size) if self.written is None else f"{self.size}.{self.written}"
+        cut = "" if self.cut is None else f"-{self.cut}"
         return (
             f"run-{first.generation}.{first.batch}-{last.generation}.{last.batch}-{self.part}.{self.parts}"
-            f"-{size}-{self.horizon}-{self.token}.run"
+            f"-{size}-{self.horizon}{cut}-{self.token}.run"
         )
+
+    def file_name(self) -> str:
+        """The name to write under. Raises `ValueError` if it could not be read back: the run would never be seen."""
+        text = str(self)
+        if parse_run_names([text]) != [self]:
+            raise ValueError(f"Run name '{text}' cannot be read back.")
+        return text
 
     @property
     def is_merged(self) -> bool:
@@ -91,10 +106,22 @@ def parse_run_names(names: Iterable[str]) -> list[RunName]:
     runs = []
     for name in names:
         if match := _RUN.fullmatch(name):
-            *numbers, written, horizon, token = match.groups()
+            *numbers, written, horizon, cut, token = match.groups()
             g1, b1, g2, b2, part, parts, size = map(int, numbers)
-            before = int(written) if written else None
-            runs.append(RunName(Position(g1, b1), Position(g2, b2), part, parts, size, int(horizon), token, before))
+            first, last = Position(g1, b1), Position(g2, b2)
+            runs.append(
+                RunName(
+                    first,
+                    last,
+                    part,
+                    parts,
+                    size,
+                    int(horizon),
+                    token,
+                    cut=int(cut) if cut else None,
+                    written=int(written) if written else None,
+                )
+            )
     return sorted(runs, key=lambda run: (run.first, run.last, str(run)))
 
 

@@ -28,6 +28,6 @@ def bring_back(location: str | os.PathLike[str], now: int) -> int:
         entries = run.entries()
         moved += int(np.count_nonzero(entries.time > now))
         brought = replace(entries, time=np.minimum(entries.time, now))
-        storage.publish(str(replace(name, horizon=now)), encode_run(brought, now))
+        storage.publish(replace(name, horizon=now).file_name(), encode_run(brought, now))
         storage.delete([str(name)])
     return moved

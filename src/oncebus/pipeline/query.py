@@ -14,12 +14,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from oncebus.folders import Folders
-from oncebus.ledger import Ledger, Owner
+from oncebus.ledger import Committed, Ledger, Owner
 from oncebus.outbox import Outbox
 from oncebus.pipeline.agreement import check_ledger, check_no_repair
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
+from oncebus.spark.task import Place
 from oncebus.spark.workers import WorkersDiffer, check_workers
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -33,10 +34,10 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     check_no_repair(folders)
     spark.dataSource.register(InboxSource)
     ledger = Ledger.open(folders.ledger)
-    ledger.describe_or_check(KEY_SIGNATURE)
+    identity = ledger.describe_or_check(KEY_SIGNATURE)
     start = resume(folders.outbox, ledger)
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    detect = Detect(ledger.location, Owner.this_process(), start.follows)
+    detect = Detect(Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows))
     route = Route(str(folders.catalogue), start.drafts)
     return (
         spark.readStream.format(FORMAT)
@@ -80,7 +81,7 @@ def resume(outbox: Path, ledger: Ledger) -> Start:
     batch = last.batch()
     # Of a query that came later there is no entry yet; it has told the ledger already what is complete.
     if newest is not None and newest.query == batch.query:
-        ledger.confirm(batch.query, batch.number)
+        ledger.record_committed(Committed(batch.query, batch.number))
     return Start(last.last, drafts, follows)
 
 
