@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any
 
-from moto.server import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 

@@ -50,7 +50,7 @@ class Copies:
     """What this machine keeps of one ledger's files. May be called by several threads and processes at once."""
 
     def __init__(self, location: str) -> None:
-        self._location = location
+        self._ledger = hashlib.sha256(location.encode()).hexdigest()[:32]
         self._listed: Mapping[str, Stamp] | None = None
         self._used: dict[str, Path] = {}
         self._touched = time.monotonic()
@@ -93,8 +93,9 @@ class Copies:
     def forget(self, name: str) -> bool:
         """Let go of all copies of a file, and of its markers; whether there was a copy."""
         self._used.pop(name, None)
-        had_copy = False
-        for path in self._folder.glob(f"{name}.*"):
+        had_copy, folder = False, self._folder
+        # Most ledgers lie in local folders, of which nothing is kept.
+        for path in folder.glob(f"{name}.*") if folder.exists() else ():
             had_copy = had_copy or path.suffix != _MARKER
             path.unlink(missing_ok=True)
         return had_copy
@@ -137,7 +138,7 @@ class Copies:
 
     @property
     def _folder(self) -> Path:
-        return _home() / (_boot() or "unknown") / hashlib.sha256(self._location.encode()).hexdigest()[:32]
+        return _home() / (_boot() or "unknown") / self._ledger
 
     def _path(self, name: str, stamp: Stamp) -> Path:
         # The time says less than the tag, and differs between a store's ways to ask for it.
