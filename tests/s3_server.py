@@ -25,8 +25,9 @@ class OneAtATime:
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        is_chunked = bool(environ.get("wsgi.input_terminated"))
         length = int(environ.get("CONTENT_LENGTH") or 0)
-        body = environ["wsgi.input"].read(length) if length else b""
+        body = environ["wsgi.input"].read() if is_chunked else environ["wsgi.input"].read(length)
         if len(body) < length:
             start_response("400 Bad Request", [])
             return []
