@@ -7,6 +7,7 @@ read is kept as a copy on this machine: see `oncebus.ledger.copies`.
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,7 +56,6 @@ class ObjectStorage:
         self._copies = Copies(location)
         self._listed: dict[str, Stamp] = {}
         self._keeps_conditions = not place.may_ignore_conditions
-        self._process = os.getpid()
 
     def names(self) -> dict[str, Stamp]:
         """See `Storage`."""
@@ -211,12 +211,13 @@ class ObjectStorage:
 
     @property
     def _client(self) -> S3Store | GCSStore | AzureStore:
-        if os.getpid() != self._process:
-            # The threads that do the client's work stay behind in a fork: a request would never return.
+        # The threads that do the client's work stay behind in a fork: a request would never return.
+        if _USERS and os.getpid() not in _USERS:
             raise StorageError(
-                f"Ledger location '{self.location}' was opened before this process was forked off and cannot be used "
-                "in it. Start processes with multiprocessing's 'spawn'."
+                f"Ledger location '{self.location}' cannot be used: this process was forked off one that has used an "
+                "object store. Start processes with multiprocessing's 'spawn'."
             )
+        _USERS.add(os.getpid())
         return self._connected
 
     def _asking(self, what: str, ask: Callable[[], _Answer]) -> _Answer:
@@ -248,6 +249,10 @@ class ObjectStorage:
 
 _OPENED: dict[tuple[str, ObjectPlace], ObjectStorage] = {}
 _MOST_OPENED = 16
+_USERS: set[int] = set()
+"""The process that has sent requests: this one, or the one that it was forked off."""
+
+_ANSWER = re.compile(r"<\?xml.*<Code>(?P<code>[^<]*)</Code>\s*<Message>(?P<message>[^<\n]*).*", re.DOTALL)
 
 
 def _stamp(meta: ObjectMeta) -> Stamp:
@@ -256,5 +261,6 @@ def _stamp(meta: ObjectMeta) -> Stamp:
 
 
 def _one_line(error: BaseException) -> str:
-    """What the client says, without the structures behind it."""
-    return " ".join(str(error).partition("\n\nDebug source:")[0].split())
+    """What the client says, and of the store's answer what is for people."""
+    text = str(error).partition("\n\nDebug source:")[0]
+    return " ".join(_ANSWER.sub(r"\g<code>, \g<message>", text).split())
