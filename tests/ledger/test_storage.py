@@ -87,7 +87,7 @@ def race(location: str, rounds: int) -> None:
 
 
 def test_of_two_processes_that_claim_at_once_exactly_one_wins(location: str) -> None:
-    race(location, 100)
+    race(location, 50)
 
 
 @pytest.mark.torture
