@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+import object_stores
 from cluster import FILE_MANAGER, QUICK_JVM, Cluster, standalone_cluster
+from object_stores import Server
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -86,3 +90,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One standalone cluster for all tests that need one; it runs one application at a time."""
     with standalone_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def object_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """The server of a kind of object store, 's3' or 'azure': started when it is first asked for, one for all tests."""
+    with ExitStack() as stack:
+
+        @cache
+        def server(kind: str) -> Server:
+            return stack.enter_context(object_stores.server(kind, tmp_path_factory.mktemp(kind)))
+
+        yield server
+
+
+@pytest.fixture(params=["s3", "azure"])
+def object_store(request: pytest.FixtureRequest, object_servers: Callable[[str], Server]) -> Server:
+    """Each kind of object store."""
+    return object_servers(request.param)

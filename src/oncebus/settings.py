@@ -13,20 +13,14 @@ from typing import Any, NamedTuple
 from oncebus.durations import SECOND, BadDuration, parse_duration, spelt_out
 from oncebus.errors import OncebusError
 from oncebus.hosts import is_this_machine
+from oncebus.sizes import GIB, parse_size
 
 PREFIX = "ONCEBUS_"
 KEY_FILE_NAME = "keys.json"
 TIERS = ("Basic", "Standard", "Premium")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-GIB = 1 << 30
 
-_SIZE = re.compile(r"(?P<number>[0-9]{1,18})\s*(?P<unit>[A-Za-z]*)")
-_UNITS: dict[str, int] = {"": 1, "b": 1} | {
-    name: base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for name, base in ((f"{letter}b", 1000), (f"{letter}ib", 1024))
-}
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?")
 _NO_NAMESPACE = "Not a namespace name: 1 to 50 letters, digits and hyphens, a letter first."
 _HOST = re.compile(r"[A-Za-z0-9._:-]+|\[[0-9A-Fa-f:.]+\]")
@@ -97,11 +91,10 @@ def _flag(value: object) -> bool:
 
 
 def _size(value: object) -> int:
-    match = None if isinstance(value, bool) or not isinstance(value, str | int) else _SIZE.fullmatch(str(value).strip())
-    size = int(match["number"]) * _UNITS.get(match["unit"].lower(), 0) if match else 0
-    if not 0 < size < 1 << 63:
-        raise _Bad("Not a size: write it like '4 GiB', or in bytes.")
-    return size
+    try:
+        return parse_size("" if isinstance(value, bool) or not isinstance(value, str | int) else str(value))
+    except ValueError as error:
+        raise _Bad(str(error)) from None
 
 
 def _duration(value: object) -> int:

@@ -11,7 +11,8 @@ import pytest
 from histories import SECOND, START, rows_of
 from oncebus.ledger import CheckpointTooOld, Committed, Generation, Ledger, LedgerInUse, LedgerMismatch, Owner, Writer
 from oncebus.ledger.generations import EVERY_BATCH, keeps_of_predecessor, limits
-from oncebus.ledger.storage import LocalStorage, Piece
+from oncebus.ledger.local_storage import LocalStorage
+from oncebus.ledger.storage import Piece
 from reference import Message
 
 HERE = Owner.this_process()

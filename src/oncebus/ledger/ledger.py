@@ -31,7 +31,7 @@ from oncebus.ledger.generations import (
 from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
 from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
-from oncebus.ledger.run import Entries, RecallFrom, Run, encode_run
+from oncebus.ledger.run import CorruptRun, Entries, RecallFrom, Run, encode_run
 from oncebus.ledger.storage import Stamp, Storage, abandoned, storage_at
 from oncebus.ledger.writers import Writer, claimed_at_once, newest_ended, refuse_if_live, taken_over
 
@@ -335,11 +335,21 @@ class Ledger:
         stamp = self._stamps[text]
         if known is not None and known[0] == stamp:
             return known[1]
-        run = Run(f"{self.location}/{text}", self._storage.read(text))
-        if not self._storage.is_verified(text, stamp):
-            run.verify()
-            self._storage.set_verified(text, stamp)
+        try:
+            run = self._verified_run(text, stamp)
+        except CorruptRun:
+            if not self._storage.forget(text):
+                raise
+            # It was a copy of this machine's that was damaged; if the file is too, this says so.
+            run = self._verified_run(text, stamp)
         self._open_runs[text] = (stamp, run)
+        return run
+
+    def _verified_run(self, name: str, stamp: Stamp) -> Run:
+        run = Run(f"{self.location}/{name}", self._storage.read(name))
+        if not self._storage.is_verified(name, stamp):
+            run.verify()
+            self._storage.set_verified(name, stamp)
         return run
 
     def _list(self) -> Listing:
