@@ -16,9 +16,10 @@ from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock
 from oncebus.broker.errors import DataMismatch, ServerBusy
-from oncebus.broker.idle import Accesses
+from oncebus.broker.idle import Accesses, Use
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
+from oncebus.broker.shares import Shares, work_of
 from oncebus.broker.taking import Taking
 from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import left_in
@@ -68,7 +69,7 @@ class Core:
         )
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
-        self._copies = copies_by_topic(catalogue)
+        self._copies = copies_by_topic(catalogue, above=1)
         self.acceptor = Acceptor(inbox, self._settled)
         self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
         self.arrivals = Arrivals()
@@ -77,6 +78,8 @@ class Core:
         self.left_behind = inbox.last_commit
         self.backlog = Backlog()
         self.accesses = Accesses(self.clock.passed)
+        self._use = Use(self.accesses, self.arrivals, self.clock.passed)
+        self.shares = Shares(self.clock.passed, lambda entity: self._use.is_alone(entity, self.catalogue))
         self._files = CatalogueFiles(folders.catalogue)
         self._transactions = Transactions(store)
         self._most_bytes = most_bytes
@@ -137,6 +140,7 @@ class Core:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        self.shares.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -197,7 +201,7 @@ class Core:
             self._published.append((self.acceptor.highest_commit, after.version))
             self.catalogue = after
             self.policies = policies_of(after)
-            self._copies = copies_by_topic(after)
+            self._copies = copies_by_topic(after, above=1)
             for entity in touched:
                 self.note_access(entity)
             gone = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
@@ -232,15 +236,22 @@ class Core:
         """Put rows of an entity into the pipeline; the commit, once they are durable. See `Acceptor`."""
         size = sum(row["size"] for row in rows)
         heavy = weight(size, self._copies.get(entity, 1))
-        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version)
+        work = self.work_of(entity, len(rows), size)
+        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version, work)
         self.backlog.add(entity, size)
+        self.shares.add(entity, work)
         return appended
+
+    def work_of(self, entity: int, messages: int, size: int) -> int:
+        """How much work messages for an entity are to the pipeline, that have so many bytes together."""
+        return work_of(messages, size, self._copies.get(entity, 1))
 
     def _settled(self, group: Sequence[Appending], commit: int | None) -> None:
         """What was appended is durable, or was refused."""
         if commit is None:
             for each in group:
                 self.backlog.remove({each.entity: each.size})
+                self.shares.remove(each.entity, each.work)
                 self.bodies.refused(_own_bodies(each.rows))
             return
         sizes: Counter[int] = Counter()
@@ -249,8 +260,10 @@ class Core:
             if each.entity in self.policies:
                 self._last_sent[each.entity] = commit
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
+        self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
         self.backlog.take(self.progress.position)
+        self.shares.take(self.progress.position)
 
     def last_sent(self, entity: int) -> int:
         """The commit of the last message that was accepted for an entity."""
@@ -267,9 +280,17 @@ class Core:
             held += sum(self._sizes.get(each.id, 0) for each in self.catalogue.subscriptions_of(entity))
         return held
 
-    def check_room(self, size: int) -> None:
-        """Refuse what would make the pipeline hold too much."""
+    def check_room(self, entity: Entity, size: int) -> None:
+        """Refuse what would make the pipeline hold too much, in all or of one entity.
+
+        No entity may hold more than is left for the others: alone it gets half of the whole.
+        """
         held = self.backlog.total
+        if held + size <= self._most_bytes < held + size + self.in_pipeline(entity.id):
+            raise ServerBusy(
+                f"The server is busy: {self.in_pipeline(entity.id)} bytes of '{entity.path}' are waiting for the "
+                f"pipeline, which is its share of {self._most_bytes}. Please retry the operation later."
+            )
         if held + size > self._most_bytes:
             raise ServerBusy(
                 f"The server is busy: {held} bytes are waiting for the pipeline, {self._most_bytes} is the limit. "
@@ -300,6 +321,7 @@ class Core:
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self.backlog.take(commit)
+        self.shares.take(commit)
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
             watch(report)
@@ -323,9 +345,12 @@ class Core:
             if left.time is None:
                 # Only for no one: nobody waits for that.
                 continue
+            since = passed - max(now - left.time, 0)
             for entity, size in left.sizes:
                 self.backlog.add(entity, size)
-            self.backlog.commit(left.commit, left.sizes, passed - max(now - left.time, 0))
+                self.shares.add(entity, size)
+            self.backlog.commit(left.commit, left.sizes, since)
+            self.shares.commit(left.commit, left.sizes, since)
             blobs.update(left.blobs)
         return blobs
 
