@@ -190,3 +190,15 @@ def test_a_link_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> Non
         )
 
     play(tmp_path, scenario, Limits(links=2))
+
+
+def test_what_is_refused_is_on_record(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        ids = client.transfer(message(b"good"), message(b"bad", message_id="x" * 129))
+        await client.outcomes(len(ids))
+        entity = stage.broker.catalogue.queue("orders")
+        assert stage.broker._core.refusals.counts(entity.id) == {"invalid": 1}
+
+    play(tmp_path, scenario)

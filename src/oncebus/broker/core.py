@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
 from oncebus.broker.acceptor import Acceptor, Appending
+from oncebus.broker.addresses import parse_address
 from oncebus.broker.backlog import Backlog
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
@@ -19,6 +20,7 @@ from oncebus.broker.errors import DataMismatch, ServerBusy
 from oncebus.broker.idle import Accesses, Use
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
+from oncebus.broker.refusals import Refusals
 from oncebus.broker.shares import Shares, work_of
 from oncebus.broker.taking import Taking
 from oncebus.broker.transactions import Transactions
@@ -78,6 +80,7 @@ class Core:
         self.left_behind = inbox.last_commit
         self.backlog = Backlog()
         self.accesses = Accesses(self.clock.passed)
+        self.refusals = Refusals(self.clock.now)
         self._use = Use(self.accesses, self.arrivals, self.clock.passed)
         self.shares = Shares(self.clock.passed, lambda entity: self._use.is_alone(entity, self.catalogue))
         self._files = CatalogueFiles(folders.catalogue)
@@ -213,6 +216,7 @@ class Core:
         # Before anything is awaited: what the pump appends later is of entities that are still there.
         appended = self.acceptor.highest_commit
         self.accesses.forget(gone)
+        self.refusals.forget(gone)
         self.numbers.forget(gone)
         for entity in gone:
             self._last_sent.pop(entity, None)
@@ -223,6 +227,14 @@ class Core:
             log.warning("What deleted entities held could not be deleted yet: %s", error)
         # Who waits there is to learn of it.
         self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
+
+    def note_refusal(self, path: str, error: Exception, times: int = 1) -> None:
+        """A request about the entity at a path was refused. The path may be a stranger's invention."""
+        try:
+            entity = self.catalogue.find(parse_address(path).path)
+        except OncebusError:
+            entity = None
+        self.refusals.note(None if entity is None else entity.id, path, error, times)
 
     def note_access(self, entity: Entity) -> None:
         """Somebody uses an entity; a subscription's topic with it."""

@@ -59,9 +59,9 @@ def check_protection(spark: SparkSession) -> None:
     missing = [] if is_local(master) else _missing(lambda name: spark.conf.get(name, "false") or "false")
     if missing:
         raise ClusterOpen(
-            f"Spark at '{master}' runs without {' and '.join(missing)}: anyone who can reach its ports can run code and "
-            "read messages. Set them to true, and spark.authenticate.secret, in spark-defaults.conf on every machine; "
-            "or accept the risk with --insecure-cluster."
+            f"Spark at '{master}' runs without {' and '.join(missing)}: anyone who can reach its ports can run code "
+            "and read messages. Set them to true, and spark.authenticate.secret, in spark-defaults.conf on every "
+            "machine; or accept the risk with --insecure-cluster."
         )
 
 
