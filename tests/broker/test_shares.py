@@ -55,6 +55,7 @@ class Pipeline:
             self.accept(NOISY, RATE)
             self.work_off()
         assert round(self.shares.rate) == RATE
+        self.warmed = self._commit
 
     async def sends(self, entity: int, work: int, size: int = 0) -> int:
         await self.shares.turn(entity, work, size)
@@ -143,7 +144,7 @@ def test_a_pipeline_that_is_down_is_not_waited_for() -> None:
         for _ in range(1000):
             assert pipeline.offer(NOISY, RATE)
         # It is back: what has piled up is the noisy one's alone to wait for.
-        pipeline.shares.take(1)
+        pipeline.shares.take(pipeline.warmed + 1)
         assert not pipeline.offer(NOISY, 1000)
         assert pipeline.offer(QUIET, 1000)
 
@@ -162,6 +163,20 @@ def test_a_slower_pipeline_is_noticed_under_load_and_an_idle_one_is_not_taken_fo
             pipeline.work_off(4.0)
         # What it does now in four seconds is what may wait.
         assert pipeline.shares.rate < RATE / 5
+
+    run(plot)
+
+
+def test_what_is_accepted_meanwhile_does_not_make_the_pipeline_look_quicker() -> None:
+    async def plot(pipeline: Pipeline) -> None:
+        for _ in range(8):
+            for _ in range(10):
+                pipeline.accept(NOISY, RATE // 10)
+                pipeline.time.advance(0.1)
+                # It may have come out before its sender was answered, so this is looked at after each commit.
+                pipeline.shares.take(0)
+            pipeline.work_off(1.0)
+        assert RATE // 2 <= pipeline.shares.rate <= RATE
 
     run(plot)
 

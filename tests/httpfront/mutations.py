@@ -91,7 +91,7 @@ SEEDS = (
         "QueueDescription", "<LockDuration>PT1M</LockDuration><MaxSizeInMegabytes>1024</MaxSizeInMegabytes>"
         "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>"
     )),
-    Request("PUT", f"/news/subscriptions/made{_ATOM}", (("If-Match", "*"),), _entry(
+    Request("PUT", f"/news/subscriptions/made{_ATOM}", (), _entry(
         "SubscriptionDescription", "<DefaultMessageTimeToLive>P1D</DefaultMessageTimeToLive>"
     )),
     Request("PUT", f"/news/subscriptions/all/rules/r{_ATOM}", (), _entry("RuleDescription", _RULE)),
@@ -106,8 +106,8 @@ SEEDS = (
     Request("POST", f"{_ARM}/AuthorizationRules/x/regenerateKeys{_ARM_VERSION}", (), b'{"keyType": "PrimaryKey"}'),
     Request("PUT", f"{_DEPLOYMENT}?api-version=2021-04-01", (), json.dumps(_TEMPLATE).encode()),
     Request("POST", f"{_DEPLOYMENT}/validate?api-version=2021-04-01", (), json.dumps(_TEMPLATE).encode()),
-    Request("GET", "/portal"),
-    Request("POST", "/portal/sign-in", (("Content-Type", "application/x-www-form-urlencoded"),), b"key=x&name=y"),
+    Request("GET", "/$portal/"),
+    Request("POST", "/$portal/sign-in", (("Content-Type", "application/x-www-form-urlencoded"),), b"key=x&name=y"),
 )  # fmt: skip
 
 _METHODS = ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "get", "PRI")

@@ -97,8 +97,9 @@ class Shares:
         now, before, since = self._passed(), self._work.total, self._work.oldest
         self._work.take(position)
         done = before - self._work.total
-        if since is not None and done:
-            self._measure(before, done, now - max(self._last_taken, since))
+        if since is None or not done:
+            return
+        self._measure(before, done, now - max(self._last_taken, since))
         self._last_taken = now
         self._let_in()
 
