@@ -25,7 +25,7 @@ from oncebus.broker.backlog import Backlog
 from oncebus.broker.errors import ServerBusy
 from oncebus.durations import SECOND
 
-DELAY = 4 * SECOND // 10
+DELAY = SECOND // 2
 """For how long entities may make each other wait."""
 ALONE_DELAY = 15 * SECOND
 """For how long an entity may make its own messages wait. Well below what makes the broker unhealthy."""
@@ -41,6 +41,8 @@ MESSAGE_WORK = 1024
 # What may wait before anything was measured, and on the slowest machine.
 _LEAST = 512 << 10
 _LEAST_ALONE = 64 << 20
+# What each entity may have waiting, however many there are: some fifty small messages.
+_LEAST_EACH = 64 << 10
 # One batch is no measure: several may come out at once.
 _SAMPLE = SECOND // 4
 
@@ -66,9 +68,10 @@ class Shares:
         self._passed = passed
         self._is_alone = is_alone
         self._work = Backlog()
-        # Work a second, from what has come out.
+        # Work a second, from what has come out; 0 until that is known.
         self.rate = 0.0
-        self._last_taken = passed()
+        # None while the pipeline is starting.
+        self._last_taken: int | None = None
         self._done = self._busy = 0
         self._is_loaded = True
         self._waiting: dict[int, deque[_Waiting]] = {}
@@ -99,7 +102,7 @@ class Shares:
         done = before - self._work.total
         if since is None or not done:
             return
-        self._measure(before, done, now - max(self._last_taken, since))
+        self._measure(before, done, now - max(self._last_taken or since, since))
         self._last_taken = now
         self._let_in()
 
@@ -154,15 +157,15 @@ class Shares:
         most = self._most(ALONE_DELAY, _LEAST_ALONE) if self._is_alone(entity) else self._most(DELAY, _LEAST)
         if self._work.total + self._granted.total() + work <= most:
             return True
-        return own + work <= most // len(self._work.entities | self._waiting.keys())
+        return own + work <= max(_LEAST_EACH, most // len(self._work.entities | self._waiting.keys()))
 
     def _most(self, delay: int, least: int) -> int:
         return max(least, round(self.rate * delay / SECOND))
 
     @property
     def _is_stalled(self) -> bool:
-        since = self._work.oldest
-        return not self.rate or (since is not None and self._passed() - max(self._last_taken, since) > STALLED)
+        since, last = self._work.oldest, self._last_taken
+        return last is None or (since is not None and self._passed() - max(last, since) > STALLED)
 
     def _let_in(self) -> None:
         """Give sends their turn, one of each entity after the other, as far as there is room."""
