@@ -4,9 +4,10 @@ The inbox is one log, so a message waits for everything that was accepted before
 therefore a matter of acceptance. Work is counted in bytes, plus a fixed part a message, times the copies that a topic
 makes. How much work the pipeline does in a second is measured as it comes out.
 
-- While other entities are in use, no more is accepted than the pipeline does in `DELAY`; within that everyone is served
+- While other entities are in use, no more is accepted than the pipeline does in `delay`; within that everyone is served
   as they come. An entity that has less than its part of it waiting is accepted all the same: a quiet entity is never
-  refused for the sake of a noisy one.
+  refused for the sake of a noisy one. `delay` is half a second, and more on a machine where the smallest batch takes so
+  long that smaller batches would only waste it.
 - An entity that is used alone may have `ALONE_DELAY` of work waiting.
 - A pipeline that does nothing cannot be shared: then the entity's quota and its share of the inbox are the bound.
 
@@ -26,7 +27,11 @@ from oncebus.broker.errors import ServerBusy
 from oncebus.durations import SECOND
 
 DELAY = SECOND // 2
-"""For how long entities may make each other wait."""
+"""For how long entities may make each other wait, on a machine that is quick enough."""
+SMALL_BATCHES = 4
+"""For how long at least, in times of a small batch. As two batches are under way at once, half of the pipeline's time
+is left for the work itself."""
+LONGEST_DELAY = 5 * SECOND
 ALONE_DELAY = 15 * SECOND
 """For how long an entity may make its own messages wait. Well below what makes the broker unhealthy."""
 STALLED = 10 * SECOND
@@ -74,6 +79,8 @@ class Shares:
         self._last_taken: int | None = None
         self._done = self._busy = 0
         self._is_loaded = True
+        # How long the pipeline takes for a batch with little in it.
+        self._small = 0.0
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._waiting_bytes: Counter[int] = Counter()
         # Of sends whose turn has come and that have not been appended yet.
@@ -107,10 +114,12 @@ class Shares:
         self._let_in()
 
     def _measure(self, before: int, done: int, busy: int) -> None:
+        if done <= _LEAST:
+            self._small += (busy - self._small) / 4 if self._small else busy
         self._done += done
         self._busy += busy
         # With little to do, the pipeline does little, and that says nothing of what it could do.
-        self._is_loaded = self._is_loaded and before >= self._most(DELAY, _LEAST) // 2
+        self._is_loaded = self._is_loaded and before >= self._most(self.delay, _LEAST) // 2
         if self._busy >= _SAMPLE:
             found = self._done * SECOND / self._busy
             if self._is_loaded or found > self.rate:
@@ -146,6 +155,11 @@ class Shares:
         self._let_in()
 
     @property
+    def delay(self) -> int:
+        """For how long entities may make each other wait."""
+        return min(max(DELAY, round(SMALL_BATCHES * self._small)), LONGEST_DELAY)
+
+    @property
     def waiting(self) -> dict[int, int]:
         """How many sends wait for their turn, by entity."""
         return {entity: len(each) for entity, each in self._waiting.items()}
@@ -154,7 +168,7 @@ class Shares:
         own = self._work.of(entity) + self._granted[entity]
         if self._is_closed or not own or self._is_stalled:
             return True
-        most = self._most(ALONE_DELAY, _LEAST_ALONE) if self._is_alone(entity) else self._most(DELAY, _LEAST)
+        most = self._most(ALONE_DELAY, _LEAST_ALONE) if self._is_alone(entity) else self._most(self.delay, _LEAST)
         if self._work.total + self._granted.total() + work <= most:
             return True
         return own + work <= max(_LEAST_EACH, most // len(self._work.entities | self._waiting.keys()))
