@@ -43,6 +43,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Sharing | N
     return _Sharing(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.fixture(autouse=True)
+def _same_umask() -> Iterator[None]:
+    """Commands that are run in the test's own process set theirs."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for nearly all tests. Tasks may fail three times."""
