@@ -63,6 +63,15 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
         signal.signal(number, signal.SIG_IGN)
 
 
+@pytest.fixture(autouse=True)
+def _same_umask() -> Iterator[None]:
+    """Commands that are run in the test's own process set theirs."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for nearly all tests. Tasks may fail three times."""

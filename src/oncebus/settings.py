@@ -18,6 +18,7 @@ from oncebus.sizes import GIB, parse_size
 PREFIX = "ONCEBUS_"
 KEY_FILE_NAME = "keys.json"
 TIERS = ("Basic", "Standard", "Premium")
+DATA_ACCESS = ("owner", "group", "anyone")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -125,7 +126,9 @@ class Settings:
     amqps_port: int = 5671
     tier: str | None = None
     namespace: str = "oncebus"
+    data_access: str = "owner"
     master: str = "local[*]"
+    insecure_cluster: bool = False
     shards: int = 2
     cache: Path | None = None
     key_file: Path | None = None
@@ -168,7 +171,11 @@ SETTINGS = {
         "Basic, Standard or Premium; as it was unless given, at first Standard",
     ),
     "namespace": _About(_Kind(_matching(_NAMESPACE, _NO_NAMESPACE)), "Name of the namespace"),
+    "data_access": _About(
+        _Kind(_choice(DATA_ACCESS)), "Who may use the data folder: owner, group (for Spark's workers) or anyone"
+    ),
     "master": _About(_Kind(_text), "Where Spark runs"),
+    "insecure_cluster": _About(_FLAG, "Run on a cluster that does not authenticate and encrypt Spark's ports"),
     "shards": _About(_Kind(_whole(1, 1024)), "Shards of the inbox; fixed once there is data"),
     "cache": _About(_PATH, "Folder for what can be made again; in the user's cache folder unless given"),
     "key_file": _About(_PATH, f"Keys of the namespace; `{KEY_FILE_NAME}` in `data` unless given"),

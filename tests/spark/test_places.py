@@ -22,10 +22,10 @@ from spark.test_streaming import history_of
 SCRIPT = Path(__file__).parent / "elsewhere.py"
 
 
-def run_elsewhere(how: str, url: str, folder: Path) -> None:
+def run_elsewhere(how: str, url: str, folder: Path, **environment: str) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), how, url, str(folder)],
-        env=os.environ | QUICK_JVM,
+        env=os.environ | QUICK_JVM | environment,
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -38,7 +38,7 @@ def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     history = history_of(4)
     stream = Stream(spark, tmp_path / "stream")
     stream.write(history)
-    run_elsewhere("cluster", cluster.master, stream.folder)
+    run_elsewhere("cluster", cluster.master, stream.folder, **cluster.environment)
     assert stream.found() == expected(history)
 
 

@@ -11,15 +11,18 @@ from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
 from oncebus.broker.acceptor import Acceptor, Appending
+from oncebus.broker.addresses import parse_address
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
 from oncebus.broker.errors import ServerBusy
-from oncebus.broker.idle import Accesses
+from oncebus.broker.idle import Accesses, Use
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
+from oncebus.broker.refusals import Refusals
+from oncebus.broker.shares import Shares, work_of
 from oncebus.broker.taking import Taking
 from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import inline_bytes, left_in
@@ -73,7 +76,7 @@ class Core:
         )
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
-        self._copies = copies_by_topic(catalogue)
+        self._copies = copies_by_topic(catalogue, above=1)
         self.acceptor = Acceptor(inbox, self._settled)
         self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
         self.arrivals = Arrivals()
@@ -82,6 +85,9 @@ class Core:
         self.left_behind = inbox.last_commit
         self.backlog = Backlog()
         self.accesses = Accesses(self.clock.passed)
+        self.refusals = Refusals(self.clock.now)
+        self._use = Use(self.accesses, self.arrivals, self.clock.passed)
+        self.shares = Shares(self.clock.passed, lambda entity: self._use.is_alone(entity, self.catalogue))
         self._files = CatalogueFiles(folders.catalogue)
         self._transactions = Transactions(store)
         self._most_bytes = most_bytes
@@ -152,6 +158,7 @@ class Core:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        self.shares.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -220,7 +227,7 @@ class Core:
             self._published.append((self.acceptor.highest_commit, after.version))
             self.catalogue = after
             self.policies = policies_of(after)
-            self._copies = copies_by_topic(after)
+            self._copies = copies_by_topic(after, above=1)
             for entity in touched:
                 self.note_access(entity)
             gone = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
@@ -232,6 +239,7 @@ class Core:
         # Before anything is awaited: what the pump appends later is of entities that are still there.
         appended = self.acceptor.highest_commit
         self.accesses.forget(gone)
+        self.refusals.forget(gone)
         self.numbers.forget(gone)
         for entity in gone:
             self._last_sent.pop(entity, None)
@@ -248,6 +256,14 @@ class Core:
         # Who waits there is to learn of it.
         self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
 
+    def note_refusal(self, path: str, error: Exception, times: int = 1) -> None:
+        """A request about the entity at a path was refused. The path may be a stranger's invention."""
+        try:
+            entity = self.catalogue.find(parse_address(path).path)
+        except OncebusError:
+            entity = None
+        self.refusals.note(None if entity is None else entity.id, path, error, times)
+
     def note_access(self, entity: Entity) -> None:
         """Somebody uses an entity; a subscription's topic with it."""
         self.accesses.note(entity.id)
@@ -260,15 +276,22 @@ class Core:
         """Put rows of an entity into the pipeline; the commit, once they are durable. See `Acceptor`."""
         size = sum(row["size"] for row in rows)
         heavy = weight(size, self._copies.get(entity, 1))
-        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version)
+        work = self.work_of(entity, len(rows), size)
+        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version, work)
         self.backlog.add(entity, size)
+        self.shares.add(entity, work)
         return appended
+
+    def work_of(self, entity: int, messages: int, size: int) -> int:
+        """How much work messages for an entity are to the pipeline, that have so many bytes together."""
+        return work_of(messages, size, self._copies.get(entity, 1))
 
     def _settled(self, group: Sequence[Appending], commit: int | None) -> None:
         """What was appended is durable, or was refused."""
         if commit is None:
             for each in group:
                 self.backlog.remove({each.entity: each.size})
+                self.shares.remove(each.entity, each.work)
                 self.bodies.refused(_own_bodies(each.rows))
             return
         sizes: Counter[int] = Counter()
@@ -282,8 +305,10 @@ class Core:
             self.backlog.add(NOBODY, around)
             sizes[NOBODY] += around
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
+        self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
         self.backlog.take(self.progress.position)
+        self.shares.take(self.progress.position)
 
     def last_sent(self, entity: int) -> int:
         """The commit of the last message that was accepted for an entity."""
@@ -300,9 +325,17 @@ class Core:
             held += sum(self._sizes.get(each.id, 0) for each in self.catalogue.subscriptions_of(entity))
         return held
 
-    def check_room(self, size: int) -> None:
-        """Refuse what would make the pipeline hold too much."""
+    def check_room(self, entity: Entity, size: int) -> None:
+        """Refuse what would make the pipeline hold too much, in all or of one entity.
+
+        No entity may hold more than is left for the others: alone it gets half of the whole.
+        """
         held = self.backlog.total
+        if held + size <= self._most_bytes < held + size + self.in_pipeline(entity.id):
+            raise ServerBusy(
+                f"The server is busy: {self.in_pipeline(entity.id)} bytes of '{entity.path}' are waiting for the "
+                f"pipeline, which is its share of {self._most_bytes}. Please retry the operation later."
+            )
         if held + size > self._most_bytes:
             raise ServerBusy(
                 f"The server is busy: {held} bytes are waiting for the pipeline, {self._most_bytes} is the limit. "
@@ -342,6 +375,7 @@ class Core:
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self.backlog.take(commit)
+        self.shares.take(commit)
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
             watch(report)
@@ -370,9 +404,13 @@ class Core:
             around = (reader.length(left.commit) if left.commit > counted else 0) - left.inline
             counted = left.commit
             sizes = [*left.sizes, (NOBODY, around)]
+            since = passed - max(now - left.time, 0)
             for entity, size in sizes:
                 self.backlog.add(entity, size)
-            self.backlog.commit(left.commit, sizes, passed - max(now - left.time, 0))
+            self.backlog.commit(left.commit, sizes, since)
+            for entity, size in left.sizes:
+                self.shares.add(entity, size)
+            self.shares.commit(left.commit, left.sizes, since)
             blobs.update(left.blobs)
         return blobs
 

@@ -19,6 +19,7 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import NotFound, Subscription
+from oncebus.errors import OncebusError
 from oncebus.http import receiving, sending
 from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown, wrong_method
 from oncebus.http.guard import Guard, NamespaceRules
@@ -40,7 +41,7 @@ from oncebus.http.paths import (
     query_of,
     token_of,
 )
-from oncebus.http.records import decided, drops_page, quarantine_page
+from oncebus.http.records import decided, drops_page, quarantine_page, refusals_page
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked, unless_gone
 from oncebus.http.times import parse_time
@@ -152,6 +153,7 @@ class Front:
             },
             Shape.PEEK: {"GET": _Does(Operation.PEEK, self._peek)},
             Shape.DUPLICATES: {"GET": _Does(Operation.READ_DROPS, self._drops)},
+            Shape.REFUSALS: {"GET": _Does(Operation.READ_REFUSALS, self._refusals)},
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
             Shape.QUARANTINE: {
                 "GET": _Does(Operation.QUARANTINE, self._quarantine),
@@ -170,8 +172,18 @@ class Front:
             return error_response(400, "The client has gone away.")
         except Exception as error:
             response = self._arm.answer(error) if is_arm else answer(error)
+            self._note(request, error)
             await request.leave(response)
             return response
+
+    def _note(self, request: Asked, error: Exception) -> None:
+        """Put a refusal on record, if it was of something about messages."""
+        try:
+            target = find_target(request.scope["raw_path"])
+        except OncebusError:
+            return
+        if target is not None and target.entity and not has_api_version(request.scope["query_string"]):
+            self._core.note_refusal(target.entity, error)
 
     async def _respond(self, request: Asked, is_arm: bool) -> Response:
         raw_path: bytes = request.scope["raw_path"]
@@ -346,6 +358,13 @@ class Front:
             path, message_id=query.get("message-id"), since=since, limit=limit, after=after
         )
         return JSONResponse(drops_page(path, drops, limit))
+
+    async def _refusals(self, _: Asked, target: Target) -> Response:
+        entity = self._broker.catalogue.find(parse_address(target.entity).path)
+        if entity is None:
+            raise NotFound(target.entity)
+        refusals = self._core.refusals
+        return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
 
     async def _quarantine(self, request: Asked, _: Target) -> Response:
         query = query_of(request.scope["query_string"])

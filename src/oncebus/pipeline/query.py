@@ -20,6 +20,7 @@ from oncebus.pipeline.agreement import check_ledger, check_no_repair
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
+from oncebus.spark.ports import ClusterOpen, check_protection, protection
 from oncebus.spark.task import Place
 from oncebus.spark.workers import WorkersDiffer, check_workers
 
@@ -85,9 +86,11 @@ def resume(outbox: Path, ledger: Ledger) -> Start:
     return Start(last.last, drafts, follows)
 
 
-def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSession:
-    """A session tuned for small batches, its driver's Java started with the options. In local mode nothing of it is
-    reachable from outside. Raises `WorkersDiffer`.
+def pipeline_session(master: str, java_options: Sequence[str] = (), *, insecure_cluster: bool = False) -> SparkSession:
+    """A session tuned for small batches, its driver's Java started with the options.
+
+    In local mode only this process can use its ports. On a cluster that is the user's to configure: raises
+    `ClusterOpen` where it is not, unless with `insecure_cluster`. Raises `WorkersDiffer`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
@@ -101,16 +104,17 @@ def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSess
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         "spark.driver.extraJavaOptions": " ".join(java_options),
+        **protection(master),
     }
-    if master.startswith("local"):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master(master).appName("oncebus pipeline")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
         check_workers(spark)
-    except WorkersDiffer:
+        if not insecure_cluster:
+            check_protection(spark)
+    except (WorkersDiffer, ClusterOpen):
         spark.stop()
         raise
     return spark

@@ -6,11 +6,16 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
+
+# The mode of the data folder, and of what is written there. With "anyone" both are the user's own to set.
+_BITS = {"owner": 0o700, "group": 0o770}
+_WIDER = {"owner": ("group", "anyone"), "group": ("anyone",)}
 
 
 class CannotServe(OncebusError):
@@ -25,15 +30,33 @@ def check_java() -> None:
         raise CannotServe(f"Spark needs Java 17 or later, but {where}. Install it, or set JAVA_HOME.")
 
 
-def make_data_folder(data: Path) -> None:
-    """Make the folder, and refuse one that cannot be written."""
+def make_data_folder(data: Path, access: str = "owner") -> None:
+    """Make the folder, and see to it that what this process writes there is for its owner, its group or anyone.
+
+    Sets the umask of the process. A folder that is there and empty is closed to other users. Raises `CannotServe` for
+    one that cannot be written, and for one that more users can enter than `access` says.
+    """
+    own = _BITS.get(access)
+    if own is not None:
+        os.umask(0o777 & ~own)
     try:
+        is_new = not data.exists()
         Folders(data).make()
+        # `mkdir` opens a folder to everyone; whoever opens one to a group alone has done that on purpose.
+        is_open = stat.S_IMODE(data.stat().st_mode) & 0o007 != 0
+        if own is not None and (is_new or (is_open and not any(data.iterdir()))):
+            data.chmod(own)
         probe = data / f".probe-{os.getpid()}"
         probe.touch()
         probe.unlink()
+        mode = stat.S_IMODE(data.stat().st_mode)
     except OSError as error:
         raise CannotServe(f"Data folder '{data}' cannot be written: {error.strerror}.") from error
+    if own is not None and mode & ~own & 0o077:
+        raise CannotServe(
+            f"Data folder '{data}' has mode {mode:04o}: other users could read messages and keys. "
+            f"Run chmod {own:o} '{data}', or set 'data_access' to {' or '.join(_WIDER[access])}."
+        )
 
 
 @contextlib.contextmanager
