@@ -72,15 +72,15 @@ def running_gateway(
 @contextmanager
 def _judge(data: Path) -> Iterator[None]:
     """Detection and routing in a process of their own: an attacker in the test's does not slow them down."""
-    judging = subprocess.Popen([sys.executable, "-m", "abuse.judge", str(data)], cwd=TESTS, stdin=subprocess.PIPE)
-    try:
-        yield
+    words = [sys.executable, "-m", "abuse.judge", str(data)]
+    with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE) as judging:
         assert judging.stdin is not None
-        judging.stdin.close()
-        assert judging.wait(30) == 0
-    finally:
-        judging.kill()
-        judging.wait()
+        try:
+            yield
+            judging.stdin.close()
+            assert judging.wait(30) == 0
+        finally:
+            judging.kill()
 
 
 def _amqp_port(running: Running) -> int:

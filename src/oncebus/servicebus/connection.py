@@ -27,7 +27,7 @@ from oncebus.entities import BadRequest
 from oncebus.servicebus.addresses import Kind, Node, node_of
 from oncebus.servicebus.attached import Attached
 from oncebus.servicebus.credentials import Credentials
-from oncebus.servicebus.errors import FORCED, LIMIT, NOT_IMPLEMENTED, Refused, refusal_of
+from oncebus.servicebus.errors import FORCED, NOT_IMPLEMENTED, Refused, refusal_of
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.management import ManagementRequests
 from oncebus.servicebus.receiver import Receiver
@@ -126,8 +126,6 @@ class ClientConnection:
 
     def _attached(self, link: Link) -> Attached[Any]:
         """What a link is attached to, if the client may."""
-        if len(self._links) >= self.front.limits.links:
-            raise Refused(LIMIT, 403, f"The connection has {self.front.limits.links} links already.")
         if isinstance(link, OutgoingLink):
             node = _node(link.attach.source)
             if node.kind is Kind.ENTITY:

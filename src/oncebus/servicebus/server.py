@@ -117,7 +117,8 @@ class ServiceBusServer:
 
     def _protocol(self) -> AmqpProtocol:
         name = self.front.broker.catalogue.namespace.name
-        return AmqpProtocol(Connection(container_id=name, channel_max=_CHANNEL_MAX), self._client)
+        connection = Connection(container_id=name, channel_max=_CHANNEL_MAX, most_links=self.front.limits.links)
+        return AmqpProtocol(connection, self._client)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
         most, strangers = self.front.limits.connections, self.front.limits.strangers
