@@ -274,7 +274,7 @@ def test_the_name_of_a_link_is_not_endless() -> None:
 def test_once_a_link_is_answered_little_of_its_attach_is_kept() -> None:
     client = Client()
     client.begin()
-    junk: dict[Symbol, object] = {Symbol("junk"): [[]] * 1000}
+    junk: dict[Symbol, object] = {Symbol("junk"): [[]] * 500}
     fields = {"source": Source("a", filter=junk), "target": Target("b", dynamic_node_properties=junk)}
     (accepted,) = client.do(receiver("accepted", 0, properties=junk, **fields))
     (refused,) = client.do(receiver("refused", 1, properties=junk, **fields))

@@ -66,7 +66,7 @@ class Receiver(Attached[OutgoingLink]):
     def permitted(self) -> Queue | Subscription:
         """What is received from; raises unless the client may."""
         operation = Operation.ACCEPT_SESSION if self.is_sessionful else Operation.RECEIVE
-        self.client.credentials.require(operation, self.node.path)
+        self.held_by = self.client.credentials.require(operation, self.node.path)
         return self.front.broker.receivable(self.node.address, is_sessionful=self.is_sessionful)
 
     def ended(self) -> None:
