@@ -197,6 +197,7 @@ def test_what_a_key_has_signed_ends_with_the_key(tmp_path: Path, rule: Authoriza
 def test_links_are_checked_within_a_look_of_a_change_of_keys(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         stage.server._watching = asyncio.create_task(stage.server._watch())
+        await asyncio.sleep(0)
         end = stage.time.now + HOUR
         peer = Peer(stage)
         peer.client.credentials.put(make_token("sb://localhost/", ROOT.name, ROOT.primary_key, end))

@@ -29,6 +29,7 @@ from oncebus.amqp.limits import (
     MEGABYTE,
     MOST_FRAME_ELEMENTS,
     MOST_HELD_BYTES,
+    MOST_UNSETTLED,
     TRUSTED_LINKS,
     UNTRUSTED_FRAME_ELEMENTS,
     UNTRUSTED_FRAME_SIZE,
@@ -78,6 +79,7 @@ class Connection:
         sasl_mechanisms: Sequence[str] = ("MSSBCBS", "PLAIN", "ANONYMOUS"),
         most_unfinished_bytes: int = 128 * MEGABYTE,
         most_links: int = TRUSTED_LINKS,
+        most_unsettled: int = MOST_UNSETTLED,
     ) -> None:
         self.container_id = container_id
         self.max_frame_size = max_frame_size
@@ -97,7 +99,7 @@ class Connection:
         self.most_elements = UNTRUSTED_FRAME_ELEMENTS
         self.most_unfinished_bytes = min(most_unfinished_bytes, UNTRUSTED_UNFINISHED_BYTES)
         self.unfinished_bytes = 0
-        self.out = Output()
+        self.out = Output(most_unsettled)
         self._trusted_unfinished_bytes = most_unfinished_bytes
         self._trusted_links = most_links
         self._channels = Numbers()
@@ -209,8 +211,10 @@ class Connection:
                     session.outbound.pump()
             if not self.out.is_full:
                 self.out.has_been_full = False
-                for session in self._sessions.values():
-                    session.report_room()
+                self._report_room()
+        if self.out.is_stuck and self.out.unsettled < self.out.most_unsettled and not self.is_closed:
+            self.out.is_stuck = False
+            self._report_room()
         return self._take_events()
 
     def lost(self) -> list[Event]:
@@ -410,6 +414,10 @@ class Connection:
             self._write_open()
         self._is_close_sent = True
         self.write(0, Close(error=error))
+
+    def _report_room(self) -> None:
+        for session in self._sessions.values():
+            session.report_room()
 
     def _take_events(self) -> list[Event]:
         events, self._events = self._events, []

@@ -32,6 +32,7 @@ from oncebus.amqp.outbound import Outbound
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import (
     RECEIVER,
+    SENDER,
     AmqpError,
     Attach,
     Begin,
@@ -280,6 +281,10 @@ class Session:
                 deliveries = link.on_disposed(deliveries)
             if deliveries:
                 self.connection.report(Disposed(link, deliveries, state, settled))
+        if self.outbound.lapsed and not isinstance(state, Received):
+            for delivery_id, answer in self.outbound.late(first, last):
+                if not settled:
+                    self.settle(SENDER, [delivery_id], answer)
 
     def on_end(self, end: End) -> None:
         """The peer ends the session, or answers that we did."""

@@ -259,6 +259,13 @@ class ClientConnection:
             looks.append(self._due[0][0])
         self.deadline = min(looks)
 
+    def make_room(self) -> None:
+        """Where the client has been sent so much that it gets no more: forget what is held for it no more."""
+        if self._connection.out.is_stuck:
+            for attached in self._links.values():
+                if isinstance(attached, Receiver):
+                    attached.lapse()
+
     def refuse(self, error: AmqpError) -> None:
         """Close the connection with this error, as soon as it is open."""
         self._refused = error

@@ -118,7 +118,10 @@ class ServiceBusServer:
 
     def _protocol(self) -> AmqpProtocol:
         name = self.front.broker.catalogue.namespace.name
-        connection = Connection(container_id=name, channel_max=_CHANNEL_MAX, most_links=self.front.limits.links)
+        limits = self.front.limits
+        connection = Connection(
+            container_id=name, channel_max=_CHANNEL_MAX, most_links=limits.links, most_unsettled=limits.unsettled
+        )
         return AmqpProtocol(connection, self._client)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
@@ -169,6 +172,7 @@ class ServiceBusServer:
             catalogue, rules = self.front.broker.catalogue, found
             checked = 0
             for client in list(self._clients):
+                client.make_room()
                 if has_changed or client.deadline <= now:
                     client.check(has_changed)
                     checked += 1
