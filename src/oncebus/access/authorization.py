@@ -11,6 +11,7 @@ from oncebus.access.rights import Operation, Right
 from oncebus.access.rules import AuthorizationRule
 from oncebus.access.scopes import BadScope, Scope, path_of, same_host
 from oncebus.access.tokens import read_token
+from oncebus.hosts import is_this_machine
 
 RulesOf = Callable[[str], Iterable[AuthorizationRule]]
 """The rules of the entity at a path, which comes in lower case; none where there is no such entity."""
@@ -53,8 +54,8 @@ def verify(
     """Believe a token or raise `AccessRefused`. What it permits is the grant's to say.
 
     The rule must stand at the token's resource or above it: on the namespace, or on an entity on the way. With
-    `host`, the token must be for that one; a port makes no difference. The signature is judged before all else, so
-    who has no key learns nothing but that.
+    `host`, the token must be for that one, or for this machine by a name that only it has, as the commands sign them; a
+    port makes no difference. The signature is judged before all else: without a key one learns nothing but that.
     """
     if not token:
         raise refusal.missing()
@@ -65,7 +66,7 @@ def verify(
     rule, key = given.signer(rules)
     if now >= given.expires:
         raise refusal.expired(given.expires)
-    if host is not None and not same_host(given.scope.host, host):
+    if host is not None and not same_host(given.scope.host, host) and not is_this_machine(given.scope.host):
         raise refusal.wrong_audience()
     return Grant(rule.name, rule.rights, given.expires, given.scope, key)
 

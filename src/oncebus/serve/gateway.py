@@ -144,12 +144,14 @@ async def _serve(
         broker,
         core,
         namespace_rules=rules,
+        host=settings.token_host,
         limits=AmqpLimits(connections=places.connections, strangers=places.strangers),
     )
     app = make_app(
         broker,
         core,
         namespace_rules=rules,
+        host=settings.token_host,
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
         keys=keys,
         amqp_port=bound.amqp_port,
