@@ -44,7 +44,9 @@ test: setup test-programs
 	@$(MAKE) --no-print-directory --jobs 2 check warm-up
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# Fuzzing with coverage needs a package that not every platform has: without it that test is skipped.
 torture: setup test-programs warm-up
+	-$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.

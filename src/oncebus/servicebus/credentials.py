@@ -9,14 +9,14 @@ from collections.abc import Callable
 from oncebus.access import AccessRefused, Grant, Operation, Reason, make_token
 from oncebus.access.scopes import BadScope, Path, path_of
 from oncebus.access.tokens import LATEST
-from oncebus.durations import MINUTE
+from oncebus.durations import SECOND
 from oncebus.errors import OncebusError
 from oncebus.http.guard import Guard
 from oncebus.servicebus.errors import LIMIT, Refused
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN = MINUTE
+LOOK_AGAIN_SECONDS = 60
 """So often every token and key is verified again, whether or not anything is known to have changed."""
 # Of the reasons why none of the tokens will do, the one that helps most is told.
 _HELPFUL = (Reason.RIGHT, Reason.SIGNATURE, Reason.EXPIRED)
@@ -83,7 +83,7 @@ class Credentials:
 
     def look_again(self) -> None:
         """Verify everything: give up what the keys and rules as they are now do not permit any more."""
-        self._look_at = self._now() + LOOK_AGAIN
+        self._look_at = self._now() + LOOK_AGAIN_SECONDS * SECOND
         try:
             rules = self._guard.namespace_rules()
             for path, grant in list(self._grants.items()):
@@ -153,7 +153,7 @@ class Credentials:
 
     def _take(self, grant: Grant) -> None:
         if not self._grants:
-            self._look_at = self._now() + LOOK_AGAIN
+            self._look_at = self._now() + LOOK_AGAIN_SECONDS * SECOND
         self._grants[grant.scope.path] = grant
         if grant.expires < LATEST:
             heapq.heappush(self._ends, (grant.expires, grant.scope.path))

@@ -30,10 +30,10 @@ from oncebus.servicebus.session_receiver import SessionReceiver
 log = logging.getLogger(__name__)
 
 _HOST = "localhost"
-_CHECKED_AT_ONCE = 50
+CHECKED_AT_ONCE = 50
 """So many connections are checked in one turn of the loop."""
-_CHANNEL_MAX = 4999
-"""There are clients that begin a session for each link: this is no less than a connection may have of those."""
+MOST_SESSIONS = 5000
+"""Of a connection. There are clients that begin a session for each link: this is no less than it may have of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class ServiceBusServer:
         name = self.front.broker.catalogue.namespace.name
         limits = self.front.limits
         connection = Connection(
-            container_id=name, channel_max=_CHANNEL_MAX, most_links=limits.links, most_unsettled=limits.unsettled
+            container_id=name, channel_max=MOST_SESSIONS - 1, most_links=limits.links, most_unsettled=limits.unsettled
         )
         return AmqpProtocol(connection, self._client)
 
@@ -176,7 +176,7 @@ class ServiceBusServer:
                 if has_changed or client.deadline <= now:
                     client.check(has_changed)
                     checked += 1
-                    if checked % _CHECKED_AT_ONCE == 0:
+                    if checked % CHECKED_AT_ONCE == 0:
                         # Others want to go on meanwhile.
                         await asyncio.sleep(0)
 
