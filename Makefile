@@ -49,6 +49,7 @@ test: setup test-programs ## check and test everything
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 torture: setup test-programs warm-up ## run the long tests: kills, fuzzing, many connections
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.

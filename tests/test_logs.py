@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.access import Right, connection_string, fresh_rule, make_token
-from oncebus.logs import JsonFormatter, TextFormatter, configure, masked
+from oncebus.logs import (
+    ALIKE_SECONDS,
+    LOGGER,
+    MOST_ALIKE,
+    OTHERS,
+    JsonFormatter,
+    Repeats,
+    TextFormatter,
+    configure,
+    masked,
+)
 
 RULE = fresh_rule("rule", [Right.SEND])
 TOKEN = make_token("sb://host/queue", "rule", RULE.primary_key, 1_800_000_000_000_000)
@@ -20,11 +30,12 @@ SIGNATURE = TOKEN.split("sig=")[1].split("&")[0]
 
 @pytest.fixture(autouse=True)
 def logger() -> Iterator[logging.Logger]:
-    own = logging.getLogger("oncebus")
-    before = own.handlers[:], own.level, own.propagate
-    yield own
-    own.handlers[:], own.propagate = before[0], before[2]
-    own.setLevel(before[1])
+    all_of_them = [logging.getLogger(name) for name in (LOGGER, *OTHERS)]
+    before = [(each.handlers[:], each.level, each.propagate) for each in all_of_them]
+    yield all_of_them[0]
+    for each, (handlers, level, propagate) in zip(all_of_them, before, strict=True):
+        each.handlers[:], each.propagate = handlers, propagate
+        each.setLevel(level)
 
 
 def record(message: str, *arguments: object, fields: object = None, error: BaseException | None = None) -> Any:
@@ -132,3 +143,29 @@ def test_configuring_sends_oncebus_to_one_stream_at_a_level() -> None:
     (line,) = second.getvalue().splitlines()
     content = json.loads(line)
     assert (content["message"], content["level"], content["n"]) == ("loud", "WARNING", 1)
+
+
+def test_a_line_that_comes_again_and_again_is_written_a_few_times_with_how_many_were_left_out() -> None:
+    now = 0.0
+    stream, repeats = io.StringIO(), Repeats(lambda: now)
+    configure("json", "info", stream)
+    logger = logging.getLogger("oncebus.x")
+    (handler,) = logging.getLogger("oncebus").handlers
+    handler.filters[:] = [repeats]
+
+    def written() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+    def say(count: int) -> None:
+        for number in range(count):
+            logger.warning("Refused %d", number, extra={"fields": {"number": number}})
+
+    say(1000)
+    logger.warning("Something else")
+    assert [line["message"] for line in written()] == [*[f"Refused {n}" for n in range(MOST_ALIKE)], "Something else"]
+    now += ALIKE_SECONDS
+    say(2)
+    assert [line.get("left_out") for line in written()[-2:]] == [1000 - MOST_ALIKE, None]
+    assert written()[-2]["number"] == 0
+    logging.getLogger("asyncio").error("socket.accept() out of system resource")
+    assert written()[-1]["logger"] == "asyncio"

@@ -121,6 +121,7 @@ class Settings:
 
     data: Path = Path("oncebus-data")
     host: str = "127.0.0.1"
+    token_host: str | None = None
     http_port: int = 5300
     amqp_port: int = 5672
     amqps_port: int = 5671
@@ -163,6 +164,9 @@ class _About(NamedTuple):
 SETTINGS = {
     "data": _About(_PATH, "Folder that holds everything: inbox, ledger, outbox, store"),
     "host": _About(_Kind(_matching(_HOST, "Not a host.")), "Address to listen at"),
+    "token_host": _About(
+        _Kind(_matching(_HOST, "Not a host.")), "Host that tokens must be signed for; any unless given"
+    ),
     "http_port": _About(_PORT, "Port for HTTP; 0 takes a free one"),
     "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 takes a free one"),
     "amqps_port": _About(_PORT, "Port for AMQP with TLS, in its place; 0 takes a free one"),

@@ -1,22 +1,26 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from access.actors import HOST, LATER, LISTENER, NOW, OWNER, READER, ROOT, SENDER, ask, rules_of, token
+from access.actors import HOST, LATER, LISTENER, NAMESPACE, NOW, OWNER, READER, ROOT, SENDER, ask, rules_of, token
 from oncebus.access import (
     EMULATOR_RULE,
     AccessRefused,
     AuthorizationRule,
     BadRule,
+    Grant,
     Operation,
     Reason,
     Right,
     WhichKey,
     connection_string,
     fresh_rule,
+    make_token,
+    renewed,
 )
 from oncebus.access.rights import expanded, table
 
@@ -190,3 +194,41 @@ def test_the_official_python_client_reads_a_connection_string() -> None:
     text = connection_string("localhost", 5672, rule, emulator=True, entity="orders")
     host, name, key, entity, *_, emulator = handler._parse_conn_str(text)
     assert (host, name, key, entity, emulator) == ("localhost:5672", "reader", rule.primary_key, "orders", True)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_good"),
+    [
+        ("bus.example.org", True),
+        ("BUS.example.org:5671", True),
+        ("localhost:5300", True),
+        ("127.0.0.1", True),
+        ("other.example.org", False),
+        ("10.1.2.3", False),
+    ],
+)
+def test_where_the_host_is_known_a_token_is_for_that_or_for_this_machine(host: str, is_good: bool) -> None:
+    for scheme in ("sb", "urn"):
+        given = token(f"{scheme}://{host}/orders")
+        if is_good:
+            assert ask(given).rule == ROOT.name
+        else:
+            with pytest.raises(AccessRefused) as refused:
+                ask(given)
+            assert refused.value.reason is Reason.AUDIENCE
+        assert ask(given, host=None).rule == ROOT.name
+
+
+def test_a_grant_is_renewed_as_long_as_its_key_is_one_of_the_rule() -> None:
+    grant = ask(make_token(f"sb://{HOST}/orders", OWNER.name, OWNER.secondary_key, LATER))
+    assert OWNER.secondary_key not in repr(grant)
+
+    def renewed_with(*rules: AuthorizationRule) -> Grant | None:
+        return renewed(grant, namespace_rules=NAMESPACE, rules_of=lambda path: rules if path == "orders" else ())
+
+    assert renewed_with(OWNER) == grant
+    assert renewed_with(OWNER.rotated(WhichKey.PRIMARY)) == grant
+    assert renewed_with(OWNER.rotated(WhichKey.SECONDARY)) is None
+    assert renewed_with() is None
+    listens = replace(OWNER, rights=frozenset({Right.LISTEN}))
+    assert renewed_with(listens) == replace(grant, rights=listens.rights)

@@ -136,6 +136,9 @@ class Server:
         connection = self.connection
         assert 0 <= connection.unfinished_bytes <= connection.most_unfinished_bytes
         assert connection.is_closed == self._is_closed or not self._attached
+        assert connection.link_count == sum(session.link_count for session in connection.sessions)
+        assert connection.link_count <= connection.most_links
+        assert connection.out.unsettled == sum(len(session.outbound.unsettled) for session in connection.sessions)
         for session in connection.sessions:
             for link in session.links:
                 assert -100 <= link.credit < 2**32

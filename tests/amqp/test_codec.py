@@ -250,6 +250,8 @@ def test_depth_is_limited_alike_for_reading_and_writing() -> None:
     with pytest.raises(DecodeError, match="deep"):
         decode_all(one)
     with pytest.raises(DecodeError, match="deep"):
+        decode_all(bytes(60_000))
+    with pytest.raises(DecodeError, match="more than 65536 elements"):
         decode_all(bytes(1_000_000))
     with pytest.raises(DecodeError):
         skip(bytes(1_000_000), 0, 1_000_000)

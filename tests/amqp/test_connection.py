@@ -7,11 +7,10 @@ from oncebus.amqp import Described, Symbol, ULong, encode
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Closed, LinkAttached, LinkDetached, SessionBegun, SessionEnded
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT, frame
-from oncebus.amqp.limits import UNTRUSTED_LINKS, UNTRUSTED_SESSIONS
+from oncebus.amqp.limits import LONGEST_NAME, UNTRUSTED_LINKS, UNTRUSTED_SESSIONS
 from oncebus.amqp.performatives import (
     Accepted,
     AmqpError,
-    Attach,
     Begin,
     Close,
     Detach,
@@ -19,6 +18,7 @@ from oncebus.amqp.performatives import (
     End,
     Open,
     Source,
+    Target,
     encode_performative,
 )
 
@@ -236,15 +236,57 @@ def test_a_peer_that_is_not_trusted_has_few_links() -> None:
     session = client.begin()
     for handle in range(UNTRUSTED_LINKS):
         assert kinds(client.do(sender(str(handle), handle))) == ["LinkAttached"]
-    assert client.do(sender("more", 40)) == []
-    attach, detach = [sent.performative for sent in client.answers()]
-    assert isinstance(attach, Attach)
-    assert attach.target is None
-    assert detach.error == AmqpError("amqp:resource-limit-exceeded", "The connection has 32 links already.")
-    client.do(Detach(handle=40, closed=True))
-    client.connection.trust()
-    assert kinds(client.do(sender("more", 40))) == ["LinkAttached"]
-    assert len(session.links) == UNTRUSTED_LINKS + 1
+    client.do(Detach(handle=5, closed=True))
+    assert kinds(client.do(sender("again", 5))) == ["LinkAttached"]
+    assert len(session.links) == UNTRUSTED_LINKS
+    client.take()
+    # A refusal would keep one more link until the peer answers it: nothing of this one is kept.
+    *_, ended, closed = client.do(sender("more", 40))
+    assert kinds([ended, closed]) == ["SessionEnded", "Closed"]
+    error = client.answer(Close).error
+    assert error == AmqpError("amqp:resource-limit-exceeded", "The connection has 32 links already.")
+    assert client.connection.link_count == 0
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_a_peer_that_is_trusted_may_have_as_many_links_as_it_was_told(is_trusted: bool) -> None:
+    client = Client(trusted=False, most_links=40)
+    session = client.begin()
+    if is_trusted:
+        client.connection.trust()
+    for handle in range(41):
+        client.do(sender(str(handle), handle))
+    assert client.connection.is_closed
+    attached = [event for event in client.events if isinstance(event, LinkAttached)]
+    assert len(attached) == (40 if is_trusted else UNTRUSTED_LINKS)
+    assert session.links == []
+
+
+def test_the_name_of_a_link_is_not_endless() -> None:
+    client = Client()
+    client.begin()
+    client.do(sender("n" * LONGEST_NAME))
+    assert not client.connection.is_closed
+    client.do(sender("n" * (LONGEST_NAME + 1), 1))
+    assert client.connection.is_closed
+
+
+def test_once_a_link_is_answered_little_of_its_attach_is_kept() -> None:
+    client = Client()
+    client.begin()
+    junk: dict[Symbol, object] = {Symbol("junk"): [[]] * 500}
+    fields = {"source": Source("a", filter=junk), "target": Target("b", dynamic_node_properties=junk)}
+    (accepted,) = client.do(receiver("accepted", 0, properties=junk, **fields))
+    (refused,) = client.do(receiver("refused", 1, properties=junk, **fields))
+    assert isinstance(accepted, LinkAttached)
+    assert isinstance(refused, LinkAttached)
+    accepted.link.accept()
+    refused.link.refuse(AmqpError("amqp:not-found"))
+    assert accepted.link.attach == receiver("accepted", 0, source=Source("a"), target=Target("b"))
+    assert refused.link.attach == receiver("refused", 1, source=None, target=None)
+    # The answer still says what was asked for.
+    answer = client.answers()[0].performative
+    assert answer.source.filter == junk
 
 
 def test_heartbeats_go_to_peers_that_ask_for_them() -> None:

@@ -12,7 +12,6 @@ from proton.reactor import AtLeastOnce, AtMostOnce, Container
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from amqp.echo import Echo, in_thread
-from oncebus.amqp import Symbol
 from oncebus.amqp.performatives import Accepted, Modified, Rejected, Released
 
 TIMEOUT = 20
@@ -281,7 +280,7 @@ def test_both_read_what_is_said_of_an_open(address: str, echo: Echo) -> None:
     assert connection.conn.remote_container == "echo"
     (protocol,) = echo.protocols
     assert protocol.connection.remote_open is not None
-    assert protocol.connection.remote_open.properties == {Symbol("product"): "test"}
+    assert protocol.connection.remote_open.hostname == "127.0.0.1"
     connection.close()
 
 

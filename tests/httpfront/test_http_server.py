@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -159,3 +160,25 @@ def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_pa
             server(app, listener, Tls(missing, missing))
 
     scenario(tmp_path / "data", play)
+
+
+def test_a_connection_that_asks_for_nothing_gives_way_to_one_that_does(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=3)
+        await running.start()
+        try:
+            halves = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(10)]
+            for _, writer in halves:
+                writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n")
+            for _ in range(10):
+                answer = await exchange(running.port, b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert b"Exceeded concurrency limit" not in answer
+                assert answer.startswith(b"HTTP/1.1 ")
+            for reader, writer in halves:
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+        finally:
+            await running.stop()
+
+    scenario(tmp_path, play)

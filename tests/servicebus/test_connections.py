@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from amqp.client import BEGIN, OPEN, frames, receiver, written
-from oncebus.access import AuthorizationRule, KeyFileError, make_token
+from amqp.sockets import until
+from oncebus.access import AuthorizationRule, Grant, KeyFileError, Operation, Right, WhichKey, make_token
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import SaslInit
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Close, Detach, Open
-from oncebus.durations import HOUR, MINUTE
+from oncebus.durations import HOUR, MINUTE, SECOND
 from oncebus.servicebus import Limits
 from oncebus.servicebus.connection import ClientConnection
 
-from .bus import NAMESPACE, ROOT, SENDER
+from .bus import LISTENER, NAMESPACE, ROOT, SENDER
 from .raw import Here, RawClient, Stage, of, play
 
 
@@ -80,15 +83,27 @@ def test_peers_that_have_not_shown_who_they_are_take_no_place_from_those_that_ha
         assert [type(told) for told in Peer(stage).answers()] == [Open]
 
     play(tmp_path, scenario, Limits(connections=3, strangers=2, closing_seconds=0.01))
-    assert len([record for record in caplog.records if record.name == "oncebus.servicebus.server"]) == 1
+    assert len([record for record in caplog.records if record.name == "oncebus.listening"]) == 1
 
 
-def test_refused_connections_are_no_more_than_a_few(tmp_path: Path) -> None:
+def test_refused_connections_are_no_more_than_there_may_be_strangers(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         first = Peer(stage)
         first.client._trusted()
         others = [Peer(stage) for _ in range(110)]
-        assert [each.wire.is_cut for each in others] == [False] * 102 + [True] * 8
+        assert [each.wire.is_cut for each in others] == [True] * 108 + [False] * 2
+        assert not first.wire.is_cut
+
+    play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
+
+
+def test_strangers_that_show_who_they_are_at_the_same_time_are_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        peers = [Peer(stage) for _ in range(2)]
+        for each in peers:
+            each.client._trusted()
+        assert isinstance(peers[1].answers()[-1], Close)
+        assert len(stage.server._known) == 1
 
     play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
 
@@ -129,18 +144,108 @@ def test_who_signed_in_with_a_key_stays_as_long_as_the_key_is_good(tmp_path: Pat
     play(tmp_path, scenario)
 
 
-def test_a_token_put_besides_outlives_the_key(tmp_path: Path) -> None:
+def test_a_token_of_another_rule_that_is_put_besides_outlives_the_key(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = signed_in(stage)
         end = stage.server.front.now() + HOUR
-        client.peer.credentials.put(make_token("sb://localhost/orders", ROOT.name, ROOT.primary_key, end))
+        client.peer.credentials.put(make_token("sb://localhost/orders", LISTENER.name, LISTENER.primary_key, end))
         await stage.queue("other")
         await client.attached(of("orders", "r1", 1))
         await client.attached(of("other", "r2", 2))
-        stage.server.front.guard._namespace_rules = lambda: (SENDER,)
+        stage.server.front.guard._namespace_rules = lambda: (SENDER, LISTENER)
         stage.time.advance(60)
         client.peer.check()
         assert [each.link.name for each in client.peer.links] == ["r1"]
+
+    play(tmp_path, scenario)
+
+
+def rules_are(stage: Stage, *rules: AuthorizationRule) -> None:
+    """The rules of the namespace change, in whatever way."""
+    stage.server.front.guard._namespace_rules = lambda: rules
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [ROOT.rotated(WhichKey.PRIMARY), None, replace(ROOT, rights=frozenset({Right.SEND}))],
+    ids=["key rotated", "rule removed", "right taken away"],
+)
+def test_what_a_key_has_signed_ends_with_the_key(tmp_path: Path, rule: AuthorizationRule | None) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, other = stage.client(), stage.client(is_signed_in=False)
+        token = make_token("sb://localhost/orders", LISTENER.name, LISTENER.primary_key, stage.time.now + HOUR)
+        other.peer.credentials.put(token)
+        for each in (client, other):
+            await each.attached(of("orders"))
+        await client.attached(of("orders/$management", "m", 1))
+        rules_are(stage, LISTENER, *([] if rule is None else [rule]))
+        # At an attach it counts at once.
+        assert (await client.refused(of("orders", "late", 2)))[0] == "amqp:unauthorized-access"
+        client.peer.check(has_changed=True)
+        other.peer.check(has_changed=True)
+        detach, _ = await client.next(Detach)
+        assert detach.error is not None
+        assert detach.error.condition == "amqp:unauthorized-access"
+        assert [each.link.name for each in client.peer.links] == (
+            ["m"] if rule is not None and rule.rights != ROOT.rights else []
+        )
+        assert len(other.peer.links) == 1
+
+    play(tmp_path, scenario)
+
+
+def test_links_are_checked_within_a_look_of_a_change_of_keys(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.server._watching = asyncio.create_task(stage.server._watch())
+        await asyncio.sleep(0)
+        end = stage.time.now + HOUR
+        peer = Peer(stage)
+        peer.client.credentials.put(make_token("sb://localhost/", ROOT.name, ROOT.primary_key, end))
+        peer.client._trusted()
+        peer.answers()
+        peer.client.on_events(peer.connection.receive(written(BEGIN) + written(of("orders"))))
+        assert len(peer.client.links) == 1
+        rules_are(stage, SENDER)
+        await until(lambda: not peer.client.links)
+        peer.client.on_lost()
+
+    play(tmp_path, scenario, Limits(look_seconds=0.01, closing_seconds=0.01))
+
+
+def test_when_a_token_ends_only_the_links_that_it_permits_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, now = stage.client(is_signed_in=False), stage.time.now
+        client.connection.trust()
+        for number in range(20):
+            await stage.queue(f"q{number}")
+            end = now + (30 + number) * SECOND
+            client.peer.credentials.put(make_token(f"sb://localhost/q{number}", ROOT.name, ROOT.primary_key, end))
+            await client.attached(of(f"q{number}", f"r{number}", number))
+        looks: list[str] = []
+        judged = Grant.require
+
+        def require(grant: Grant, operation: Operation, path: str, *, now: int) -> None:
+            looks.append(path)
+            judged(grant, operation, path, now=now)
+
+        monkeypatch.setattr(Grant, "require", require)
+        stage.time.advance(30)
+        client.peer.check()
+        assert looks == ["q0"]
+        stage.time.advance(1)
+        client.peer.check()
+        assert looks == ["q0", "q1"]
+        detach, _ = await client.next(Detach)
+        assert detach.error is not None
+        assert detach.error.description is not None
+        assert detach.error.description.startswith("ExpiredToken")
+        # One that is put anew keeps its link.
+        client.peer.credentials.put(make_token("sb://localhost/q2", ROOT.name, ROOT.primary_key, now + HOUR))
+        stage.time.advance(1)
+        client.peer.check()
+        assert len(client.peer.links) == 18
 
     play(tmp_path, scenario)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amqp.client import credit
+from amqp.sockets import until
 from oncebus import amqp
 from oncebus.amqp import Symbol
 from oncebus.amqp.performatives import (
@@ -27,7 +28,7 @@ from oncebus.amqp.performatives import (
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Received
 from oncebus.servicebus import Limits
-from oncebus.servicebus.messages import incoming_message
+from oncebus.servicebus.messages import incoming_message, tag_of
 
 from .bus import PATIENCE
 from .raw import RawClient, Stage, message, of, play
@@ -432,5 +433,42 @@ def test_the_messages_of_a_link_do_not_wait_for_one_another(tmp_path: Path) -> N
             await put(stage, str(number).encode())
             transfer, payload = await client.next(Transfer)
             assert (transfer.delivery_id, body(payload)) == (number, str(number).encode())
+
+    play(tmp_path, scenario)
+
+
+def test_who_settles_nothing_gets_no_more_until_locks_end_and_what_is_forgotten_is_still_answered(
+    tmp_path: Path,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, *(str(number).encode() for number in range(5)))
+        client = stage.client()
+        output = client.connection.out
+        output.most_unsettled = 3
+        await client.attached(of("orders", rcv_settle_mode=1, snd_settle_mode=0), given=5_000_000)
+        found = await client.received(3)
+        ids = [transfer.delivery_id or 0 for transfer, _ in found]
+        assert (output.unsettled, output.is_stuck) == (3, True)
+        client.peer.make_room()
+        stage.time.advance(30)
+        tag = found[1][0].delivery_tag
+        assert tag is not None
+        await stage.broker.renew_locks(Address("orders"), [tag_of(tag)])
+        stage.time.advance(31)
+        # The lock of one was renewed: the others are forgotten.
+        client.peer.make_room()
+        await until(lambda: output.unsettled == 1)
+        client.peer.on_events(client.connection.relieve())
+        more = await client.received(2)
+        assert len(more) == 2
+        settle(client, ids, Accepted())
+        outcomes = await client.outcomes(3)
+        assert outcomes[ids[1]] == Accepted()
+        for late in (ids[0], ids[2]):
+            assert isinstance(outcomes[late], Rejected)
+            assert outcomes[late].error.condition == "com.microsoft:message-lock-lost"
+        assert client.connection.sessions[0].outbound.lapsed == {}
+        client.lose()
+        assert output.unsettled == 0
 
     play(tmp_path, scenario)

@@ -184,14 +184,8 @@ def test_a_link_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> Non
         coordinator = to(None)
         coordinator.target = Coordinator()
         assert await client.refused(coordinator) == ("amqp:not-implemented", "Transactions are not supported.")
-        await client.attached(to("orders", "1", 1))
-        await client.attached(to("orders", "2", 2))
-        assert await client.refused(to("orders", "3", 3)) == (
-            "amqp:resource-limit-exceeded",
-            "The connection has 2 links already.",
-        )
 
-    play(tmp_path, scenario, Limits(links=2))
+    play(tmp_path, scenario)
 
 
 def test_what_is_refused_is_on_record(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Who may do what: shared access keys, tokens and rights, as Azure Service Bus has them."""
 
-from oncebus.access.authorization import Grant, RulesOf, authorize, verify
+from oncebus.access.authorization import Grant, RulesOf, authorize, renewed, verify
 from oncebus.access.connection import connection_string
 from oncebus.access.keys import KeyFile, KeyFileError, RuleRefused
 from oncebus.access.refusal import AccessRefused, Reason
@@ -39,6 +39,7 @@ __all__ = [
     "fresh_key",
     "fresh_rule",
     "make_token",
+    "renewed",
     "rule_named",
     "verify",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from oncebus.access import refusal
 from oncebus.access.refusal import AccessRefused, Reason
@@ -11,6 +11,7 @@ from oncebus.access.rights import Operation, Right
 from oncebus.access.rules import AuthorizationRule
 from oncebus.access.scopes import BadScope, Scope, path_of, same_host
 from oncebus.access.tokens import read_token
+from oncebus.hosts import is_this_machine
 
 RulesOf = Callable[[str], Iterable[AuthorizationRule]]
 """The rules of the entity at a path, which comes in lower case; none where there is no such entity."""
@@ -18,12 +19,14 @@ RulesOf = Callable[[str], Iterable[AuthorizationRule]]
 
 @dataclass(frozen=True)
 class Grant:
-    """What a token that was believed permits, until it expires. A live link ends with it."""
+    """What a token that was verified permits, until it expires or `renewed` finds that its key is no longer good."""
 
     rule: str
     rights: frozenset[Right]
     expires: int
     scope: Scope
+    key: str = field(repr=False)
+    """The key that signed the token."""
 
     def require(self, operation: Operation, path: str, *, now: int) -> None:
         """Raise `AccessRefused` unless the operation on the entity at `path` is permitted now."""
@@ -51,8 +54,8 @@ def verify(
     """Believe a token or raise `AccessRefused`. What it permits is the grant's to say.
 
     The rule must stand at the token's resource or above it: on the namespace, or on an entity on the way. With
-    `host`, the token must be for that one; a port makes no difference. The signature is judged before all else, so
-    who has no key learns nothing but that.
+    `host`, the token must be for that one, or for this machine by a name that only it has, as the commands sign them; a
+    port makes no difference. The signature is judged before all else: without a key one learns nothing but that.
     """
     if not token:
         raise refusal.missing()
@@ -60,12 +63,32 @@ def verify(
     rules = list(namespace_rules)
     for path in given.scope.levels():
         rules.extend(rules_of(path))
-    rule = given.signer(rules)
+    rule, key = given.signer(rules)
     if now >= given.expires:
         raise refusal.expired(given.expires)
-    if host is not None and not same_host(given.scope.host, host):
+    if host is not None and not same_host(given.scope.host, host) and not is_this_machine(given.scope.host):
         raise refusal.wrong_audience()
-    return Grant(rule.name, rule.rights, given.expires, given.scope)
+    return Grant(rule.name, rule.rights, given.expires, given.scope, key)
+
+
+def renewed(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_of: RulesOf) -> Grant | None:
+    """The grant under the rules as they are now; None if none of them has the key that signed its token any more.
+
+    Gives what verifying the token again would give, without its cost: what a key has signed does not change.
+    """
+    found: AuthorizationRule | None = _holding(grant, namespace_rules)
+    for path in grant.scope.levels():
+        found = _holding(grant, rules_of(path)) or found
+    if found is None or found.rights == grant.rights:
+        return grant if found is not None else None
+    return replace(grant, rights=found.rights)
+
+
+def _holding(grant: Grant, rules: Iterable[AuthorizationRule]) -> AuthorizationRule | None:
+    for rule in rules:
+        if rule.name == grant.rule and grant.key in (rule.primary_key, rule.secondary_key):
+            return rule
+    return None
 
 
 def authorize(

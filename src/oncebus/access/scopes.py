@@ -10,13 +10,13 @@ import re
 import string
 from dataclasses import dataclass
 
-SCHEMES = frozenset({"sb", "amqp", "amqps", "http", "https"})
 MOST_SEGMENTS = 64
 LONGEST_PATH = 1024
 
 Path = tuple[str, ...]
 
 _AUTHORITY = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 # Only these: a wider folding would make one name of two that the catalogue tells apart.
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
@@ -45,7 +45,8 @@ def scope_of(address: str) -> Scope:
     """The scope that an address names, once its url-encoding is gone. Without a scheme it starts with the host."""
     scheme, separator, rest = address.partition("://")
     if separator:
-        if scheme.translate(_LOWER) not in SCHEMES:
+        # The service takes any.
+        if not _SCHEME.fullmatch(scheme):
             raise BadScope("scheme")
     else:
         rest = address

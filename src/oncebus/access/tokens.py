@@ -44,19 +44,19 @@ class Token:
     _signed: str = field(repr=False)
     _signature: str = field(repr=False)
 
-    def signer(self, rules: list[AuthorizationRule]) -> AuthorizationRule:
-        """The rule, of those that stand at the token's scope or above, whose key made this token.
+    def signer(self, rules: list[AuthorizationRule]) -> tuple[AuthorizationRule, str]:
+        """The rule, of those that stand at the token's scope or above, whose key made this token; and that key.
 
         Every rule of the name is tried, and nobody's when there is none, so that the time taken does not tell
         whether the name, the key or neither was right.
         """
         named: list[AuthorizationRule | None] = [rule for rule in rules if rule.name == self.rule]
-        found: AuthorizationRule | None = None
+        found: tuple[AuthorizationRule, str] | None = None
         for rule in named or [None]:
             keys = (_NOBODY, _NOBODY) if rule is None else (rule.primary_key, rule.secondary_key)
             is_signed = [hmac.compare_digest(_sign(self._signed, key), self._signature.encode()) for key in keys]
             if rule is not None and any(is_signed):
-                found = rule
+                found = rule, keys[is_signed.index(True)]
         if found is None:
             raise bad_signature()
         return found

@@ -4,7 +4,7 @@ The engine of a connection is in `oncebus.amqp.connection`, what it tells in `on
 `oncebus.amqp.protocol` runs it over asyncio.
 """
 
-from oncebus.amqp.decoding import decode, decode_all, skip
+from oncebus.amqp.decoding import decode, decode_all
 from oncebus.amqp.encoding import encode
 from oncebus.amqp.head import (
     Id,
@@ -35,6 +35,7 @@ from oncebus.amqp.message import (
     split,
     split_batch,
 )
+from oncebus.amqp.sizes import skip
 from oncebus.amqp.types import (
     DEEPEST,
     Array,

@@ -67,6 +67,10 @@ def _whole(name: str, of: type[int], bits: int) -> Kind:
     return Kind(name, read, of)
 
 
+def _nothing(value: Any) -> object:  # noqa: ARG001
+    return None
+
+
 def _read_text(value: Any) -> object:
     if not isinstance(value, str):
         raise ValueError
@@ -105,7 +109,11 @@ Names = Annotated[list[Symbol], Kind("symbols", _read_symbols, lambda value: Arr
 """Several symbols. One that stands alone is read too; an array is written."""
 Fields = Annotated[dict[Symbol, object], Kind("fields", _read_fields, _write_fields)]
 """A map from symbols. Plain text as a name is written as a symbol."""
-Map = Annotated[dict[Any, Any], _instance("map", dict)]
+UnreadNames = Annotated[list[Symbol], Kind("anything", _nothing, lambda value: Array(Symbol, map(Symbol, value)))]
+"""Symbols that are written, but that nobody looks at: whatever comes is let go of."""
+UnreadFields = Annotated[dict[Symbol, object], Kind("anything", _nothing, _write_fields)]
+"""The same of a map from symbols."""
+UnreadMap = Annotated[dict[Any, Any], Kind("anything", _nothing, _unchanged)]
 
 _BY_DESCRIPTOR: dict[object, _Composite] = {}
 _BY_CLASS: dict[type, _Composite] = {}

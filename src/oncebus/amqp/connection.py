@@ -25,14 +25,21 @@ from oncebus.amqp.fastread import (
 from oncebus.amqp.frames import AMQP_FRAME, HEAD_SIZE, HEARTBEAT, LEAST_FRAME_SIZE, check_head, frame, unpack_head
 from oncebus.amqp.handshake import Handshake
 from oncebus.amqp.limits import (
+    KEPT_CHARACTERS,
     MEGABYTE,
+    MOST_FRAME_ELEMENTS,
     MOST_HELD_BYTES,
+    MOST_UNSETTLED,
+    TRUSTED_FRAME_SIZE,
     TRUSTED_LINKS,
+    TRUSTED_UNFINISHED_BYTES,
+    UNTRUSTED_FRAME_ELEMENTS,
     UNTRUSTED_FRAME_SIZE,
     UNTRUSTED_LINKS,
     UNTRUSTED_SESSIONS,
     UNTRUSTED_UNFINISHED_BYTES,
 )
+from oncebus.amqp.numbers import Numbers
 from oncebus.amqp.output import Output
 from oncebus.amqp.performatives import (
     AmqpError,
@@ -67,12 +74,14 @@ class Connection:
         self,
         *,
         container_id: str,
-        max_frame_size: int = 65536,
+        max_frame_size: int = TRUSTED_FRAME_SIZE,
         channel_max: int = 255,
         handle_max: int = 255,
         idle_timeout_ms: int | None = None,
         sasl_mechanisms: Sequence[str] = ("MSSBCBS", "PLAIN", "ANONYMOUS"),
-        most_unfinished_bytes: int = 128 * MEGABYTE,
+        most_unfinished_bytes: int = TRUSTED_UNFINISHED_BYTES,
+        most_links: int = TRUSTED_LINKS,
+        most_unsettled: int = MOST_UNSETTLED,
     ) -> None:
         self.container_id = container_id
         self.max_frame_size = max_frame_size
@@ -86,11 +95,16 @@ class Connection:
         self.is_trusted = False
         self.largest_message = MEGABYTE
         self.largest_frame = min(max_frame_size, UNTRUSTED_FRAME_SIZE)
-        self.most_links = UNTRUSTED_LINKS
+        self.link_count = 0
+        """How many links the peer holds, those included that only one side has detached."""
+        self.most_links = min(most_links, UNTRUSTED_LINKS)
+        self.most_elements = UNTRUSTED_FRAME_ELEMENTS
         self.most_unfinished_bytes = min(most_unfinished_bytes, UNTRUSTED_UNFINISHED_BYTES)
         self.unfinished_bytes = 0
-        self.out = Output()
+        self.out = Output(most_unsettled)
         self._trusted_unfinished_bytes = most_unfinished_bytes
+        self._trusted_links = most_links
+        self._channels = Numbers()
         self._handshake = Handshake(sasl_mechanisms, self.out)
         self._sessions: dict[int, Session] = {}
         self._events: list[Event] = []
@@ -116,11 +130,6 @@ class Connection:
     def sessions(self) -> list[Session]:
         """The sessions that are not over."""
         return [session for session in self._sessions.values() if session.is_open]
-
-    @property
-    def link_count(self) -> int:
-        """How many links the peer holds."""
-        return sum(session.link_count for session in self._sessions.values())
 
     @property
     def most_held_bytes(self) -> int:
@@ -175,7 +184,8 @@ class Connection:
         """The peer has shown who it is: full limits from now on."""
         self.is_trusted = True
         self.largest_frame = self.max_frame_size
-        self.most_links = TRUSTED_LINKS
+        self.most_links = self._trusted_links
+        self.most_elements = MOST_FRAME_ELEMENTS
         self.most_unfinished_bytes = self._trusted_unfinished_bytes
 
     def answer_sasl(self, ok: bool) -> None:
@@ -203,8 +213,10 @@ class Connection:
                     session.outbound.pump()
             if not self.out.is_full:
                 self.out.has_been_full = False
-                for session in self._sessions.values():
-                    session.report_room()
+                self._report_room()
+        if self.out.is_stuck and self.out.unsettled < self.out.most_unsettled and not self.is_closed:
+            self.out.is_stuck = False
+            self._report_room()
         return self._take_events()
 
     def lost(self) -> list[Event]:
@@ -298,7 +310,7 @@ class Connection:
                             session.on_flow(read_flow(data, body, stop))
                             continue
                 if body < stop:
-                    performative, payload_at = decode_performative(data, body, stop)
+                    performative, payload_at = decode_performative(data, body, stop, self.most_elements)
                     self._on_performative(channel, performative, data[payload_at:stop])
                     if self.is_closed:
                         return end
@@ -329,6 +341,7 @@ class Connection:
             session = self._sessions[channel]
             if isinstance(performative, End):
                 del self._sessions[channel]
+                self._channels.free(session.channel)
                 session.on_end(performative)
             elif session.is_open:
                 session.on_performative(performative, payload)
@@ -339,7 +352,12 @@ class Connection:
         if remote.max_frame_size < LEAST_FRAME_SIZE:
             reason = f"max-frame-size cannot be {remote.max_frame_size}: {LEAST_FRAME_SIZE} is the least."
             raise Violation(INVALID_FIELD, reason)
-        self.remote_open = remote
+        # It lasts as long as the connection, and nobody reads what a peer says of itself but a person in a hurry.
+        self.remote_open = replace(
+            remote,
+            container_id=remote.container_id[:KEPT_CHARACTERS],
+            hostname=remote.hostname and remote.hostname[:KEPT_CHARACTERS],
+        )
         self.remote_frame_size = min(remote.max_frame_size, self.max_frame_size)
         self._write_open()
         self.report(Opened())
@@ -354,11 +372,9 @@ class Connection:
             raise Violation(NOT_ALLOWED, f"Nothing was begun on the channel {begin.remote_channel}.")
         if not self.is_trusted and len(self._sessions) >= UNTRUSTED_SESSIONS:
             raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The connection has {UNTRUSTED_SESSIONS} sessions already.")
-        used = {session.channel for session in self._sessions.values()}
-        own = next(number for number in range(len(used) + 1) if number not in used)
-        if own > self.remote_open.channel_max:
+        if self._channels.lowest > self.remote_open.channel_max:
             raise Violation(NOT_ALLOWED, f"No channel is left below channel-max {self.remote_open.channel_max}.")
-        session = self._sessions[channel] = Session(self, begin, own, channel)
+        session = self._sessions[channel] = Session(self, begin, self._channels.take(), channel)
         self.report(SessionBegun(session))
 
     def _on_close(self, close: Close) -> None:
@@ -400,6 +416,10 @@ class Connection:
             self._write_open()
         self._is_close_sent = True
         self.write(0, Close(error=error))
+
+    def _report_room(self) -> None:
+        for session in self._sessions.values():
+            session.report_room()
 
     def _take_events(self) -> list[Event]:
         events, self._events = self._events, []

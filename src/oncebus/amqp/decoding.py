@@ -21,6 +21,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from oncebus.amqp.budget import check_elements
+from oncebus.amqp.limits import MOST_ELEMENTS
+from oncebus.amqp.sizes import Buffer
 from oncebus.amqp.types import (
     DEEPEST,
     Array,
@@ -42,7 +45,6 @@ from oncebus.amqp.types import (
     UShort,
 )
 
-Buffer = bytes | bytearray | memoryview
 Reader = Callable[[Buffer, int, int, int], tuple[Any, int]]
 """(bytes, position behind the code, end, depth) to (value, position behind the value)."""
 
@@ -55,48 +57,26 @@ _ONE = struct.Struct(">I").unpack_from
 _TWO = struct.Struct(">II").unpack_from
 
 
-def decode(data: Buffer, offset: int = 0, end: int | None = None) -> tuple[Any, int]:
-    """The value at `offset`, and the offset behind it. It must not reach beyond `end`."""
+def decode(
+    data: Buffer, offset: int = 0, end: int | None = None, *, most_elements: int = MOST_ELEMENTS
+) -> tuple[Any, int]:
+    """The value at `offset`, and the offset behind it. It must not reach beyond `end`, or hold too many elements."""
     if end is None:
         end = len(data)
     if not 0 <= offset < end:
         raise DecodeError("value", offset, "no bytes are left")
+    # Every element takes a byte at least: what is shorter need not be counted.
+    if end - offset > most_elements:
+        check_elements(data, offset, end, most_elements)
     return _READERS[data[offset]](data, offset + 1, end, 0)
 
 
-def decode_all(data: Buffer) -> Any:
+def decode_all(data: Buffer, *, most_elements: int = MOST_ELEMENTS) -> Any:
     """The one value that the bytes hold."""
-    value, stop = decode(data)
+    value, stop = decode(data, most_elements=most_elements)
     if stop != len(data):
         raise DecodeError("value", stop, f"{len(data) - stop} bytes are left over")
     return value
-
-
-def skip(data: Buffer, offset: int, end: int) -> int:
-    """The offset behind the value at `offset`, which is not looked into: only its outer size is checked."""
-    at, values = offset, 1
-    while True:
-        if at >= end:
-            raise _truncated("value", at)
-        width = _WIDTHS[data[at]]
-        if width >= 0:
-            at += 1 + width
-        elif width == _SIZE_8:
-            at = at + 2 + data[at + 1] if at + 2 <= end else end + 1
-        elif width == _SIZE_32:
-            at = at + 5 + _ONE(data, at + 1)[0] if at + 5 <= end else end + 1
-        elif width == _DESCRIBED:
-            # A descriptor and a value instead of one value.
-            at += 1
-            values += 1
-            continue
-        else:
-            raise DecodeError("value", at, f"format code 0x{data[at]:02x} is unknown")
-        if at > end:
-            raise _truncated("value", offset)
-        if values == 1:
-            return at
-        values -= 1
 
 
 def open_list(data: Buffer, offset: int, end: int, name: str = "list") -> tuple[int, int, int]:
@@ -400,9 +380,5 @@ _TYPES = {code: of for code, (of, _) in _CODES.items()}
 _READERS: list[Reader] = [_CODES[code][1] if code in _CODES else _unknown for code in range(256)]
 _READERS[0] = _described
 
-_SIZE_8, _SIZE_32, _DESCRIBED, _UNKNOWN = -1, -2, -3, -4
-_BY_CATEGORY = dict(enumerate([0, 1, 2, 4, 8, 16, *[_SIZE_8, _SIZE_32] * 3], start=4))
-_WIDTHS = [_BY_CATEGORY[code >> 4] if code in _CODES else _UNKNOWN for code in range(256)]
-_WIDTHS[0] = _DESCRIBED
 _LEAST = dict(enumerate([1, 2, 4, 8, 16, 1, 4, 2, 8, 3, 9], start=5))
 """The least bytes that an element's data takes in an array, by the upper half of its code."""

@@ -25,6 +25,7 @@ from oncebus.amqp.frames import (
     is_header_so_far,
     unpack_head,
 )
+from oncebus.amqp.limits import MOST_FRAME_ELEMENTS
 from oncebus.amqp.output import Output
 from oncebus.amqp.types import Symbol
 
@@ -122,7 +123,7 @@ class Handshake:
         if stop > len(data):
             self.needed = size
             return at, None
-        init = from_described(decode_all(data[at + 4 * offset : stop]))
+        init = from_described(decode_all(data[at + 4 * offset : stop], most_elements=MOST_FRAME_ELEMENTS))
         if not isinstance(init, _SaslInit):
             raise Violation(NOT_ALLOWED, f"{init!r:.100} came instead of sasl-init.")
         self._state = _ASKED

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from oncebus.amqp.decoding import decode, open_list, open_map, skip
+from oncebus.amqp.decoding import decode, open_list, open_map
 from oncebus.amqp.encoding import encode, list_of, map_of
 from oncebus.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, section
+from oncebus.amqp.sizes import skip
 from oncebus.amqp.types import (
     Byte,
     Char,

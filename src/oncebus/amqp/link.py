@@ -23,8 +23,8 @@ _ASKED, _OPEN, _DETACHED, _OVER = range(4)
 class Link:
     """A link that the peer has attached. Every method is without effect once the link is over.
 
-    `attach` is the peer's, `handle` is ours. `context` belongs to whoever answers the link. What begins with `on_` is
-    for the session.
+    `attach` is the peer's; once it is answered, only the little of it that is looked at later. `handle` is ours.
+    `context` belongs to whoever answers the link. What begins with `on_` is for the session.
     """
 
     __slots__ = (
@@ -97,6 +97,7 @@ class Link:
             offered_capabilities=None if offered_capabilities is None else [Symbol(it) for it in offered_capabilities],
             properties=properties,
         )
+        self.attach = asked.bare(with_addresses=True)
         # The answer may be too long for the peer's frames, which ends the connection and the link with it.
         if self._state == _ASKED:
             self._state = _OPEN
@@ -113,6 +114,7 @@ class Link:
             return
         if self._state == _ASKED:
             self._write_refusal()
+            self.attach = self.attach.bare(with_addresses=False)
             error = error or AmqpError(DETACH_FORCED, f"The link {self.name!r:.200} was refused.")
             closed = True
         self._end(_DETACHED)

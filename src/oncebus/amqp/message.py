@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from oncebus.amqp.decoding import Buffer, decode
+from oncebus.amqp.budget import check_elements
+from oncebus.amqp.decoding import decode
 from oncebus.amqp.encoding import encode, map_of
 from oncebus.amqp.head import Properties, encode_head
+from oncebus.amqp.limits import MOST_ELEMENTS, MOST_FRAME_ELEMENTS
 from oncebus.amqp.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -24,6 +26,7 @@ from oncebus.amqp.sections import (
     PROPERTIES,
     sections,
 )
+from oncebus.amqp.sizes import Buffer
 from oncebus.amqp.types import DecodeError, Symbol, UByte, UInt
 from oncebus.durations import MILLISECOND
 
@@ -87,9 +90,9 @@ def split(data: Buffer) -> Parts:
             if at < head_at:
                 head_at = at
         elif kind == HEADER:
-            header = _header(decode(data, value, stop)[0], at)
+            header = _header(decode(data, value, stop, most_elements=MOST_FRAME_ELEMENTS)[0], at)
         elif kind == MESSAGE_ANNOTATIONS:
-            annotations = decode(data, value, stop)[0]
+            annotations = decode(data, value, stop, most_elements=MOST_FRAME_ELEMENTS)[0]
     return Parts(header, annotations, bytes(data[head_at:body_at]), bytes(data[body_at:]))
 
 
@@ -128,16 +131,20 @@ def encode_body(body: Body) -> bytes:
 def decode_body(body: Buffer) -> Body:
     """What a body holds: the bytes of all its data sections, the elements of all its sequences, or its value.
 
-    A body that is missing is read as no bytes.
+    A body that is missing is read as no bytes. One of more than `MOST_ELEMENTS` values raises DecodeError.
     """
     pieces: list[Any] = []
     items: list[Any] = []
     is_sequence = False
+    left = MOST_ELEMENTS
     for kind, at, value, stop in sections(body):
         if kind < DATA:
             raise DecodeError("body", at, "a section of the head lies in it")
         if kind == FOOTER:
             break
+        if len(body) > MOST_ELEMENTS:
+            # All sections together have one budget.
+            left -= check_elements(body, value, stop, left)
         content = decode(body, value, stop)[0]
         if kind == AMQP_VALUE:
             return AmqpValue(content)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from oncebus.amqp.fastwrite import continued_fields, room, transfer_head
+from oncebus.amqp.limits import MOST_LAPSED
 from oncebus.amqp.serial import MASK, ahead, lies_within
 
 if TYPE_CHECKING:
+    from oncebus.amqp.outcomes import Outcome
     from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
     from oncebus.amqp.output import Output
 
@@ -35,7 +37,8 @@ class Outbound:
     """The sending side of a session.
 
     `window` is how many transfers the peer takes; `unsettled` all deliveries of the session that neither side has
-    settled, by id, in the order they were sent.
+    settled, by id, in the order they were sent. `lapsed` has the answers to those that were given up, for a peer that
+    still says what became of them; the oldest are forgotten.
     """
 
     __slots__ = (
@@ -43,6 +46,7 @@ class Outbound:
         "_largest_frame",
         "_output",
         "_waiting",
+        "lapsed",
         "next_delivery",
         "next_transfer",
         "unsettled",
@@ -58,11 +62,16 @@ class Outbound:
         self.next_transfer = 0
         self.next_delivery = 0
         self.unsettled: dict[int, OutgoingDelivery] = {}
+        self.lapsed: dict[int, Outcome] = {}
 
     @property
     def room(self) -> int:
         """How many deliveries may begin now on any link of the session, if they are small."""
-        return 0 if self._waiting or self._output.is_full else self.window
+        output = self._output
+        if self._waiting or output.is_full:
+            return 0
+        left = output.most_unsettled - output.unsettled
+        return self.window if self.window < left else max(left, 0)
 
     def send(self, delivery: OutgoingDelivery, fields: bytes, handle: bytes, payload: bytes, is_answer: bool) -> None:
         """Write a delivery, or as much as may be, and keep the rest for later."""
@@ -134,6 +143,22 @@ class Outbound:
         self._output.held -= sum(rest.held for rest in dropped)
         link.waiting = 0
         return [rest.delivery for rest in dropped if rest.delivery is not None]
+
+    def lapse(self, delivery_id: int, answer: Outcome) -> None:
+        """Give up a delivery that the peer has not settled."""
+        if self.unsettled.pop(delivery_id, None) is not None:
+            self._output.unsettled -= 1
+            if len(self.lapsed) >= MOST_LAPSED:
+                del self.lapsed[next(iter(self.lapsed))]
+            self.lapsed[delivery_id] = answer
+
+    def late(self, first: int, last: int) -> list[tuple[int, Outcome]]:
+        """Of a range, the deliveries that were given up, each once, and the answers to them."""
+        if first == last:
+            found = [first] if first in self.lapsed else []
+        else:
+            found = [each for each in self.lapsed if lies_within(each, first, last)]
+        return [(each, self.lapsed.pop(each)) for each in found]
 
     def disposed(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
         """The unsettled deliveries of a range, by link. A range costs no more than there are unsettled deliveries."""

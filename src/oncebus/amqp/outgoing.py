@@ -94,6 +94,10 @@ class OutgoingLink(Link):
         delivery = OutgoingDelivery(delivery_id, tag, settled, context, self)
         if not settled:
             self.unsettled[delivery_id] = outbound.unsettled[delivery_id] = delivery
+            output = self.connection.out
+            output.unsettled += 1
+            if output.unsettled >= output.most_unsettled:
+                output.is_stuck = True
         outbound.send(delivery, fields, self._encoded_handle, payload, beyond_credit)
         if beyond_credit and self.waiting:
             self.is_answering = True
@@ -118,15 +122,26 @@ class OutgoingLink(Link):
             return
         of_session, owed = self.session.outbound.unsettled, self._owed
         ids = []
+        output = self.connection.out
         for delivery in deliveries:
             if self.unsettled.pop(delivery.id, None) is not None:
-                of_session.pop(delivery.id, None)
+                if of_session.pop(delivery.id, None) is not None:
+                    output.unsettled -= 1
                 owed.discard(delivery.id)
                 delivery.settled = True
                 ids.append(delivery.id)
         self.session.settle(SENDER, ids, outcome)
         if not owed:
             self.finish()
+
+    def lapse(self, deliveries: Sequence[OutgoingDelivery], answer: Outcome) -> None:
+        """Give up deliveries that the peer has not settled, to make room for others.
+
+        A peer that still says what became of one of them is answered with `answer`; there is no event.
+        """
+        for delivery in deliveries:
+            if delivery.id not in self._owed and self.unsettled.pop(delivery.id, None) is not None:
+                self.session.outbound.lapse(delivery.id, answer)
 
     def finish(self) -> None:
         """Answer the peer's detach, if that has waited for settlements."""
@@ -156,6 +171,7 @@ class OutgoingLink(Link):
             del of_session[delivery.id]
             del self.unsettled[delivery.id]
             self._owed.discard(delivery.id)
+        self.connection.out.unsettled -= len(deliveries)
 
     def on_session_end(self) -> None:
         """The session is over, and the link with it."""
@@ -187,5 +203,6 @@ class OutgoingLink(Link):
         """Let go of the deliveries that were not settled, and of what of them has not been written."""
         outbound = self.session.outbound
         for delivery_id in self.unsettled:
-            outbound.unsettled.pop(delivery_id, None)
+            if outbound.unsettled.pop(delivery_id, None) is not None:
+                self.connection.out.unsettled -= 1
         self.unsent = [it for it in outbound.forget(self) if not it.settled and it.id not in self._owed]

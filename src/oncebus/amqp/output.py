@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncebus.amqp.fastwrite import disposition_frame
-from oncebus.amqp.limits import ENOUGH
+from oncebus.amqp.limits import ENOUGH, MOST_UNSETTLED
 from oncebus.amqp.serial import after
 
 
@@ -13,6 +13,8 @@ class Output:
     `is_paused` says that the peer does not read. While `is_full` deliveries wait; all else is written nevertheless, as
     a peer may be waiting for just that. `has_been_full` and `has_written` are for whoever tells the links that there is
     room again, and the peer that we are alive. `held` counts the bytes of answers that the sessions hold back.
+    `unsettled` counts the deliveries that nobody has settled; `is_stuck` says that they have been too many since the
+    links were last told of room.
     """
 
     __slots__ = (
@@ -26,11 +28,17 @@ class Output:
         "has_written",
         "held",
         "is_paused",
+        "is_stuck",
+        "most_unsettled",
         "size",
+        "unsettled",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, most_unsettled: int = MOST_UNSETTLED) -> None:
         self.is_paused = False
+        self.is_stuck = False
+        self.unsettled = 0
+        self.most_unsettled = most_unsettled
         self.has_been_full = False
         self.has_written = False
         self.size = 0

@@ -13,20 +13,24 @@ from oncebus.amqp.composites import (
     Binary,
     Bool,
     Fields,
-    Map,
     Name,
     Names,
     Text,
     Ubyte,
     Uint,
     Ulong,
+    UnreadFields,
+    UnreadMap,
+    UnreadNames,
     Ushort,
     composite,
     from_described,
     to_bytes,
 )
-from oncebus.amqp.decoding import Buffer, decode
+from oncebus.amqp.decoding import decode
+from oncebus.amqp.limits import MOST_FRAME_ELEMENTS
 from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
+from oncebus.amqp.sizes import Buffer
 from oncebus.amqp.types import DecodeError, Described, Symbol
 
 __all__ = [
@@ -116,11 +120,11 @@ class Open:
     max_frame_size: Uint = 0xFFFFFFFF
     channel_max: Ushort = 0xFFFF
     idle_time_out: Uint | None = None
-    outgoing_locales: Names | None = None
-    incoming_locales: Names | None = None
-    offered_capabilities: Names | None = None
-    desired_capabilities: Names | None = None
-    properties: Fields | None = None
+    outgoing_locales: UnreadNames | None = None
+    incoming_locales: UnreadNames | None = None
+    offered_capabilities: UnreadNames | None = None
+    desired_capabilities: UnreadNames | None = None
+    properties: UnreadFields | None = None
 
 
 @composite(0x11, "begin")
@@ -133,9 +137,9 @@ class Begin:
     incoming_window: Uint
     outgoing_window: Uint
     handle_max: Uint = 0xFFFFFFFF
-    offered_capabilities: Names | None = None
-    desired_capabilities: Names | None = None
-    properties: Fields | None = None
+    offered_capabilities: UnreadNames | None = None
+    desired_capabilities: UnreadNames | None = None
+    properties: UnreadFields | None = None
 
 
 @composite(0x12, "attach")
@@ -150,13 +154,26 @@ class Attach:
     rcv_settle_mode: Ubyte = FIRST
     source: Source | None = None
     target: Target | Coordinator | None = None
-    unsettled: Map | None = None
+    unsettled: UnreadMap | None = None
     incomplete_unsettled: Bool = False
     initial_delivery_count: Uint | None = None
     max_message_size: Ulong | None = None
     offered_capabilities: Names | None = None
-    desired_capabilities: Names | None = None
+    desired_capabilities: UnreadNames | None = None
     properties: Fields | None = None
+
+    def bare(self, *, with_addresses: bool) -> Attach:
+        """Only what is looked at once the attach is answered: a link may last, and there may be many."""
+        keeps = with_addresses
+        return Attach(
+            name=self.name,
+            handle=self.handle,
+            role=self.role,
+            snd_settle_mode=self.snd_settle_mode,
+            rcv_settle_mode=self.rcv_settle_mode,
+            source=Source(self.source.address) if keeps and self.source is not None else None,
+            target=Target(self.target.address) if keeps and isinstance(self.target, Target) else None,
+        )
 
 
 @composite(0x13, "flow")
@@ -174,7 +191,7 @@ class Flow:
     available: Uint | None = None
     drain: Bool = False
     echo: Bool = False
-    properties: Fields | None = None
+    properties: UnreadFields | None = None
 
 
 @composite(0x14, "transfer")
@@ -238,9 +255,11 @@ Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | 
 _PERFORMATIVES = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End, Close)
 
 
-def decode_performative(data: Buffer, offset: int, end: int) -> tuple[Performative, int]:
+def decode_performative(
+    data: Buffer, offset: int, end: int, most_elements: int = MOST_FRAME_ELEMENTS
+) -> tuple[Performative, int]:
     """The performative of a frame whose body lies from `offset` to `end`, and where the payload behind it begins."""
-    value, stop = decode(data, offset, end)
+    value, stop = decode(data, offset, end, most_elements=most_elements)
     made: Any = from_described(value, offset)
     if not isinstance(made, _PERFORMATIVES):
         raise DecodeError("performative", offset, f"{value!r:.100} is none")

@@ -11,7 +11,13 @@ from typing import Protocol, cast
 from oncebus.amqp.conditions import INTERNAL_ERROR
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Event
-from oncebus.amqp.limits import ENOUGH, MEGABYTE, UNTRUSTED_WAITING_BYTES
+from oncebus.amqp.limits import (
+    CLOSE_SECONDS,
+    ENOUGH,
+    HANDSHAKE_SECONDS,
+    MOST_WAITING_BYTES,
+    UNTRUSTED_WAITING_BYTES,
+)
 from oncebus.amqp.performatives import AmqpError
 
 log = logging.getLogger(__name__)
@@ -76,9 +82,9 @@ class AmqpProtocol(asyncio.Protocol):
         make_peer: Callable[[Connection, Wire], Peer],
         *,
         clock: Callable[[], float] = time.monotonic,
-        handshake_seconds: float = 20.0,
-        close_seconds: float = 5.0,
-        most_waiting_bytes: int = 16 * MEGABYTE,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
+        close_seconds: float = CLOSE_SECONDS,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
         self.connection = connection
         self.is_writable = False

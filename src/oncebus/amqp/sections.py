@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncebus.amqp.decoding import Buffer, decode, skip
+from oncebus.amqp.decoding import decode
+from oncebus.amqp.sizes import Buffer, skip
 from oncebus.amqp.types import DecodeError, Symbol, ULong
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)

@@ -25,12 +25,14 @@ from oncebus.amqp.fastread import (
 )
 from oncebus.amqp.fastwrite import encode_state, flow_frame
 from oncebus.amqp.incoming import IncomingLink
-from oncebus.amqp.limits import WINDOW
+from oncebus.amqp.limits import LONGEST_NAME, WINDOW
 from oncebus.amqp.link import Link
+from oncebus.amqp.numbers import Numbers
 from oncebus.amqp.outbound import Outbound
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import (
     RECEIVER,
+    SENDER,
     AmqpError,
     Attach,
     Begin,
@@ -56,9 +58,10 @@ class Session:
     """A session that the peer has begun. `channel` is ours. What begins with `on_` is for the connection."""
 
     __slots__ = (
-        "_begin",
         "_by_handle",
         "_errant",
+        "_handle_max",
+        "_handles",
         "_leaving",
         "_left",
         "_next_incoming",
@@ -76,7 +79,8 @@ class Session:
         self.remote_channel = remote_channel
         self.is_open = True
         self.outbound = Outbound(connection.out, channel, connection.remote_frame_size, begin.incoming_window)
-        self._begin = begin
+        self._handle_max = begin.handle_max
+        self._handles = Numbers()
         self._next_incoming = begin.next_outgoing_id
         self._window = WINDOW
         self._by_handle: dict[int, Link] = {}
@@ -120,6 +124,7 @@ class Session:
         if self.is_open:
             self.is_open = False
             self._left = self.links
+            self.connection.link_count -= self.link_count
             for link in self._left:
                 link.on_session_end()
             for leaving in self._leaving:
@@ -197,26 +202,27 @@ class Session:
             taken = self._by_handle[attach.handle].name
             self.fail(HANDLE_IN_USE, f"The handle {attach.handle} is that of the link {taken!r:.200}.")
             return
-        used = {link.handle for link in (*self._by_handle.values(), *self._leaving)}
-        handle = next(number for number in range(len(used) + 1) if number not in used)
-        if handle > self._begin.handle_max:
-            self.fail(RESOURCE_LIMIT_EXCEEDED, f"No handle is left below handle-max {self._begin.handle_max}.")
+        if self._handles.lowest > self._handle_max:
+            self.fail(RESOURCE_LIMIT_EXCEEDED, f"No handle is left below handle-max {self._handle_max}.")
             return
-        is_one_too_many = connection.link_count >= connection.most_links
-        link = (OutgoingLink if attach.role == RECEIVER else IncomingLink)(self, attach, handle)
+        # Not a refusal: that would keep one more link until the peer has answered it.
+        if connection.link_count >= connection.most_links:
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The connection has {connection.most_links} links already.")
+        if len(attach.name) > LONGEST_NAME:
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The name of a link is longer than {LONGEST_NAME} characters.")
+        link = (OutgoingLink if attach.role == RECEIVER else IncomingLink)(self, attach, self._handles.take())
+        connection.link_count += 1
         self._by_handle[attach.handle] = link
         self._errant.discard(attach.handle)
-        if is_one_too_many:
-            reason = f"The connection has {connection.most_links} links already."
-            link.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, reason))
-        else:
-            connection.report(LinkAttached(link))
+        connection.report(LinkAttached(link))
 
     def on_detach(self, detach: Detach) -> None:
         """The peer detaches a link, or answers that we did. One that is not there is as it should be."""
         link = self._by_handle.pop(detach.handle, None)
         if link is not None:
             link.on_detach(detach)
+            if link not in self._leaving:
+                self._let_go(link)
 
     def on_detached(self, link: Link, error: AmqpError | None) -> None:
         """We have detached a link, which stays until the peer answers."""
@@ -230,6 +236,7 @@ class Session:
     def on_left(self, link: OutgoingLink) -> None:
         """We answer now."""
         self._leaving.remove(link)
+        self._let_go(link)
 
     def on_transfer(self, fields: TransferFields, payload: bytes) -> None:
         """The peer sends on one of its links."""
@@ -274,6 +281,10 @@ class Session:
                 deliveries = link.on_disposed(deliveries)
             if deliveries:
                 self.connection.report(Disposed(link, deliveries, state, settled))
+        if self.outbound.lapsed and not isinstance(state, Received):
+            for delivery_id, answer in self.outbound.late(first, last):
+                if not settled:
+                    self.settle(SENDER, [delivery_id], answer)
 
     def on_end(self, end: End) -> None:
         """The peer ends the session, or answers that we did."""
@@ -281,6 +292,12 @@ class Session:
             self.shut()
             self.write(End())
         self.report_end(end.error)
+
+    def _let_go(self, link: Link) -> None:
+        """Both sides have detached a link."""
+        if self.is_open:
+            self._handles.free(link.handle)
+            self.connection.link_count -= 1
 
     def _fail_unattached(self, handle: int) -> None:
         if handle in self._errant:

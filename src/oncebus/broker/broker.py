@@ -223,6 +223,14 @@ class Broker:
         self._core.note_access(entity)
         return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
 
+    async def locked_until(
+        self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
+    ) -> list[int | None]:
+        """Until when messages are held, by the locks of these tokens; None for each that is held no more."""
+        entity = self._holding(address)
+        now = self._core.clock.steady()
+        return await self._core.run(lambda store: store.locked_until(entity.id, tokens, now, session))
+
     async def peek(
         self,
         address: Address,

@@ -30,6 +30,7 @@ class Guard:
         self._catalogue = catalogue
         self._now = now
         self._host = host
+        self._paths: tuple[Catalogue, dict[str, list[str]]] | None = None
 
     def verify(self, token: str | None) -> Grant:
         """Believe a token, or raise `AccessRefused`. Nothing is told of the namespace before.
@@ -44,6 +45,35 @@ class Guard:
             rules_of=lambda path: rules_of(catalogue, path),
             host=self._host,
         )
+
+    def renewed(self, grant: Grant, namespace_rules: Iterable[AuthorizationRule] | None = None) -> Grant | None:
+        """The grant under the rules as they are now; None if the key that signed its token is no longer good.
+
+        Whoever asks for many gives the rules of the namespace, which are looked up otherwise.
+        """
+        catalogue = self._catalogue()
+        return access.renewed(
+            grant,
+            namespace_rules=self._namespace_rules() if namespace_rules is None else namespace_rules,
+            rules_of=lambda path: rules_of(catalogue, path),
+        )
+
+    def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
+        """The rules of the namespace as they are now."""
+        return tuple(self._namespace_rules())
+
+    def paths_with(self, rule: str) -> list[str]:
+        """The paths of the queues and topics that have a rule of that name."""
+        catalogue = self._catalogue()
+        # Anybody may ask by trying to sign in: the entities are gone through once for each catalogue.
+        if self._paths is None or self._paths[0] is not catalogue:
+            paths: dict[str, list[str]] = {}
+            for entity in catalogue.entities.values():
+                if isinstance(entity, Queue | Topic):
+                    for each in entity.authorization_rules:
+                        paths.setdefault(each.name, []).append(entity.path)
+            self._paths = catalogue, paths
+        return self._paths[1].get(rule, [])
 
     def require(self, grant: Grant, operation: Operation, path: str, below: str = "") -> None:
         """Raise `AccessRefused` unless the operation on the entity at a path is permitted.

@@ -15,10 +15,10 @@ from starlette.applications import Starlette
 
 from oncebus.errors import OncebusError
 from oncebus.http.protocol import Protocol
+from oncebus.listening import BACKLOG, Places, serve
 
-BACKLOG = 2048
 MOST_CONNECTIONS = 2000
-"""Past this, requests are answered with 503."""
+"""Past this, a connection that is idle gives way; where all are busy, requests on new ones are answered with 503."""
 KEEP_ALIVE_SECONDS = 75
 CLOSING_SECONDS = 5
 _POLL_SECONDS = 0.01
@@ -39,9 +39,10 @@ class Tls(NamedTuple):
 class HttpServer(uvicorn.Server):
     """Listens from its making on; answers from `start` to `stop`."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, most_connections: int) -> None:
         super().__init__(config)
         self._listener = listener
+        self._places = Places(most_connections, "HTTP connections")
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -63,6 +64,19 @@ class HttpServer(uvicorn.Server):
         if self._task is not None:
             await self._task
         self._listener.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server`. Connections are counted before they speak TLS."""
+        config, lifespan = self.config, self.lifespan
+
+        def make_protocol() -> Protocol:
+            made = Protocol(config=config, server_state=self.server_state, app_state=lifespan.state)
+            made.places = self._places
+            return made
+
+        await lifespan.startup()
+        self.servers = [await serve(each, make_protocol, config.ssl, self._places) for each in sockets or ()]
+        self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See `uvicorn.Server`."""
@@ -107,8 +121,8 @@ def server(
         access_log=access_log,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
-        limit_concurrency=most_connections,
+        # Beyond its places a server takes some more connections, for this answer.
+        limit_concurrency=most_connections + 1,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=CLOSING_SECONDS,
         ssl_certfile=tls.certificate if tls else None,
@@ -119,7 +133,7 @@ def server(
     except OSError as error:
         place = f"'{tls.certificate}' with '{tls.key}'" if tls else ""
         raise CannotListen(f"Certificate {place} cannot be used: {error.strerror or error}.") from error
-    return HttpServer(config, listener)
+    return HttpServer(config, listener, most_connections)
 
 
 def listen(host: str, port: int, flag: str | None = None) -> socket.socket:

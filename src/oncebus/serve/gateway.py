@@ -30,7 +30,9 @@ from oncebus.inbox import Row
 from oncebus.messages import NOBODY
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
 from oncebus.serve.certificate import with_certificate
+from oncebus.serve.descriptors import shares_of_this_process
 from oncebus.serve.entities_file import EntitiesFile
+from oncebus.servicebus import Limits as AmqpLimits
 from oncebus.servicebus import make_server
 from oncebus.settings import Settings
 
@@ -137,11 +139,19 @@ async def _serve(
 ) -> None:
     url = url_of(settings, bound.http)
     rules = namespace_rules(keys, settings)
-    amqp = make_server(broker, core, namespace_rules=rules)
+    places = shares_of_this_process()
+    amqp = make_server(
+        broker,
+        core,
+        namespace_rules=rules,
+        host=settings.token_host,
+        limits=AmqpLimits(connections=places.connections, strangers=places.strangers),
+    )
     app = make_app(
         broker,
         core,
         namespace_rules=rules,
+        host=settings.token_host,
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
         keys=keys,
         amqp_port=bound.amqp_port,
@@ -149,7 +159,7 @@ async def _serve(
         portal_names=[settings.host],
         only_known_hosts=settings.emulator,
     )
-    http = _server_at(app, bound.http, settings)
+    http = _server_at(app, bound.http, settings, places.http)
     certificate = tls_context(settings)
     await http.start()
     await amqp.start(bound.amqp, certificate)
@@ -169,12 +179,12 @@ async def _serve(
         await asyncio.gather(http.stop(), amqp.stop())
 
 
-def _server_at(app: Starlette, bound: socket.socket, settings: Settings) -> HttpServer:
+def _server_at(app: Starlette, bound: socket.socket, settings: Settings, most_connections: int) -> HttpServer:
     """The server at a socket that is there already, perhaps since an earlier gateway."""
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = Tls(settings.tls_cert, settings.tls_key)
-    return server(app, bound, tls)
+    return server(app, bound, tls, most_connections=most_connections)
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Generic, Protocol, TypeVar
 
+from oncebus.access.scopes import Path
 from oncebus.amqp.events import Disposed
 from oncebus.amqp.incoming import Delivery
 from oncebus.amqp.link import Link
@@ -34,8 +35,8 @@ class Client(Protocol):
     def end(self, attached: Attached[Any], error: Exception) -> None:
         """Refuse or detach a link, for this reason."""
 
-    def look_at(self, time: int) -> None:
-        """All links are to be checked at this time."""
+    def look_at(self, attached: Attached[Any], time: int) -> None:
+        """A link is to be checked at this time."""
 
 
 class Attached(Generic[L]):
@@ -43,6 +44,10 @@ class Attached(Generic[L]):
 
     is_accepted = False
     """Whether the attach has been answered."""
+    held_by: Path | None = None
+    """The path of the token that permits the link; None where it needs none."""
+    due: int | None = None
+    """When the connection will check it, where it has asked for that."""
 
     def __init__(self, client: Client, link: L, node: Node) -> None:
         self.client = client

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Callable, Collection
 from typing import Any
 
+from oncebus.access.scopes import Path
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import (
     Closed,
@@ -27,7 +29,7 @@ from oncebus.entities import BadRequest
 from oncebus.servicebus.addresses import Kind, Node, node_of
 from oncebus.servicebus.attached import Attached
 from oncebus.servicebus.credentials import Credentials
-from oncebus.servicebus.errors import FORCED, LIMIT, NOT_IMPLEMENTED, Refused, refusal_of
+from oncebus.servicebus.errors import FORCED, NOT_IMPLEMENTED, Refused, refusal_of
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.management import ManagementRequests
 from oncebus.servicebus.receiver import Receiver
@@ -45,8 +47,8 @@ NEVER = 1 << 63
 class ClientConnection:
     """The dialect's side of one connection: a `Peer` to the engine, a `Client` to its links.
 
-    `deadline` is when its links are to be checked next. With `refuse` it is closed as soon as it is open. `known` is
-    called when it has shown who it is, `gone` when it is over.
+    `deadline` is when its links are to be checked next. `known` is called when it has shown who it is, `gone` once or
+    more when it is over.
     """
 
     def __init__(
@@ -55,20 +57,22 @@ class ClientConnection:
         connection: Connection,
         wire: Wire,
         gone: Callable[[ClientConnection], None],
-        refuse: AmqpError | None = None,
         known: Callable[[ClientConnection], None] = lambda _: None,
     ) -> None:
         self.front = front
-        self.credentials = Credentials(
-            front.guard, lambda: front.broker.catalogue, front.now, front.limits.tokens, front.host
-        )
+        self.credentials = Credentials(front.guard, front.now, front.limits.tokens, front.host)
         self.deadline = NEVER
         self._connection = connection
         self._wire = wire
         self._gone = gone
-        self._refuse = refuse
+        self._refused: AmqpError | None = None
+        self._is_open = False
         self._known = known
         self._links: dict[Link, Attached[Any]] = {}
+        self._by_token: dict[Path, dict[Attached[Any], None]] = {}
+        # Links that asked to be checked, by when; the number keeps those of one time in order.
+        self._due: list[tuple[int, int, Attached[Any]]] = []
+        self._asked = 0
         self._held = 0
 
     # From the engine
@@ -97,13 +101,14 @@ class ClientConnection:
             case LinkAttached():
                 self._attach(event.link)
             case LinkDetached():
-                if (attached := self._links.pop(event.link, None)) is not None:
+                if (attached := self._drop(event.link)) is not None:
                     attached.ended()
             case SaslInit():
                 self._sign_in(event)
             case Opened():
-                if self._refuse is not None:
-                    self._connection.close(self._refuse)
+                self._is_open = True
+                if self._refused is not None:
+                    self._connection.close(self._refused)
             case Closed():
                 self._end_all()
 
@@ -119,16 +124,15 @@ class ClientConnection:
         try:
             attached = self._attached(link)
             self._links[link] = link.context = attached
+            self._hold(attached)
             attached.open()
         except Exception as error:
-            self._links.pop(link, None)
+            self._drop(link)
             link.refuse(refusal_of(error).error)
             self.front.core.note_refusal(_address(link), error)
 
     def _attached(self, link: Link) -> Attached[Any]:
         """What a link is attached to, if the client may."""
-        if len(self._links) >= self.front.limits.links:
-            raise Refused(LIMIT, 403, f"The connection has {self.front.limits.links} links already.")
         if isinstance(link, OutgoingLink):
             node = _node(link.attach.source)
             if node.kind is Kind.ENTITY:
@@ -149,12 +153,29 @@ class ClientConnection:
     def _trusted(self) -> None:
         self._connection.trust()
         self._known(self)
-        expires = self.credentials.expires_after(self.front.now())
-        if expires is not None:
-            self.look_at(expires)
+        self._set_deadline()
+
+    def _hold(self, attached: Attached[Any]) -> None:
+        """Note which token permits a link."""
+        if attached.held_by is not None:
+            self._by_token.setdefault(attached.held_by, {})[attached] = None
+
+    def _let_go(self, attached: Attached[Any]) -> None:
+        if attached.held_by is not None and (held := self._by_token.get(attached.held_by)) is not None:
+            held.pop(attached, None)
+            if not held:
+                del self._by_token[attached.held_by]
+
+    def _drop(self, link: Link) -> Attached[Any] | None:
+        attached = self._links.pop(link, None)
+        if attached is not None:
+            self._let_go(attached)
+        return attached
 
     def _end_all(self) -> None:
         links, self._links = self._links, {}
+        self._by_token.clear()
+        self._due.clear()
         for attached in links.values():
             attached.ended()
 
@@ -180,7 +201,7 @@ class ClientConnection:
 
     def end(self, attached: Attached[Any], error: Exception) -> None:
         """See `Client`."""
-        if self._links.pop(attached.link, None) is None:
+        if self._drop(attached.link) is None:
             return
         told = refusal_of(error).error
         self.front.core.note_refusal(attached.node.path, error)
@@ -191,22 +212,68 @@ class ClientConnection:
         attached.ended()
         self.flush()
 
-    def look_at(self, time: int) -> None:
+    def look_at(self, attached: Attached[Any], time: int) -> None:
         """See `Client`."""
-        self.deadline = min(self.deadline, time)
+        # A link has one entry: at the time that stands there it can ask for a later one.
+        if attached.due is None or time < attached.due:
+            attached.due = time
+            self._asked += 1
+            heapq.heappush(self._due, (time, self._asked, attached))
+            self._set_deadline()
 
     # From the server
 
-    def check(self) -> None:
-        """End the links that may not go on, because entities, tokens, keys or sessions are not what they were."""
-        self.credentials.look_again()
-        expires = self.credentials.expires_after(self.front.now())
-        self.deadline = NEVER if expires is None else expires
-        for attached in list(self._links.values()):
-            try:
-                attached.check()
-            except Exception as error:
-                self.end(attached, error)
+    def check(self, has_changed: bool = False) -> None:
+        """End the links that may not go on, because entities, tokens, keys or sessions are not what they were.
+
+        All of them where something `has_changed`, or once a minute; else those that a token which has ended permitted,
+        and those that asked for it.
+        """
+        now = self.front.now()
+        concerned: dict[Attached[Any], None] = {}
+        for path in self.credentials.ended(now):
+            concerned |= self._by_token.get(path, {})
+        while self._due and self._due[0][0] <= now:
+            due, _, attached = heapq.heappop(self._due)
+            if attached.due == due:
+                attached.due = None
+                concerned[attached] = None
+        if has_changed or self.credentials.is_due:
+            self.credentials.look_again()
+            concerned = dict.fromkeys(self._links.values())
+        for attached in concerned:
+            if self._links.get(attached.link) is attached:
+                self._check(attached)
+        self._set_deadline()
+
+    def _check(self, attached: Attached[Any]) -> None:
+        self._let_go(attached)
+        try:
+            attached.check()
+        except Exception as error:
+            self.end(attached, error)
+        else:
+            self._hold(attached)
+
+    def _set_deadline(self) -> None:
+        looks = [NEVER, self.credentials.next_look or NEVER]
+        if self._due:
+            looks.append(self._due[0][0])
+        self.deadline = min(looks)
+
+    def make_room(self) -> None:
+        """Where the client has been sent so much that it gets no more: forget what is held for it no more."""
+        if self._connection.out.is_stuck:
+            for attached in self._links.values():
+                if isinstance(attached, Receiver):
+                    attached.lapse()
+
+    def refuse(self, error: AmqpError) -> None:
+        """Close the connection with this error, as soon as it is open."""
+        self._refused = error
+        if self._is_open:
+            self._connection.close(error)
+            self.flush()
 
     def close(self) -> None:
         """Ask the client to go."""
@@ -214,7 +281,8 @@ class ClientConnection:
         self.flush()
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Cut the connection. It counts no more."""
+        self._gone(self)
         self._wire.abort()
 
 

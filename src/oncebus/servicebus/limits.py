@@ -18,6 +18,10 @@ class Limits:
     # How many messages a sender may have under way, and the bytes of a connection's from which it is not read.
     credit: int = 1000
     bytes_under_way: int = 16 << 20
+    # How many deliveries a connection may have been sent and not settled.
+    unsettled: int = 50_000
+    # How many of them are looked at together, whether their locks have ended.
+    lapsed: int = 1000
     # Of one management link.
     requests: int = 100
     request_seconds: float = 60.0

@@ -35,7 +35,7 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def __init__(self, client: Client, link: IncomingLink, node: Node) -> None:
         super().__init__(client, link, node)
-        self._entity = managed(client, node)
+        self._entity = managed(self)
         self._waiting: deque[_Asked] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -58,7 +58,7 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def check(self) -> None:
         """See `Attached`."""
-        if managed(self.client, self.node).id != self._entity.id:
+        if managed(self).id != self._entity.id:
             raise NotFound(self.node.address.path)
 
     def ended(self) -> None:

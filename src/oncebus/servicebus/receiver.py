@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
 from oncebus.amqp.performatives import SETTLED, Outcome, Rejected
 from oncebus.broker.broker import Received
 from oncebus.entities import NotFound, Queue, Subscription
+from oncebus.errors import OncebusError
 from oncebus.servicebus.addresses import Node
 from oncebus.servicebus.attached import Attached, Client
 from oncebus.servicebus.dispositions import answer_to, settlement_of
@@ -20,6 +22,9 @@ from oncebus.servicebus.errors import Refused, refusal_of, refusal_of_outcome
 from oncebus.servicebus.lines import Line, put_back, release
 from oncebus.servicebus.messages import outgoing, tag_of
 from oncebus.store import Mode, SessionLock, Settlement
+from oncebus.store import Outcome as StoreOutcome
+
+log = logging.getLogger(__name__)
 
 
 class _Wish(NamedTuple):
@@ -46,6 +51,7 @@ class Receiver(Attached[OutgoingLink]):
         self._settling: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
+        self._lapsing: asyncio.Task[None] | None = None
 
     @property
     def lock(self) -> SessionLock | None:
@@ -66,7 +72,7 @@ class Receiver(Attached[OutgoingLink]):
     def permitted(self) -> Queue | Subscription:
         """What is received from; raises unless the client may."""
         operation = Operation.ACCEPT_SESSION if self.is_sessionful else Operation.RECEIVE
-        self.client.credentials.require(operation, self.node.path)
+        self.held_by = self.client.credentials.require(operation, self.node.path)
         return self.front.broker.receivable(self.node.address, is_sessionful=self.is_sessionful)
 
     def ended(self) -> None:
@@ -118,7 +124,9 @@ class Receiver(Attached[OutgoingLink]):
         tag = message.sequence.to_bytes(16) if message.token is None else tag_of(message.token)
         # What is deleted must go out: to the client it is as if it had crossed the flow that took the credit back.
         is_late = is_settled and self.link.credit <= 0
-        self.link.send(outgoing(received, source), tag, settled=is_settled, beyond_credit=is_late)
+        self.link.send(
+            outgoing(received, source), tag, settled=is_settled, context=message.locked_until, beyond_credit=is_late
+        )
         self.client.flush()
 
     def failed(self, error: Exception) -> None:
@@ -167,6 +175,34 @@ class Receiver(Attached[OutgoingLink]):
             self.deliver(each)
 
     # Settling
+
+    def lapse(self) -> None:
+        """Forget deliveries whose lock has ended: the client has as many as it may, and should get others."""
+        if self._lapsing is None:
+            now = self.front.core.clock.steady()
+            ended = [it for it in self.link.unsettled.values() if it.context is None or it.context <= now]
+            if ended:
+                self._lapsing = self.front.tasks.start(self._lapse(ended[: self.front.limits.lapsed]))
+
+    async def _lapse(self, deliveries: list[OutgoingDelivery]) -> None:
+        try:
+            tokens = [tag_of(each.tag) for each in deliveries]
+            # Locks can be renewed without a word to this link.
+            ends = await self.front.broker.locked_until(self.node.address, tokens, self.lock)
+            over: list[OutgoingDelivery] = []
+            for delivery, end in zip(deliveries, ends, strict=True):
+                if end is None:
+                    over.append(delivery)
+                else:
+                    delivery.context = end
+            refusal = refusal_of_outcome(StoreOutcome.MESSAGE_LOCK_LOST)
+            assert refusal is not None
+            self.link.lapse(over, Rejected(refusal.error))
+            self.client.flush()
+        except OncebusError as error:
+            log.info("Locks could not be looked at: %s", error)
+        finally:
+            self._lapsing = None
 
     def disposed(self, event: Disposed) -> None:
         """See `Attached`."""

@@ -77,10 +77,11 @@ def encoded(response: Response, identity: amqp.Id | None, kind: Kind) -> bytes:
     return head + body
 
 
-def managed(client: Client, node: Node) -> Entity:
-    """The entity whose $management this is; raises unless the client has a token for it."""
-    client.credentials.require_any(node.path)
-    entity = client.front.broker.catalogue.find(node.address.path)
+def managed(attached: Attached[Any]) -> Entity:
+    """The entity whose $management a link is attached to; raises unless the client has a token for it."""
+    node = attached.node
+    attached.held_by = attached.client.credentials.require_any(node.path)
+    entity = attached.front.broker.catalogue.find(node.address.path)
     if entity is None:
         raise NotFound(node.address.path)
     return entity
@@ -104,7 +105,7 @@ class Replies(Attached[OutgoingLink]):
     def check(self) -> None:
         """See `Attached`."""
         if self.node.kind is Kind.MANAGEMENT:
-            managed(self.client, self.node)
+            managed(self)
 
     def send(self, payload: bytes) -> None:
         """Answer, if the link is still there. It does not wait for credit: there are clients that never renew it."""

@@ -78,7 +78,7 @@ class Sender(Attached[IncomingLink]):
         self._entity = entity
 
     def _permitted(self) -> Queue | Topic:
-        self.client.credentials.require(Operation.SEND, self.node.path)
+        self.held_by = self.client.credentials.require(Operation.SEND, self.node.path)
         path, sub_queue = self.node.address
         if sub_queue is not SubQueue.MAIN:
             raise BadRequest(f"Messages cannot be sent to the dead letters of '{path}'.")

@@ -8,13 +8,16 @@ import socket
 import ssl
 from dataclasses import dataclass
 
+from oncebus.access import AuthorizationRule
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
 from oncebus.amqp.protocol import AmqpProtocol, Wire
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
+from oncebus.errors import OncebusError
 from oncebus.http.guard import Guard, NamespaceRules
 from oncebus.http.metrics import Metric
+from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
 from oncebus.servicebus.connection import ClientConnection
 from oncebus.servicebus.errors import LIMIT
 from oncebus.servicebus.front import Front
@@ -26,13 +29,11 @@ from oncebus.servicebus.session_receiver import SessionReceiver
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1024
 _HOST = "localhost"
-_CHANNEL_MAX = 4999
-"""There are clients that begin a session for each link: this is no less than a connection may have of those."""
-_POLITE = 100
-"""So many connections beyond the limit are told why they are closed."""
-_SECONDS_BETWEEN_WARNINGS = 10.0
+CHECKED_AT_ONCE = 50
+"""So many connections are checked in one turn of the loop."""
+MOST_SESSIONS = 5000
+"""Of a connection. There are clients that begin a session for each link: this is no less than it may have of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,18 @@ class ServiceBusServer:
         self.front = front
         self._servers: list[asyncio.Server] = []
         self._clients: set[ClientConnection] = set()
-        self._strangers: dict[ClientConnection, None] = {}
-        self._warned = -_SECONDS_BETWEEN_WARNINGS
+        self._known: set[ClientConnection] = set()
+        self._strangers = Places(front.limits.strangers, "AMQP connections without a token or key")
+        self._warned = -SECONDS_BETWEEN_WARNINGS
         self._total = 0
         self._watching: asyncio.Task[None] | None = None
         self._is_empty = asyncio.Event()
 
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Begin to answer at a socket; may be called for several."""
-        loop = asyncio.get_running_loop()
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
-        self._servers.append(await loop.create_server(self._protocol, sock=listener, ssl=tls, backlog=BACKLOG))
+        self._servers.append(await serve(listener, self._protocol, tls, self._strangers))
 
     async def stop(self) -> None:
         """Take no more connections, close those there are, and wait a moment for clients to go."""
@@ -117,53 +118,75 @@ class ServiceBusServer:
 
     def _protocol(self) -> AmqpProtocol:
         name = self.front.broker.catalogue.namespace.name
-        return AmqpProtocol(Connection(container_id=name, channel_max=_CHANNEL_MAX), self._client)
+        limits = self.front.limits
+        connection = Connection(
+            container_id=name, channel_max=MOST_SESSIONS - 1, most_links=limits.links, most_unsettled=limits.unsettled
+        )
+        return AmqpProtocol(connection, self._client)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
-        most, strangers = self.front.limits.connections, self.front.limits.strangers
-        refuse = None
-        if len(self._clients) - len(self._strangers) >= most:
-            refuse = AmqpError(LIMIT, f"The namespace has {most} connections already.")
-            self._warn("Connections are refused", most)
-        elif len(self._strangers) >= strangers:
-            self._warn("Peers are cut that have not shown who they are", strangers)
-            oldest = next(iter(self._strangers))
-            self._gone(oldest)
-            oldest.abort()
-        client = ClientConnection(self.front, connection, wire, self._gone, refuse, self._known)
+        client = ClientConnection(self.front, connection, wire, self._gone, self._trusted)
         self._clients.add(client)
-        self._strangers[client] = None
+        self._strangers.enter(client)
         self._total += 1
-        if len(self._clients) > most + strangers + _POLITE:
-            wire.abort()
+        if len(self._known) >= self.front.limits.connections:
+            self._refuse(client)
         return client
 
-    def _known(self, client: ClientConnection) -> None:
-        self._strangers.pop(client, None)
+    def _trusted(self, client: ClientConnection) -> None:
+        if client in self._known:
+            return
+        if len(self._known) >= self.front.limits.connections:
+            # It came while there was room, as others did.
+            self._refuse(client)
+            return
+        self._strangers.leave(client)
+        self._known.add(client)
 
-    def _warn(self, what: str, most: int) -> None:
+    def _refuse(self, client: ClientConnection) -> None:
+        """Tell a client that there are too many. Until it is gone it is a stranger, and may have to give way."""
+        most = self.front.limits.connections
+        self._warn(most)
+        client.refuse(AmqpError(LIMIT, f"The namespace has {most} connections already."))
+
+    def _warn(self, most: int) -> None:
         now = asyncio.get_running_loop().time()
-        if now >= self._warned + _SECONDS_BETWEEN_WARNINGS:
+        if now >= self._warned + SECONDS_BETWEEN_WARNINGS:
             self._warned = now
-            log.warning("%s: there are %d already", what, most)
+            log.warning("AMQP connections are refused: there are %d already", most)
 
     def _gone(self, client: ClientConnection) -> None:
         self._clients.discard(client)
-        self._strangers.pop(client, None)
+        self._known.discard(client)
+        self._strangers.leave(client)
         if not self._clients:
             self._is_empty.set()
 
     async def _watch(self) -> None:
         """Look now and then whether links may go on: nothing tells when the catalogue or the time has moved on."""
-        seen = self.front.broker.catalogue
+        catalogue, rules = self.front.broker.catalogue, self._rules(())
         while True:
             await asyncio.sleep(self.front.limits.look_seconds)
-            catalogue, now = self.front.broker.catalogue, self.front.now()
-            has_changed = catalogue is not seen
-            seen = catalogue
+            now, found = self.front.now(), self._rules(rules)
+            has_changed = self.front.broker.catalogue is not catalogue or found != rules
+            catalogue, rules = self.front.broker.catalogue, found
+            checked = 0
             for client in list(self._clients):
+                client.make_room()
                 if has_changed or client.deadline <= now:
-                    client.check()
+                    client.check(has_changed)
+                    checked += 1
+                    if checked % CHECKED_AT_ONCE == 0:
+                        # Others want to go on meanwhile.
+                        await asyncio.sleep(0)
+
+    def _rules(self, known: tuple[AuthorizationRule, ...]) -> tuple[AuthorizationRule, ...]:
+        """The rules of the namespace as they are now, or as they were known, while they cannot be read."""
+        try:
+            return self.front.guard.namespace_rules()
+        except OncebusError as error:
+            log.error("The keys cannot be read: %s", error)
+            return known
 
 
 def make_server(

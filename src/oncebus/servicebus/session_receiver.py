@@ -63,7 +63,7 @@ class SessionReceiver(Receiver):
         if self._lock is not None:
             if self._lock.locked_until <= self.front.core.clock.steady():
                 raise SessionLockLost(f"Session '{self._lock.session}' was held until {self._lock.locked_until}.")
-            self.client.look_at(self._lock.locked_until)
+            self.client.look_at(self, self._lock.locked_until)
 
     def credit_changed(self) -> None:
         """See `Attached`. Clients give their first credit without waiting for the answer to the attach."""
@@ -88,7 +88,7 @@ class SessionReceiver(Receiver):
     async def renew(self) -> SessionLock:
         """Hold the session longer."""
         self._lock = await self.front.broker.renew_session(self._held())
-        self.client.look_at(self._lock.locked_until)
+        self.client.look_at(self, self._lock.locked_until)
         return self._lock
 
     def _held(self) -> SessionLock:
@@ -116,7 +116,7 @@ class SessionReceiver(Receiver):
             properties={LOCKED_UNTIL: ticks(lock.locked_until)},
         )
         self.is_accepted = True
-        self.client.look_at(lock.locked_until)
+        self.client.look_at(self, lock.locked_until)
         self.client.flush()
         self.credit_changed()
 

@@ -69,6 +69,23 @@ def renew(
     return answers
 
 
+def locked_until(
+    tables: Tables, entity: int, tokens: Sequence[bytes], now: int, session: SessionLock | None
+) -> list[int | None]:
+    """See `Store.locked_until`."""
+    answers: list[int | None] = []
+    for token in tokens:
+        found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
+        if isinstance(found, Outcome):
+            answers.append(None)
+        elif found.locked_until is None:
+            row = tables.sessions.get(entity, found.lane)
+            answers.append(None if row is None else row.locked_until)
+        else:
+            answers.append(found.locked_until)
+    return answers
+
+
 def _held(
     tables: Tables, entity: int, copy: Copy | None, sequence: int | None, now: int, session: SessionLock | None
 ) -> Copy | Outcome:

@@ -197,6 +197,12 @@ class Store:
         """Hold messages longer: the new end for each, or why not. In a session the session's end stands."""
         return settling.renew(self._change(), entity, tokens, policy, now, session)
 
+    def locked_until(
+        self, entity: int, tokens: Sequence[bytes], now: int, session: SessionLock | None = None
+    ) -> list[int | None]:
+        """Until when messages are held, by the locks of these tokens; None for each that is held no more."""
+        return settling.locked_until(self._tables, entity, tokens, now, session)
+
     # Sessions
 
     def accept_session(self, entity: int, session: str | None, policy: Policy, now: int) -> SessionLock | None:

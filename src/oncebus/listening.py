@@ -1,0 +1,160 @@
+"""Accepting connections: each is counted before anything is spent on it, and only then may it begin TLS.
+
+A server with TLS that asyncio makes by itself tells nobody of a connection before its handshake is done, and waits for
+that a minute; meanwhile it costs 300 KB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from asyncio import sslproto
+from collections.abc import Callable
+from typing import Protocol, cast
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 10
+"""For the whole TLS handshake of a connection."""
+TLS_BUFFER_BYTES = 32 * 1024
+"""What a connection with TLS reads at once; asyncio's own is 256 KB, taken when the connection is made."""
+ACCEPTED_AT_ONCE = 64
+"""Connections that one turn of the loop accepts at each port."""
+BACKLOG = 1024
+"""Connections that the system keeps until they are accepted."""
+SECONDS_BETWEEN_WARNINGS = 10.0
+
+
+class Guest(Protocol):
+    """A connection that takes up a place."""
+
+    def abort(self) -> None:
+        """Cut the connection."""
+
+
+class Places:
+    """So many places for connections. When they are taken, the one that has been idle for longest gives way.
+
+    `what` names the connections in the log. Times are seconds of a clock that never goes back.
+    """
+
+    def __init__(self, most: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.most = most
+        self._what = what
+        self._clock = clock
+        self._busy: set[Guest] = set()
+        # Those that have asked for nothing that is still under way, the longest idle first.
+        self._idle: dict[Guest, None] = {}
+        self._warned = -SECONDS_BETWEEN_WARNINGS
+
+    def __len__(self) -> int:
+        return len(self._busy) + len(self._idle)
+
+    def enter(self, guest: Guest) -> bool:
+        """Take a place, idle; False where all are busy, and there is one too many now."""
+        is_room = len(self) < self.most
+        if not is_room:
+            self._warn()
+            oldest = next(iter(self._idle), None)
+            if oldest is not None:
+                # Before it is cut, which may call `leave`.
+                del self._idle[oldest]
+                oldest.abort()
+                is_room = True
+        self._idle[guest] = None
+        return is_room
+
+    def begin(self, guest: Guest) -> None:
+        """A guest is busy, and cannot be asked to give way."""
+        if guest in self._idle:
+            del self._idle[guest]
+            self._busy.add(guest)
+
+    def end(self, guest: Guest) -> None:
+        """A guest is idle again."""
+        if guest in self._busy:
+            self._busy.discard(guest)
+            self._idle[guest] = None
+
+    def leave(self, guest: Guest) -> None:
+        """A guest has gone, if it was there."""
+        self._busy.discard(guest)
+        self._idle.pop(guest, None)
+
+    def _warn(self) -> None:
+        now = self._clock()
+        if now >= self._warned + SECONDS_BETWEEN_WARNINGS:
+            self._warned = now
+            log.warning("There are %d %s: the oldest idle one gives way to each new one", self.most, self._what)
+
+
+async def serve(
+    listener: socket.socket,
+    make_protocol: Callable[[], asyncio.BaseProtocol],
+    tls: ssl.SSLContext | None = None,
+    places: Places | None = None,
+) -> asyncio.Server:
+    """Accept connections at a socket, and give each a protocol once it speaks TLS, if it is to.
+
+    During the handshake a connection takes one of `places`; the protocol takes care of its own from then on.
+    """
+    loop = asyncio.get_running_loop()
+
+    def accept() -> asyncio.BaseProtocol:
+        return make_protocol() if tls is None else _Handshake(make_protocol, tls, places)
+
+    server = await loop.create_server(accept, sock=listener, backlog=ACCEPTED_AT_ONCE)
+    # The number above is also how many asyncio accepts in one turn: the system may keep more.
+    listener.listen(BACKLOG)
+    return server
+
+
+class _Handshake(asyncio.Protocol):
+    """One connection from its first packet to the end of its TLS handshake, whichever way that ends."""
+
+    def __init__(
+        self, make_protocol: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext, places: Places | None
+    ) -> None:
+        self._make_protocol = make_protocol
+        self._tls = tls
+        self._places = places
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._transport = cast(asyncio.Transport, transport)
+        if self._places is not None:
+            self._places.enter(self)
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        ended.add_done_callback(self._ended)
+        # Not `start_tls`: it would hand over the first bytes before the protocol has its transport.
+        encrypted = _Tls(
+            loop,
+            self._make_protocol(),
+            self._tls,
+            ended,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        )
+        self._transport.set_protocol(encrypted)
+        encrypted.connection_made(self._transport)
+
+    def abort(self) -> None:
+        """See `Guest`."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _ended(self, future: asyncio.Future[None]) -> None:
+        # A peer whose handshake fails is nobody's error.
+        future.exception()
+        if self._places is not None:
+            self._places.leave(self)
+        self._transport = None
+
+
+class _Tls(sslproto.SSLProtocol):
+    max_size = TLS_BUFFER_BYTES

@@ -1,0 +1,91 @@
+"""A gateway to attack: a process of its own, with detection and routing in another. No Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from oncebus.access import AuthorizationRule, KeyFile, Right
+from oncebus.serve.certificate import CERTIFICATE
+from serve.clients import Client, Running
+from serve.programs import TESTS
+
+QUEUES = ("quiet", "noisy")
+"""The queues that every gateway has: one for a victim, one for an attacker."""
+
+
+class Gateway:
+    """The running gateway from outside. With TLS, `certificate` is what its clients trust."""
+
+    def __init__(self, running: Running, data: Path, url: str, amqp_port: int) -> None:
+        self.running, self.data, self.url, self.amqp_port = running, data, url, amqp_port
+        self.pid = running.process.pid
+        self.certificate = data / CERTIFICATE if url.startswith("https") else None
+        self.http = Client(url, data)
+        self.http_port = int(url.rpartition(":")[2])
+        self.keys = KeyFile(data / "keys.json")
+        self.root = self.keys.rules()[0]
+
+    def rule(self, name: str, *rights: Right) -> AuthorizationRule:
+        """A rule of the namespace with these rights."""
+        return self.keys.put(name, rights)
+
+    def log(self) -> list[dict[str, Any]]:
+        """What the gateway has logged so far."""
+        lines = self.running.err.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+@contextmanager
+def running_gateway(
+    folder: Path,
+    *options: str,
+    entities: Sequence[dict[str, object]] = (),
+    tls: bool = False,
+    descriptors: int | None = None,
+) -> Iterator[Gateway]:
+    """A gateway that is ready, over `folder`/data, with `QUEUES` and the given entities.
+
+    `descriptors` is its hard and soft limit of open files.
+    """
+    data, file = folder / "data", folder / "entities.json"
+    file.write_text(json.dumps([*({"type": "queue", "name": name} for name in QUEUES), *entities]))
+    words = ["gateway", "--data", str(data), "--entities", str(file), "--log-format", "json", "--http-port", "0"]
+    words += ["--amqps-port", "0", "--tls"] if tls else ["--amqp-port", "0"]
+    within = () if descriptors is None else ("prlimit", f"--nofile={descriptors}")
+    with ExitStack() as stack:
+        running = Running(folder, "gateway", [*words, *options], within=within)
+        stack.callback(running.clean_up)
+        stack.enter_context(_judge(data))
+        url = running.ready()
+        gateway = Gateway(running, data, url, _amqp_port(running))
+        yield gateway
+        assert running.process.poll() is None, "the gateway did not survive"
+        assert running.stop() == 0
+
+
+@contextmanager
+def _judge(data: Path) -> Iterator[None]:
+    """Detection and routing in a process of their own: an attacker in the test's does not slow them down."""
+    words = [sys.executable, "-m", "abuse.judge", str(data)]
+    with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE) as judging:
+        assert judging.stdin is not None
+        try:
+            yield
+            judging.stdin.close()
+            assert judging.wait(30) == 0
+        finally:
+            judging.kill()
+
+
+def _amqp_port(running: Running) -> int:
+    for line in running.err.read_text().splitlines():
+        found = json.loads(line)
+        if "amqp_port" in found:
+            return int(found["amqp_port"])
+    raise AssertionError("the gateway did not log its AMQP port")

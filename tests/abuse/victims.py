@@ -1,0 +1,86 @@
+"""Clients that send and receive while somebody else attacks.
+
+`with victim(gateway) as somebody:` runs one in a process of its own. It sends a message, receives it and settles it,
+again and again, and every few rounds on a new connection. It never retries: its first failure fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from serve.programs import TESTS, until
+
+from .gateways import Gateway
+from .victim import PATIENCE, ROUNDS
+
+
+class Victim:
+    """What has happened to a victim so far. `rounds` are the seconds that each round took."""
+
+    def __init__(self) -> None:
+        self.rounds: list[float] = []
+        self.error: str | None = None
+        self.has_ended = False
+
+    @property
+    def slowest(self) -> float:
+        """The longest round, in seconds: while a gateway stands still, so does its victim."""
+        return max(self.rounds, default=0.0)
+
+    def goes_on(self, rounds: int = 2 * ROUNDS) -> None:
+        """Wait for so many more rounds, at least one on a new connection. Fails where the victim has failed."""
+        wanted = len(self.rounds) + rounds
+        until(lambda: self.has_ended or len(self.rounds) >= wanted, f"{rounds} rounds of the victim", limit=PATIENCE)
+        assert not self.has_ended, f"the victim failed after {len(self.rounds)} rounds: {self.error}"
+
+
+@contextmanager
+def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> Iterator[Victim]:
+    """Somebody who uses the gateway over `amqp` or `http`, for the block."""
+    given = {
+        "protocol": protocol,
+        "queue": queue,
+        "port": gateway.amqp_port if protocol == "amqp" else gateway.http_port,
+        "certificate": None if gateway.certificate is None else str(gateway.certificate),
+        "data": str(gateway.data),
+        "url": gateway.url,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "abuse.victim", json.dumps(given)],
+        cwd=TESTS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    told, found = process.stdout, Victim()
+
+    def listen() -> None:
+        for line in told:
+            content = json.loads(line)
+            if isinstance(content, str):
+                found.error = content
+            else:
+                found.rounds.append(content)
+        found.has_ended = True
+
+    listening = threading.Thread(target=listen)
+    listening.start()
+    try:
+        found.goes_on(1)
+        yield found
+        process.stdin.close()
+        assert process.wait(2 * PATIENCE) == 0, found.error
+        print(f"victim over {protocol}: {len(found.rounds)} rounds, the slowest took {found.slowest:.2f} s")
+    finally:
+        process.kill()
+        process.wait()
+        listening.join()
+        process.stdin.close()
+        process.stdout.close()

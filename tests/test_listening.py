@@ -1,0 +1,121 @@
+"""Places for connections, and TLS that begins once a connection is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from oncebus.broker.clock import wall_time
+from oncebus.http import listen
+from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
+from oncebus.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.serve.descriptors import LEAST_CONNECTIONS, RESERVED_DESCRIPTORS, shares
+
+PATIENCE = 30
+
+
+class Guest:
+    def __init__(self, places: Places) -> None:
+        self.is_cut = False
+        self._places = places
+        self.has_room = places.enter(self)
+
+    def abort(self) -> None:
+        self.is_cut = True
+        self._places.leave(self)
+
+
+def test_the_one_that_is_idle_for_longest_gives_way() -> None:
+    places = Places(3, "guests")
+    one, two, three = (Guest(places) for _ in range(3))
+    places.begin(one)
+    places.begin(two)
+    places.end(two)
+    four = Guest(places)
+    assert [each.is_cut for each in (one, two, three, four)] == [False, False, True, False]
+    five = Guest(places)
+    assert two.is_cut
+    assert (len(places), five.has_room) == (3, True)
+    for each in (four, five):
+        places.begin(each)
+    six = Guest(places)
+    assert not six.has_room
+    assert not any(each.is_cut for each in (one, four, five, six))
+    places.leave(six)
+    places.leave(one)
+    assert Guest(places).has_room
+
+
+def test_a_full_house_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    places = Places(1, "guests", lambda: now)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            Guest(places)
+        assert len(caplog.records) == 1
+        now += SECONDS_BETWEEN_WARNINGS
+        Guest(places)
+        Guest(places)
+    assert len(caplog.records) == 2
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+@contextlib.asynccontextmanager
+async def echoing(folder: Path, places: Places) -> AsyncIterator[int]:
+    made = own_certificate(folder, "localhost", wall_time())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made.certificate, made.key)
+    listener = listen("127.0.0.1", 0)
+    server = await serve(listener, Echo, context, places)
+    yield listener.getsockname()[1]
+    server.close()
+
+
+def test_connections_that_never_begin_tls_give_way_and_others_get_through(tmp_path: Path) -> None:
+    async def play() -> None:
+        places = Places(5, "strangers")
+        async with echoing(tmp_path, places) as port:
+            with contextlib.ExitStack() as stack:
+                silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(20)]
+                silent[0].settimeout(PATIENCE)
+                # The oldest is cut, and not after a minute.
+                assert await asyncio.to_thread(silent[0].recv, 1) == b""
+                trusting = ssl.create_default_context(cafile=tmp_path / CERTIFICATE)
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, ssl=trusting, server_hostname="localhost"
+                )
+                # All at once, with the end of the handshake.
+                writer.write(b"hello" * 20_000)
+                assert await asyncio.wait_for(reader.readexactly(100_000), PATIENCE) == b"hello" * 20_000
+                assert len(places) <= 5
+                writer.close()
+                await writer.wait_closed()
+            async with asyncio.timeout(PATIENCE):
+                while len(places):
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("descriptors", [20, 256, 300, 1024, 4096, 9255, 9256, 65536])
+def test_all_connections_together_leave_descriptors_for_the_rest(descriptors: int) -> None:
+    found = shares(descriptors)
+    assert all(each >= LEAST_CONNECTIONS for each in found)
+    if descriptors >= 1024:
+        assert sum(found) + RESERVED_DESCRIPTORS <= descriptors
+    assert (found == shares(1 << 30)) == (descriptors >= 9256)
