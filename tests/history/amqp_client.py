@@ -124,7 +124,7 @@ class Link:
         options: dict[str, Any] = {"session_id": session} if session is not None else {}
         if path != place:
             options["sub_queue"] = ServiceBusSubQueue.DEAD_LETTER
-        topic, is_subscription, name = path.partition("/subscriptions/")
+        topic, is_subscription, name = path.partition("/Subscriptions/")
         if is_subscription:
             self._receiver: ServiceBusReceiver = client.get_subscription_receiver(topic, name, **options)
         else:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .entities import DEAD_LETTERS, NEWS, PLAIN, RECREATED, SINKS
-from .history import FAILED, OK, UNKNOWN, History
+from .history import FAILED, NEVER, OK, UNKNOWN, History
 from .model import MILLISECOND, Attempt, Model
 from .operations import COMPLETE, DEAD_LETTER, DEFER
 from .ordering import delivered_out_of_order, enqueued_time_steps_back, numbered_out_of_order
@@ -166,20 +166,21 @@ def dropped_wrongly(model: Model) -> Iterator[str]:
 def wrong_time(model: Model) -> Iterator[str]:
     """What is scheduled comes neither before its time nor after it was cancelled."""
     faults = model.history.of("fault")
-    # From the first of these on, the broker's clock was not ours.
-    ours = min((each.invoked for each in faults if each.args["fault"] in ("clock ahead", "clock leaps")), default=None)
+    # From the first of these on, the broker's clock is not ours: where it was set back, stamps stand still, while what
+    # is scheduled waits for as long as it should.
+    ours = min((each.invoked for each in faults if each.args["fault"].startswith("clock ")), default=NEVER)
     for delivery in model.deliveries:
         attempt = model.attempts.get(delivery.uid)
         if attempt is None:
             continue
         if model.was_cancelled(attempt) == OK:
             yield f"{attempt.uid} was cancelled, and delivered"
-        if attempt.due is None:
+        received = delivery.operation.ended
+        if attempt.due is None or received > ours:
             continue
         if delivery.latest < attempt.due - MILLISECOND:
             yield f"{attempt.uid} was enqueued {attempt.due - delivery.latest} µs before its time"
-        received = delivery.operation.ended
-        if (ours is None or received < ours) and model.history.began + received < attempt.due - 2 * MILLISECOND:
+        if model.history.began + received < attempt.due - 2 * MILLISECOND:
             yield f"{attempt.uid} was delivered before its time"
 
 

@@ -134,7 +134,7 @@ class PlannedClient:
             return
         # Those that are not due yet are among the newest.
         newest = self._scheduled[-3:]
-        entity, uid, number = found = newest[int(pick * len(newest))]
+        entity, uid, number = found = newest[min(int(pick * len(newest)), len(newest) - 1)]
         self._scheduled.remove(found)
         with self._recorded("cancel", entity=entity, uid=uid, number=number):
             self._amqp.cancel(entity, number)

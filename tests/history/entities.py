@@ -37,15 +37,15 @@ class Sink:
         return (self.forwards_to or self.name,)
 
     def place(self, subscription: str) -> str:
-        return f"{self.name}/subscriptions/{subscription}"
+        return f"{self.name}/Subscriptions/{subscription}"
 
 
-OUTLETS = {"news/subscriptions/onward": "collected"}
+OUTLETS = {"news/Subscriptions/onward": "collected"}
 """Subscriptions that forward, and where to."""
 
 DIRECT, PLAIN, SESSION, WINDOW = "direct", "plain", "sessions", "window"
 FORWARDING, PASSING, NEWS, RECREATED = "forwarding", "passing", "news", "recreated"
-CHANGING = f"{NEWS}/subscriptions/changing"
+CHANGING = f"{NEWS}/Subscriptions/changing"
 
 SINKS: Mapping[str, Sink] = {
     sink.name: sink
@@ -62,12 +62,12 @@ SINKS: Mapping[str, Sink] = {
     )
 }
 
-RULES = {f"{NEWS}/subscriptions/red": "red"}
+RULES = {f"{NEWS}/Subscriptions/red": "red"}
 """The colour that a subscription's rule asks for, where it never changes. `CHANGING` is made with the first colour."""
 
 PLACES = (
     *(DIRECT, PLAIN, SESSION, WINDOW, "target", "end", RECREATED, "collected"),
-    *(f"{NEWS}/subscriptions/{name}" for name in ("all", "red", "changing")),
+    *(f"{NEWS}/Subscriptions/{name}" for name in ("all", "red", "changing")),
 )
 """Where receivers receive; each has dead letters too."""
 

@@ -17,6 +17,8 @@ from serve.programs import until
 from .service import Service
 
 _PATIENCE = 90.0
+_TRAFFIC = 5.0
+"""How long a cut waits for something to cut."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,11 @@ def _set_clock(seconds: Callable[[Fault], float]) -> Callable[[Fault, Service], 
 
 
 def _cut_before(fault: Fault, service: Service) -> bool:
-    return service.proxy_for(fault.size).cut_before(2.0)
+    return service.proxy_for(fault.size).cut_before(_TRAFFIC)
 
 
 def _cut_after(fault: Fault, service: Service) -> bool:
-    return service.proxy_for(fault.size).cut_after(2.0)
+    return service.proxy_for(fault.size).cut_after(_TRAFFIC)
 
 
 def _cut_all(fault: Fault, service: Service) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .entities import (
     CHANGING,
@@ -157,6 +157,11 @@ class _Planner:
             made.append(Message(uid, name, self.chance.choice(COLOURS), session, due))
         return tuple(made)
 
+    def scheduled(self, entity: str) -> Message:
+        """One message that waits for a while."""
+        [message] = self.messages(entity, 1)
+        return replace(message, due=round(self.chance.uniform(1.0, 8.0), 1))
+
     def send(self, via: str, *entities: str) -> Send:
         entity = self.chance.choice(entities)
         count = self.chance.choice([1, 1, 1, 2, 5])
@@ -185,18 +190,23 @@ def _over_amqp(planner: _Planner) -> Iterator[Step]:
     letters = [place + DEAD_LETTERS for place in _DEAD_LETTERED]
     while True:
         draw = chance.random()
-        if draw < 0.42:
+        if draw < 0.08:
+            entity = chance.choice([DIRECT, SESSION, NEWS, FORWARDING])
+            yield Send(entity, (planner.scheduled(entity),), AMQP)
+            yield planner.pause(1.5)
+            yield Cancel(1.0)
+        elif draw < 0.42:
             yield planner.send(AMQP, DIRECT, DIRECT, PLAIN, SESSION, SESSION, FORWARDING, PASSING, NEWS, NEWS)
         elif draw < 0.80:
             yield planner.receive(AMQP, *places, SESSION, SESSION)
         elif draw < 0.86:
             yield planner.receive(AMQP, *letters)
-        elif draw < 0.92:
+        elif draw < 0.89:
             yield Cancel(chance.random())
         elif draw < 0.97:
             yield ReceiveDeferred(chance.random())
         else:
-            yield Resubmit(chance.choice([PLAIN, SESSION, f"{NEWS}/subscriptions/all", "end"]), chance.random() < 0.5)
+            yield Resubmit(chance.choice([PLAIN, SESSION, f"{NEWS}/Subscriptions/all", "end"]), chance.random() < 0.5)
         yield planner.pause(0.1)
 
 
@@ -250,6 +260,7 @@ CLIENTS = {
     "amqp-0": _over_amqp,
     "amqp-1": _over_amqp,
     "amqp-2": _over_amqp,
+    "amqp-3": _over_amqp,
     "http-0": _over_http,
     "http-1": _receiving,
     "changer": _changing,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
@@ -12,6 +13,7 @@ from in_thread import in_thread
 
 _TRANSFER = 0x14
 _CHUNK = 65536
+_PATIENCE = 15.0
 
 
 class Proxy:
@@ -61,7 +63,7 @@ class Proxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there_reader, there = await asyncio.open_connection("127.0.0.1", self.target)
+            there_reader, there = await self._connect()
         except OSError:
             writer.transport.abort()
             return
@@ -75,6 +77,17 @@ class Proxy:
                 self._open.discard(each)
                 each.transport.abort()
             await asyncio.gather(requests, answers, return_exceptions=True)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the target; while nothing listens there, clients wait, for so long."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return await asyncio.open_connection("127.0.0.1", self.target)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
 
     async def _copy(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, armed: threading.Event, *, cuts_in_half: bool

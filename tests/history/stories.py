@@ -58,9 +58,7 @@ class Story:
     ) -> Operation:
         """The id of each message is its uid, unless a name is given. `due` is in seconds from now."""
         when = None if due is None else BEGAN + self.now + round(due * SECOND)
-        messages = [
-            {"uid": uid, "id": name or uid, "colour": colour, "session": session, "due": when} for uid in uids
-        ]
+        messages = [{"uid": uid, "id": name or uid, "colour": colour, "session": session, "due": when} for uid in uids]
         result = {} if number is None else {"numbers": [number]}
         return self.add(
             "send", outcome, result, entity=entity, via="http", incarnation=incarnation, messages=messages, **more

@@ -13,7 +13,7 @@ from .history import FAILED, UNKNOWN
 from .stories import Story
 
 LETTERS = "/$deadletterqueue"
-ALL, RED, COLLECTED = "news/subscriptions/all", "news/subscriptions/red", "collected"
+ALL, RED, COLLECTED = "news/Subscriptions/all", "news/Subscriptions/red", "collected"
 
 
 def routed(story: Story, uid: str, *places: str) -> None:
