@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Tests leave nothing in the user's own cache.
-warm-up test torture: export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
+warm-up test torture history: export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
-.PHONY: setup java demo demo-dataframe warm-up test test-programs check torture test-compat bench bench-broker clean
+.PHONY: setup java demo demo-dataframe warm-up test test-programs check torture history test-compat bench bench-broker clean
 
 setup: java $(VENV)/.ready
 

@@ -17,6 +17,7 @@ from serve.programs import until
 from .service import Service
 
 _PATIENCE = 90.0
+_SPARK_STARTS = 45.0
 _TRAFFIC = 5.0
 """How long a cut waits for something to cut."""
 
@@ -31,14 +32,19 @@ class Fault:
     pause: float
 
 
-def plan(seed: int, count: int, kinds: Sequence[str] | None = None) -> list[Fault]:
-    """So many faults. Each kind comes once before any comes again, where none are named."""
+def plan(seed: int, asked: str) -> list[Fault]:
+    """The faults of a run. `asked` is how many, or their kinds with commas between them."""
     chance = random.Random(f"{seed} faults")
-    names: list[str] = list(kinds or ())
-    while len(names) < count:
-        some = [kind for kind, often in OFTEN.items() for _ in range(often)]
-        chance.shuffle(some)
-        names += some
+    if asked.isdigit():
+        names: list[str] = []
+        while len(names) < int(asked):
+            # All kinds come before any comes again.
+            some = [kind for kind, often in OFTEN.items() for _ in range(often)]
+            chance.shuffle(some)
+            names += some
+        names = names[: int(asked)]
+    else:
+        names = [each.strip() for each in asked.split(",")]
     return [
         Fault(
             kind,
@@ -46,7 +52,7 @@ def plan(seed: int, count: int, kinds: Sequence[str] | None = None) -> list[Faul
             round(chance.random(), 3),
             round(chance.uniform(0.2, 2.5), 2),
         )
-        for kind in names[:count]
+        for kind in names
     ]
 
 
@@ -85,10 +91,15 @@ def _kill_parts(*names: str) -> Callable[[Fault, Service], bool]:
 
 
 def _kill_workers(fault: Fault, service: Service) -> bool:
-    """Spark's Python workers, or the daemon that forks them."""
-    found = [pid for pid in _whole_part(service, "pipeline") if "pyspark.daemon" in _command(pid)]
-    # The first is the daemon: it stands above the workers.
-    return _kill(found[1:] if fault.size < 0.7 else found)
+    """Spark's Python workers, or the daemon that forks them too. They may have to come first."""
+    deadline = time.monotonic() + _SPARK_STARTS
+    while time.monotonic() < deadline:
+        found = [pid for pid in _whole_part(service, "pipeline") if "pyspark.daemon" in _command(pid)]
+        # The first is the daemon: it stands above the workers.
+        if len(found) > 1:
+            return _kill(found[1:] if fault.size < 0.7 else found)
+        time.sleep(0.1)
+    return False
 
 
 def _command(pid: int) -> str:
@@ -162,7 +173,7 @@ KINDS: dict[str, Callable[[Fault, Service], bool]] = {
     "stop pipeline": _stop("pipeline"),
     "fill disk": _fill_disk,
     "clock back": _set_clock(lambda fault: -1 - 60 * fault.size),
-    "clock ahead": _set_clock(lambda fault: 1 + 4 * fault.size),
+    "clock ahead": _set_clock(lambda fault: 1 + 30 * fault.size),
     "clock leaps": _set_clock(lambda fault: 700 + 1000 * fault.size),
     "cut before": _cut_before,
     "cut after": _cut_after,

@@ -1,8 +1,8 @@
 """A history: what clients asked of the broker, what they were answered, and when.
 
 A recorder appends two JSON lines for each operation, one when it is invoked and one when it returns, so that a run that
-dies leaves everything up to that moment. `read` pairs them again. The first line holds the seed and the wall time at
-which the history's clock, which counts microseconds and is never set, was 0.
+dies leaves everything up to that moment. `read` pairs them again. The first line holds the seed, the faults
+that were asked for, and the wall time at which the history's clock, which counts microseconds and is never set, was 0.
 """
 
 from __future__ import annotations
@@ -48,9 +48,13 @@ class Operation:
 
 @dataclass(frozen=True)
 class History:
-    """All operations of one run, by the time of their invocation. `began` is the wall time of 0, in microseconds."""
+    """All operations of one run, by the time of their invocation. `began` is the wall time of 0, in microseconds.
+
+    The seed and `faults` make the plan of the run.
+    """
 
     seed: int
+    faults: str
     began: int
     operations: tuple[Operation, ...]
 
@@ -83,14 +87,15 @@ class Answer:
 class Recorder:
     """Writes a history. Any thread may use it."""
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, path: Path, seed: int, faults: str) -> None:
+        """`faults` are those that were asked for: it is written down to play the history again."""
         self.path = path
         self._began = time.monotonic_ns()
         self.wall = time.time_ns() // 1000
         self._lock = threading.Lock()
         self._file = path.open("w", buffering=1)
         self._next = 0
-        self._write({"seed": seed, "began": self.wall})
+        self._write({"seed": seed, "faults": faults, "began": self.wall})
 
     def now(self) -> int:
         """Microseconds since the history began, on a clock that nobody sets."""
@@ -155,4 +160,9 @@ def read(lines: Iterable[str]) -> History:
                 ended["result"],
             )
         )
-    return History(head["seed"], head["began"], tuple(sorted(operations, key=lambda each: (each.invoked, each.number))))
+    return History(
+        head["seed"],
+        head["faults"],
+        head["began"],
+        tuple(sorted(operations, key=lambda each: (each.invoked, each.number))),
+    )

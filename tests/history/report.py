@@ -47,7 +47,7 @@ def complaint(ran: Ran, violations: Sequence[Violation]) -> str:
             f"{len(violations)} violations in the history {ran.path}",
             *shown,
             *rest,
-            f"Check it again:  python -m history {ran.path}",
-            f"Play it again:   HISTORY_SEED={ran.history.seed} make history",
+            f"Check it again:  make history FILE={ran.path}",
+            f"Play it again:   HISTORY_SEED={ran.history.seed} HISTORY_FAULTS='{ran.history.faults}' make history",
         ]
     )

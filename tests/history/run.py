@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,6 @@ from . import faults, operations
 from .amqp_client import told
 from .clients import PlannedClient, receive_by_number
 from .entities import DEAD_LETTERS, PLACES, SESSION, SESSIONS, SINKS
-from .faults import Fault
 from .history import History, Recorder, Refused, Unanswered, read
 from .http_client import HttpClient, letters_of
 from .operations import AMQP, COMPLETE, HTTP
@@ -45,16 +44,16 @@ class Ran:
     hit: Counter[str] = field(default_factory=Counter)
 
 
-def run(folder: Path, seed: int, planned: Sequence[Fault]) -> Ran:
-    """Play the plans of this seed while these faults happen, then receive everything that is left."""
-    recorder = Recorder(folder / f"history-{seed}.jsonl", seed)
+def run(folder: Path, seed: int, asked: str) -> Ran:
+    """Play the plans of this seed while the faults happen that are asked for, then receive everything that is left."""
+    recorder = Recorder(folder / f"history-{seed}.jsonl", seed, asked)
     hit: Counter[str] = Counter()
     try:
         with serving(folder) as service:
             with _clients(service, recorder, seed):
                 # The first messages flow before the first fault.
                 time.sleep(1.0)
-                for fault in planned:
+                for fault in faults.plan(seed, asked):
                     time.sleep(fault.pause)
                     args = {"fault": fault.kind, "seconds": fault.seconds, "size": fault.size}
                     with recorder.operation("faults", "fault", **args) as answer:

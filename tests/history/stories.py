@@ -125,4 +125,4 @@ class Story:
         """The whole of it."""
         self.add("end", result={"metrics": self.metrics, "held": self.held, "drops": self.drops})
         ordered: Sequence[Operation] = sorted(self.operations, key=lambda each: (each.invoked, each.number))
-        return History(0, BEGAN, tuple(ordered))
+        return History(0, "", BEGAN, tuple(ordered))
