@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -40,7 +41,8 @@ class Service:
         self._starts += 1
         places: list[str | Path] = ["--data", self.disk.path / "data", "--entities", self._folder / "entities.json"]
         words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places]
-        environment = {"PYTHONPATH": str(_SITE), "HISTORY_CLOCK": str(self._folder / "clock")}
+        paths = os.pathsep.join(filter(None, [str(_SITE), os.environ.get("PYTHONPATH")]))
+        environment = {"PYTHONPATH": paths, "HISTORY_CLOCK": str(self._folder / "clock")}
         self.running = Running(self._folder, name, words, within=self.disk.within, **environment)
 
     def ports(self) -> tuple[int, int]:
