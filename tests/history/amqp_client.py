@@ -153,7 +153,12 @@ class Link:
             ABANDON: lambda: receiver.abandon_message(message),
             DEFER: lambda: receiver.defer_message(message),
             DEAD_LETTER: lambda: receiver.dead_letter_message(message, reason="history"),
-            RENEW: lambda: receiver.renew_message_lock(message, timeout=_PATIENCE),
+            # In a session it is the session that is locked.
+            RENEW: lambda: (
+                receiver.renew_message_lock(message, timeout=_PATIENCE)
+                if receiver.session is None
+                else receiver.session.renew_lock(timeout=_PATIENCE)
+            ),
         }
         _known(doing[action])
 

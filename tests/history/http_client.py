@@ -125,6 +125,13 @@ class HttpClient:
         except (OSError, http.client.HTTPException):
             return False
 
+    def is_answered(self) -> bool:
+        """Whether there is an answer, of any kind."""
+        try:
+            return self._client.health() > 0
+        except (OSError, http.client.HTTPException):
+            return False
+
     # Entities
 
     def create(self, queue: str, window: str, **values: object) -> None:

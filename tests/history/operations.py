@@ -172,10 +172,8 @@ class _Planner:
         if via == HTTP:
             actions = self._actions(self.chance.randint(1, 8), [COMPLETE] * 12 + [ABANDON, RENEW])
             return Receive(place, via, actions)
-        likely = [COMPLETE] * 12 + [ABANDON, DEFER, DEAD_LETTER, DEAD_LETTER]
+        likely = [COMPLETE] * 12 + [ABANDON, DEFER, DEAD_LETTER, DEAD_LETTER, RENEW]
         session = self.chance.choice(SESSIONS) if place == SESSION else None
-        if session is None:
-            likely.append(RENEW)
         if place.endswith(DEAD_LETTERS):
             likely = [COMPLETE] * 4 + [ABANDON]
         return Receive(place, via, self._actions(self.chance.randint(1, 10), likely), session)
