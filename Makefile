@@ -70,6 +70,7 @@ bench: setup ## measure the operator beside Spark's own
 bench-broker: setup ## measure the broker, the official clients and NATS
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench.broker
+	$(BIN)/python -m bench.noisy
 	$(BIN)/python -m bench.amqp
 
 clean: ## delete everything that can be made again

@@ -22,7 +22,7 @@ def fill(folder: str, ids: int, part: int, end: int, key: str) -> None:
     ledger.describe_or_check([key])
     generation = Generation(1, "f111", "fill", 0, 0, 0, Owner.this_process())
     if part == 0:
-        ledger._claim(generation)
+        ledger.claim(generation)
     random = np.random.default_rng(part)
     day = 86_400_000_000
     window = np.full(ROWS_PER_BATCH, 7 * day)

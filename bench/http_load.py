@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 
+BACK_OFF_SECONDS = 0.2
 _IDS = itertools.count(uuid.uuid4().int >> 64 << 64)
 
 
@@ -34,6 +35,12 @@ async def sender(port: int, queue: str, batch: int, end: float, body: int, token
     while time.perf_counter() < end:
         writer.write(request(queue, batch, body, token))
         answer = await reader.readuntil(b"\r\n\r\n")
+        if answer.startswith(b"HTTP/1.1 503"):
+            # The server is busy: a client tries again a little later.
+            length = next(line for line in answer.lower().splitlines() if line.startswith(b"content-length:"))
+            await reader.readexactly(int(length.partition(b":")[2]))
+            await asyncio.sleep(BACK_OFF_SECONDS)
+            continue
         if not answer.startswith(b"HTTP/1.1 201"):
             raise SystemExit(answer.decode())
         sent += batch

@@ -1,8 +1,12 @@
-"""A standalone Spark cluster on this machine: a master and two workers, each a process of its own."""
+"""A standalone Spark cluster on this machine: a master and two workers, each a process of its own.
+
+Its machines authenticate each other and encrypt what they say.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -39,7 +43,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"SPARK_LOCAL_IP": "127.0.0.1"}
+        return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(self.folder / "conf")}
 
     def executors(self) -> list[Path]:
         """The folders of the executors that were started for the newest application."""
@@ -49,6 +53,14 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Cluster]:
+    (folder / "conf").mkdir(mode=0o700)
+    protection = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secrets.token_hex(16),
+        "spark.network.crypto.enabled": "true",
+    }
+    defaults = "".join(f"{name} {value}\n" for name, value in protection.items())
+    (folder / "conf" / "spark-defaults.conf").write_text(defaults)
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     options = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -86,6 +98,7 @@ def daemon(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         "SPARK_HOME": str(SPARK_HOME),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(log.parent / "conf"),
     }
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,7 +13,9 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
+import object_stores
 from cluster import FILE_MANAGER, QUICK_JVM, Cluster, standalone_cluster
+from object_stores import Server
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -43,6 +48,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Sharing | N
     return _Sharing(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_in_a_terminal() -> Iterator[None]:
+    """What a test starts gets the default for these signals, though the tests were started with nohup or by `sh … &`.
+
+    A signal that is ignored stays ignored in a new process; one that has a handler gets its default. The handler does
+    nothing, so the tests themselves go on ignoring it.
+    """
+    ignored = [number for number in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, lambda *_: None)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(autouse=True)
+def _same_umask() -> Iterator[None]:
+    """Commands that are run in the test's own process set theirs."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for nearly all tests. Tasks may fail three times."""
@@ -70,3 +99,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One standalone cluster for all tests that need one; it runs one application at a time."""
     with standalone_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def object_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """The server of a kind of object store, 's3' or 'azure': started when it is first asked for, one for all tests."""
+    with ExitStack() as stack:
+
+        @cache
+        def server(kind: str) -> Server:
+            return stack.enter_context(object_stores.server(kind, tmp_path_factory.mktemp(kind)))
+
+        yield server
+
+
+@pytest.fixture(params=["s3", "azure"])
+def object_store(request: pytest.FixtureRequest, object_servers: Callable[[str], Server]) -> Server:
+    """Each kind of object store."""
+    return object_servers(request.param)

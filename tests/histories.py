@@ -14,6 +14,7 @@ from reference import Message, Verdict
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
+YEAR = 365 * 86400 * SECOND
 WINDOWS = (20 * SECOND, 20 * SECOND, 60 * SECOND, 1)
 
 
@@ -26,7 +27,10 @@ class Batch:
 
 @st.composite
 def histories(draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, sizes: int = 6) -> list[Batch]:
-    """Several batches over a few keys: equal times, rows out of order, idle gaps, times on a window's very edge."""
+    """Several batches over a few keys: equal times, rows out of order, idle gaps, times on a window's very edge.
+
+    Now and then a row is dated a year ahead.
+    """
     windows = WINDOWS if mixed else WINDOWS[:1]
     steps = st.sampled_from(
         [0, 1, SECOND, 5 * SECOND, 20 * SECOND - 1, 20 * SECOND, 20 * SECOND + 1, 40 * SECOND, 61 * SECOND]
@@ -39,7 +43,7 @@ def histories(draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, si
         for _ in range(draw(st.integers(0, sizes))):
             sequence += 1
             back = draw(st.one_of(st.just(0), steps))
-            ahead = draw(st.one_of(st.just(0), steps))
+            ahead = draw(st.one_of(st.just(0), st.just(0), steps, steps, st.just(YEAR)))
             key = draw(st.sampled_from(["a", "b", "c", "ödeme", None]))
             messages.append(Message(key, now - back + ahead, sequence, draw(st.sampled_from(windows))))
         clock = now + draw(st.sampled_from([0, 0, 3600 * SECOND, -5 * SECOND]))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from oncebus.access import KeyFile
 from oncebus.broker.core import Core
 from oncebus.folders import Folders
 from oncebus.serve.certificate import own_certificate
-from oncebus.serve.checks import make_data_folder
+from oncebus.serve.checks import CannotServe, make_data_folder
 
 NOW = 1_790_000_000_000_000
 
@@ -42,8 +42,49 @@ def test_a_data_folder_that_is_made_is_for_its_owner_alone(tmp_path: Path, maker
     assert (tmp_path / "new" / "data").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_data_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data").chmod(0o770)
-    make_data_folder(tmp_path / "data")
-    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o770
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    before = os.umask(0o022)
+    yield folder
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize(("access", "folder", "file"), [("owner", 0o700, 0o600), ("group", 0o770, 0o660)])
+def test_an_empty_folder_and_what_is_written_there_are_closed_to_others(
+    data: Path, access: str, folder: int, file: int
+) -> None:
+    data.chmod(0o755)
+    make_data_folder(data, access)
+    (data / "file").touch()
+    assert (mode(data), mode(data / "file")) == (folder, file)
+
+
+def test_a_folder_with_data_that_others_can_enter_is_refused(data: Path) -> None:
+    (data / "keys.json").touch()
+    for wrong, access, way_out in (
+        (0o755, "owner", "group or anyone"),
+        (0o770, "owner", "group or anyone"),
+        (0o775, "group", "anyone"),
+    ):
+        data.chmod(wrong)
+        with pytest.raises(CannotServe) as refused:
+            make_data_folder(data, access)
+        right = {"owner": 700, "group": 770}[access]
+        assert str(refused.value) == (
+            f"Data folder '{data}' has mode {wrong:04o}: other users could read messages and keys. "
+            f"Run chmod {right} '{data}', or set 'data_access' to {way_out}."
+        )
+        assert mode(data) == wrong
+
+
+def test_a_folder_for_a_group_or_anyone_keeps_its_mode(data: Path) -> None:
+    for wanted, access in ((0o770, "group"), (0o750, "group"), (0o777, "anyone")):
+        data.chmod(wanted)
+        make_data_folder(data, access)
+        assert mode(data) == wanted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from oncebus.errors import OncebusError
 
@@ -48,6 +48,12 @@ class BadDuration(OncebusError, ValueError):
 
 class NotADuration(BadDuration):
     """A text is not a length of time at all."""
+
+
+def utc_text(time: int) -> str:
+    """A time in microseconds since 1970 as people read it, such as `2026-01-31T08:30:00Z`."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(time, LAST_MOMENT))
+    return moment.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def parse_duration(value: str | timedelta, name: str, given: str | None = None) -> int:

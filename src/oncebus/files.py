@@ -1,4 +1,4 @@
-"""Files that appear at once, whole and durably."""
+"""Files that appear at once, whole and durably, and the folders that they lie in."""
 
 from __future__ import annotations
 
@@ -43,6 +43,27 @@ def sync_folder(folder: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: str | os.PathLike[str], mode: int = 0o777) -> None:
+    """Make a folder and those above it that are missing. When this returns, all that were made survive any crash.
+
+    `mode` is that of the folder itself. A folder that is there stays as it is. Files that are synced in a folder are
+    lost with it if the folder above was not synced after it was made, so durable folders are made here only.
+    """
+    path = os.path.abspath(folder)
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each, mode if each is missing[0] else 0o777)
+        except FileExistsError:
+            # Another process may have made it just now, and not have synced it yet.
+            if not os.path.isdir(each):
+                raise
+        sync_folder(os.path.dirname(each))
 
 
 def map_file(path: str) -> pa.Buffer:

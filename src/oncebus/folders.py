@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncebus.files import make_folder
+
 
 @dataclass(frozen=True, slots=True)
 class Folders:
@@ -14,7 +16,7 @@ class Folders:
 
     def make(self) -> None:
         """Make the data folder. One that was not there is for its owner alone: messages and keys lie in it."""
-        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.data, mode=0o700)
 
     @property
     def inbox(self) -> Path:
@@ -45,6 +47,11 @@ class Folders:
     def blobs(self) -> Path:
         """Large bodies."""
         return self.data / "blobs"
+
+    @property
+    def repair(self) -> Path:
+        """The note of a repair that has begun; it is gone when the repair is done."""
+        return self.data / "repair.json"
 
     @property
     def store(self) -> Path:

@@ -13,20 +13,15 @@ from typing import Any, NamedTuple
 from oncebus.durations import SECOND, BadDuration, parse_duration, spelt_out
 from oncebus.errors import OncebusError
 from oncebus.hosts import is_this_machine
+from oncebus.sizes import GIB, parse_size
 
 PREFIX = "ONCEBUS_"
 KEY_FILE_NAME = "keys.json"
 TIERS = ("Basic", "Standard", "Premium")
+DATA_ACCESS = ("owner", "group", "anyone")
 LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-GIB = 1 << 30
 
-_SIZE = re.compile(r"(?P<number>[0-9]{1,18})\s*(?P<unit>[A-Za-z]*)")
-_UNITS: dict[str, int] = {"": 1, "b": 1} | {
-    name: base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for name, base in ((f"{letter}b", 1000), (f"{letter}ib", 1024))
-}
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?")
 _NO_NAMESPACE = "Not a namespace name: 1 to 50 letters, digits and hyphens, a letter first."
 _HOST = re.compile(r"[A-Za-z0-9._:-]+|\[[0-9A-Fa-f:.]+\]")
@@ -97,11 +92,10 @@ def _flag(value: object) -> bool:
 
 
 def _size(value: object) -> int:
-    match = None if isinstance(value, bool) or not isinstance(value, str | int) else _SIZE.fullmatch(str(value).strip())
-    size = int(match["number"]) * _UNITS.get(match["unit"].lower(), 0) if match else 0
-    if not 0 < size < 1 << 63:
-        raise _Bad("Not a size: write it like '4 GiB', or in bytes.")
-    return size
+    try:
+        return parse_size("" if isinstance(value, bool) or not isinstance(value, str | int) else str(value))
+    except ValueError as error:
+        raise _Bad(str(error)) from None
 
 
 def _duration(value: object) -> int:
@@ -132,7 +126,9 @@ class Settings:
     amqps_port: int = 5671
     tier: str | None = None
     namespace: str = "oncebus"
+    data_access: str = "owner"
     master: str = "local[*]"
+    insecure_cluster: bool = False
     shards: int = 2
     cache: Path | None = None
     key_file: Path | None = None
@@ -175,11 +171,15 @@ SETTINGS = {
         "Basic, Standard or Premium; as it was unless given, at first Standard",
     ),
     "namespace": _About(_Kind(_matching(_NAMESPACE, _NO_NAMESPACE)), "Name of the namespace"),
+    "data_access": _About(
+        _Kind(_choice(DATA_ACCESS)), "Who may use the data folder: owner, group (for Spark's workers) or anyone"
+    ),
     "master": _About(_Kind(_text), "Where Spark runs"),
+    "insecure_cluster": _About(_FLAG, "Run on a cluster that does not authenticate and encrypt Spark's ports"),
     "shards": _About(_Kind(_whole(1, 1024)), "Shards of the inbox; fixed once there is data"),
     "cache": _About(_PATH, "Folder for what can be made again; in the user's cache folder unless given"),
     "key_file": _About(_PATH, f"Keys of the namespace; `{KEY_FILE_NAME}` in `data` unless given"),
-    "inbox_limit": _About(_BYTES, "Size of what Spark has yet to take, above which sends are refused"),
+    "inbox_limit": _About(_BYTES, "Size on disk of what Spark has yet to take, above which sends are refused"),
     "drop_record": _About(_Kind(_whole(0, 10_000_000)), "Dropped duplicates remembered for each entity"),
     "lag_limit": _About(_DURATION, "Age of the oldest message not yet taken, above which health fails"),
     "heartbeat_limit": _About(_DURATION, "Silence of the pipeline after which health fails"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, sequences
+from broker.in_process import SHARDS
+from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
 from oncebus.broker.addresses import Address
+from oncebus.broker.core import Core
 from oncebus.broker.errors import ServerBusy
 from oncebus.durations import LAST_MOMENT
 from oncebus.entities import (
@@ -22,6 +26,8 @@ from oncebus.entities import (
     Rule,
     SqlFilter,
 )
+from oncebus.folders import Folders
+from oncebus.inbox.segment import HEADER_BYTES
 from oncebus.messages import NOBODY
 from oncebus.store import Action, Counts, Outcome
 
@@ -141,6 +147,53 @@ def test_scheduled_messages_count_for_the_quota_as_soon_as_they_have_come_throug
             held = scene.core.held(entity)
             await scene.flow()
             assert scene.core.held(entity) == held > 1000
+
+    play(tmp_path, plot)
+
+
+def test_the_limit_of_the_pipeline_counts_what_the_disk_holds(tmp_path: Path) -> None:
+    """A small message takes many times its size, alone in its commit."""
+    limit = 40_000
+
+    async def fill(scene: Scene) -> None:
+        with suppress(ServerBusy):
+            while True:
+                await scene.send("q", message("a", b"small"))
+
+    async def run() -> None:
+        async with scene(tmp_path, most_bytes=limit) as first:
+            await first.queue()
+            first.pipeline.is_paused = True
+            await first.send("q", message("large", bytes(100)))
+            await first.send("q", *(message(f"m{number}") for number in range(9)))
+            await fill(first)
+            # All but the segment's header; the last commit went as far as it could.
+            disk, counted = first.core.acceptor.size - HEADER_BYTES, first.core.backlog.total
+            assert disk == counted
+            assert limit - 100 < disk < limit + 2_000
+            payload = first.core.in_pipeline(first.broker.catalogue.queue("q").id)
+            assert payload < limit / 4
+        # After a restart it counts the same.
+        core = await Core.open(Folders(tmp_path), shards=SHARDS)
+        assert core.backlog.total == counted
+        await core.close()
+        async with scene(tmp_path, most_bytes=limit) as second:
+            await second.flow()
+            assert second.core.backlog.total == 0
+            second.pipeline.is_paused = True
+            before = second.core.acceptor.size
+            await fill(second)
+            assert limit - 100 < second.core.acceptor.size - before < limit + 2_000
+
+    asyncio.run(run())
+
+
+def test_a_body_in_a_file_counts_once_for_the_limit(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        scene.pipeline.is_paused = True
+        await scene.send("q", message("a", bytes(100_000)))
+        assert 100_000 < scene.core.backlog.total < 104_000
 
     play(tmp_path, plot)
 

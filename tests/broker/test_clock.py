@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from broker.in_process import FakeTime
-from broker.scenes import HOUR, SECOND, Scene, message, play, scene
+from broker.scenes import DAY, HOUR, SECOND, Scene, message, play, scene
 from oncebus.broker.addresses import Address
-from oncebus.broker.clock import MOST_LEAP, Clock, ClockLeapt, time_passed, wall_time
+from oncebus.broker.clock import (
+    LONG_PAUSE,
+    MOST_LEAP,
+    Clock,
+    ClockLeapt,
+    TimesAhead,
+    check_stored_times,
+    time_passed,
+    wall_time,
+)
 from oncebus.store import SessionLockLost
 
 START = FakeTime().now
@@ -267,3 +276,48 @@ def test_a_clock_that_is_right_after_a_leap_is_taken_by_the_next_start(tmp_path:
             assert [each.message.enqueued - START for each in found] == [0, 86_400 * SECOND]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("ahead", "is_fine"), [(MOST_LEAP, True), (MOST_LEAP + SECOND, False)])
+def test_stored_times_may_be_a_little_ahead_and_that_is_said(
+    ahead: int, is_fine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = {"store 's'": START + ahead, "inbox 'i'": START, "ledger 'l'": START}
+    if is_fine:
+        check_stored_times(stored, START, Path("data"))
+        assert [record.message for record in caplog.records] == [
+            "The newest message was accepted at 2026-09-21T14:23:20Z, but the clock says 2026-09-21T14:13:20Z; "
+            "time stands still until then"
+        ]
+    else:
+        with pytest.raises(
+            TimesAhead, match=r"^The newest message in store 's' was .* oncebus repair clock --data 'data'$"
+        ):
+            check_stored_times(stored, START, Path("data"))
+
+
+def test_a_start_after_a_long_pause_works_and_asks_whether_it_was_one(caplog: pytest.LogCaptureFixture) -> None:
+    check_stored_times({"store": START}, START + LONG_PAUSE, Path("data"))
+    check_stored_times({"store": 0}, START, Path("data"))
+    assert not caplog.records
+    check_stored_times({"store": START}, START + 30 * DAY, Path("data"))
+    assert [record.message for record in caplog.records] == [
+        "The newest message was accepted at 2026-09-21T14:13:20Z, and the clock says 2026-10-21T14:13:20Z: "
+        "if the broker was not stopped for so long, stop it now and set the clock right"
+    ]
+
+
+def test_a_clock_that_is_far_behind_shows(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", "a")
+        scene.time.set_wrong(-60)
+        assert scene.core.trouble is None
+        scene.time.set_wrong(-61)
+        assert (scene.core.trouble or "").startswith(
+            "The clock is 61 s behind the newest message, and time stands still."
+        )
+        scene.time.advance(2)
+        assert scene.core.trouble is None
+
+    play(tmp_path, plot)

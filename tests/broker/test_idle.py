@@ -91,7 +91,10 @@ def test_a_scheduled_message_is_use_to_come(tmp_path: Path) -> None:
         await scene.send("q", message("a", scheduled=scene.time.now + HOUR))
         await scene.later(3599)
         assert scene.broker.catalogue.find("q") is not None
+        # As it falls due, the queue is used once more.
         await scene.later(1)
+        await scene.later(599)
+        assert scene.broker.catalogue.find("q") is not None
         await scene.later(1)
         assert scene.broker.catalogue.find("q") is None
 

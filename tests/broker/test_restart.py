@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from broker import in_process
 from broker.in_process import FakeTime, InProcessPipeline
-from broker.scenes import HOUR, SECOND, Scene, message, scene
+from broker.scenes import HOUR, MINUTE, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
 from oncebus.folders import Folders
 from oncebus.ledger import Owner
@@ -173,7 +173,7 @@ def test_times_do_not_go_back_over_a_restart_with_a_slower_clock(tmp_path: Path)
         # The first was never ingested, or it was: both must count.
         for name in ("b", "c"):
             behind = FakeTime()
-            behind.now -= HOUR
+            behind.now -= 9 * MINUTE
             async with scene(tmp_path, behind) as later:
                 await later.send("q", name)
                 found = await later.broker.peek(Address("q"), 0, 10)
@@ -270,7 +270,7 @@ def test_times_do_not_go_back_when_the_entity_that_had_the_newest_is_gone(tmp_pa
             await first.send("q", "a")
             await first.queue("gone")
             await first.flow()
-            first.time.advance(HOUR / SECOND)
+            first.time.advance(9 * MINUTE / SECOND)
             first.pipeline.is_paused = in_flight
             await first.send("gone", "b")
             if not in_flight:

@@ -144,6 +144,10 @@ def test_a_row_that_cannot_be_processed_is_quarantined_and_the_rest_goes_on(tmp_
         assert row.description
         assert [each.number for each in await scene.broker.quarantined()] == [row.number]
         assert (await scene.counts("t")).quarantined == 1
+        # It counts for the quota of its topic until somebody decides.
+        await scene.core.refresh_sizes()
+        held = scene.core.held(scene.broker.catalogue.topic("t"))
+        assert held == row.size == (await scene.counts("t")).size > 0
         await scene.send("t", message("c", user={"x": 1}))
         assert await scene.taken(path) == ["c"]
 

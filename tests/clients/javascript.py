@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import selectors
@@ -17,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import npm
 from oncebus.access import connection_string
 
 from .served import Served
@@ -28,26 +27,11 @@ INSTALLED = Path(sys.prefix) / "javascript"
 PATIENCE = 120.0
 _AT_ONCE = threading.Semaphore(3)
 """More would stand in each other's way for longer than the shortest lock."""
-NEEDED = "Install Node 20 or later, with npm: the scenarios of the JavaScript client and the samples run on it."
 
 
 def modules() -> Path:
     """The folder `node_modules` with what package.json asks for."""
-    for program in ("node", "npm"):
-        assert shutil.which(program) is not None, f"The program '{program}' was not found. {NEEDED}"
-    wanted = b"".join((HERE / name).read_bytes() for name in ("package.json", "package-lock.json"))
-    mark, digest = INSTALLED / "installed", hashlib.sha256(wanted).hexdigest()
-    INSTALLED.mkdir(exist_ok=True)
-    with (INSTALLED / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not mark.exists() or mark.read_text() != digest:
-            for name in ("package.json", "package-lock.json"):
-                shutil.copy(HERE / name, INSTALLED)
-            command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-            done = subprocess.run(command, cwd=INSTALLED, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"npm ci failed: {done.stderr}"
-            mark.write_text(digest)
-    return INSTALLED / "node_modules"
+    return npm.installed(HERE, INSTALLED)
 
 
 @contextmanager

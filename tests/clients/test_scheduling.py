@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageNotFoundError
 
 from .served import Served, async_received, body, completed, received
@@ -34,6 +36,45 @@ def test_scheduled_messages_arrive_at_their_time_under_a_new_number(served: Serv
             assert message.sequence_number is not None
             assert message.sequence_number > max(numbers)
             assert message.state is ServiceBusMessageState.ACTIVE
+
+
+@pytest.mark.parametrize("kind", ["plain", "sessions"])
+def test_a_due_message_does_not_overtake_what_was_accepted_before_it(served: Served, kind: str) -> None:
+    """While it falls due, others with lower numbers are on their way. Each trial has some before and some after."""
+
+    async def trial(client: ServiceBusClient) -> list[int]:
+        queue, session = served.queue(kind), "s" if kind == "sessions" else None
+        sent = due = 5
+        at = datetime.now(UTC) + timedelta(seconds=3)
+        numbers: list[int] = []
+
+        async def send() -> None:
+            nonlocal sent
+            async with client.get_queue_sender(queue) as sender:
+                for millisecond in range(due):
+                    message = ServiceBusMessage(b"due", session_id=session)
+                    await sender.schedule_messages(message, at + timedelta(milliseconds=20 * millisecond))
+                sent = 0
+                while datetime.now(UTC) < at + timedelta(seconds=1):
+                    await sender.send_messages(ServiceBusMessage(b"sent", session_id=session))
+                    sent += 1
+
+        sending = asyncio.create_task(send())
+        async with client.get_queue_receiver(queue, session_id=session) as receiver:
+            while not sending.done() or len(numbers) < sent + due:
+                for message in await receiver.receive_messages(20, max_wait_time=1):
+                    assert message.sequence_number is not None
+                    numbers.append(message.sequence_number)
+        await sending
+        return numbers
+
+    async def trials() -> list[list[int]]:
+        async with served.async_client() as client:
+            return [await trial(client) for _ in range(3)]
+
+    for numbers in asyncio.run(trials()):
+        assert numbers == sorted(numbers)
+        assert len(numbers) == len(set(numbers))
 
 
 @together

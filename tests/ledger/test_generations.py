@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from histories import SECOND, START, rows_of
-from oncebus.ledger import CheckpointTooOld, Generation, Ledger, LedgerInUse, LedgerMismatch, Owner, Writer
+from oncebus.ledger import CheckpointTooOld, Committed, Generation, Ledger, LedgerInUse, LedgerMismatch, Owner, Writer
 from oncebus.ledger.generations import EVERY_BATCH, keeps_of_predecessor, limits
-from oncebus.ledger.storage import LocalStorage, Piece
+from oncebus.ledger.local_storage import LocalStorage
+from oncebus.ledger.storage import Piece
 from reference import Message
 
 HERE = Owner.this_process()
@@ -129,14 +130,14 @@ def test_of_two_writers_that_come_at_the_same_moment_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger.open(tmp_path)
-    claim = Ledger._claim
+    claim = Ledger.claim
 
-    def claim_later(self: Ledger, generation: Generation) -> None:
-        monkeypatch.setattr(Ledger, "_claim", claim)
+    def claim_later(self: Ledger, generation: Generation) -> Generation:
+        monkeypatch.setattr(Ledger, "claim", claim)
         ledger.join(Writer("b0b0", "rival", HERE), 0)
-        claim(self, generation)
+        return claim(self, generation)
 
-    monkeypatch.setattr(Ledger, "_claim", claim_later)
+    monkeypatch.setattr(Ledger, "claim", claim_later)
     with pytest.raises(LedgerInUse, match="was claimed by query rival at the same moment as by query one"):
         ledger.join(Writer("aa", "one", HERE), 0)
     assert ledger.join(Writer("b0b0", "rival", HERE), 1).number == 1
@@ -147,25 +148,25 @@ def test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one(tmp_path: Pa
     for batch in range(21):
         write(ledger, Writer("a", "one", HERE), batch)
     with pytest.raises(CheckpointTooOld, match="can go back to batch 13 of query one at most"):
-        ledger.join(Writer("b", "one", HERE), 6)
-    write(ledger, Writer("c", "one", HERE), 13)
+        ledger.join(Writer("b", "one", HERE, follows=1), 6)
+    write(ledger, Writer("c", "one", HERE, follows=1), 13)
     with pytest.raises(CheckpointTooOld, match="can go back to batch 13 of query one at most"):
-        ledger.join(Writer("d", "one", HERE), 6)
+        ledger.join(Writer("d", "one", HERE, follows=2), 6)
 
 
 def test_a_restart_proves_what_was_committed_and_a_stale_confirmation_nothing(tmp_path: Path) -> None:
     proven = Ledger.open(tmp_path / "proven")
     for batch in range(3):
         write(proven, Writer("a", "one", HERE), batch)
-    proven.join(Writer("b", "one", HERE), 3)
+    proven.join(Writer("b", "one", HERE, follows=1), 3)
     assert proven.join(Writer("c", "two", HERE, follows=2), 0).keeps_below == 3
 
     stale = Ledger.open(tmp_path / "stale")
     for batch in range(6):
         write(stale, Writer("a", "one", HERE), batch)
-    stale.confirm("one", 5)
+    stale.record_committed(Committed("one", 5))
     for batch in (2, 3):
-        write(stale, Writer("b", "one", HERE), batch)
+        write(stale, Writer("b", "one", HERE, follows=1), batch)
     assert stale.join(Writer("c", "two", HERE, follows=2), 0).keeps_below == 3
 
 
@@ -178,7 +179,7 @@ def test_a_batch_is_refused_beside_a_stream(tmp_path: Path) -> None:
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
         ledger.newest_ended(lambda query: query == "one", HERE)
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
-        ledger.refuse_if_live(Writer("b", "batch", HERE))
+        batch.begin(lambda query: query == "one", HERE)
     ledger.judge(rows_of([Message("x", START, 1, SECOND)]), batch.generation, 0, parts=1, clock=2**62)
     write(ledger, stream, 2)
     with pytest.raises(LedgerInUse, match=r"was written by another writer while this batch was open\. Nothing"):
@@ -212,7 +213,7 @@ def test_a_query_that_restarts_elsewhere_goes_on_at_once(tmp_path: Path) -> None
 def test_only_the_last_writer_can_be_confirmed(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     with pytest.raises(LedgerMismatch, match="was last written by query None, not by query x"):
-        ledger.confirm("x", 1)
+        ledger.record_committed(Committed("x", 1))
 
 
 def test_what_nobody_needs_of_earlier_generations_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +227,7 @@ def test_what_nobody_needs_of_earlier_generations_is_deleted(tmp_path: Path, mon
         verdicts = ledger.judge(rows_of(messages), generation, 0, parts=1, clock=2**62)
         assert verdicts.is_duplicate.tolist() == [number > 1, False]
         ledger.tidy(generation, 0, part=0, parts=1)
-        ledger.confirm(query, 0)
+        ledger.record_committed(Committed(query, 0))
     # Of the twelve; runs that are too young to be deleted keep theirs.
     assert len(list(tmp_path.glob("generation-*"))) <= 6
     assert [path.name for path in tmp_path.glob("confirmed-*")] == ["confirmed-000012-0"]

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from histories import SECOND, Batch, histories, rows_of, split, verdicts_of
+from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
 from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging
 from oncebus.ledger import ledger as ledger_module
+from oncebus.ledger.names import parse_run_names
+from oncebus.ledger.storage import LocalStorage, Piece, Stamp
 from reference import Message, Reference, Verdict
 
 
 @contextmanager
-def eager(repeatable: int, fan: int) -> Iterator[None]:
-    """Merge and delete as early as can be."""
-    choose = merging.choose_merge
+def eager(repeatable: int, fan: int, full: int = merging.FULL) -> Iterator[None]:
+    """Merge, rewrite and delete as early as can be."""
+    choose, rewrite = merging.choose_merge, merging.choose_rewrite
     with (
         mock.patch.object(ledger_module, "REPEATABLE_BATCHES", repeatable),
         mock.patch.object(generations, "REPEATABLE_BATCHES", repeatable),
-        mock.patch.object(ledger_module, "choose_merge", lambda sizes: choose(sizes, fan=fan)),
+        mock.patch.object(ledger_module, "choose_merge", lambda sizes: choose(sizes, fan=fan, full=full)),
+        mock.patch.object(ledger_module, "choose_rewrite", lambda runs, horizon: rewrite(runs, horizon, least=1)),
     ):
         yield
 
@@ -34,6 +39,12 @@ def eager(repeatable: int, fan: int) -> Iterator[None]:
 def memory_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder in memory where there is one: thousands of histories need not reach a disk."""
     return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+
+def started(ledger: Ledger, start: int) -> Writer:
+    """One start of the query, of several in this process."""
+    newest = ledger.newest()
+    return Writer(f"{start:032x}", "query", Owner.this_process(), newest.number if newest else None)
 
 
 def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:
@@ -59,7 +70,7 @@ def test_a_batch_alone_is_judged_as_the_reference_does(batch: list[Batch]) -> No
 @given(
     history=histories(),
     lateness=st.sampled_from([0, 0, 1, 30 * SECOND]),
-    fan=st.sampled_from([2, 2, 3, 8]),
+    fan=st.sampled_from([2, 2, 3, 8, 1000]),
     repeatable=st.sampled_from([1, 1, 2, 4]),
     data=st.data(),
 )
@@ -76,8 +87,109 @@ def test_a_history_is_judged_as_the_reference_does(
             # Repeating a batch, in the same start of the query or in a new one, must change nothing.
             for _ in range(data.draw(st.integers(1, 3), label="times")):
                 start += data.draw(st.integers(0, 1), label="restart")
-                writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                writer = started(ledger, start)
                 assert run_batch(ledger, writer, number, batch, lateness) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_long_life_is_judged_as_the_reference_does(seed: int) -> None:
+    """Runs fill up, are forgotten but for a few rows dated ahead, are rewritten and merged again, many times."""
+    chance = random.Random(seed)
+    reference, rewritten = Reference(), set()
+    with memory_folder() as folder, eager(2, fan=3, full=20):
+        ledger = Ledger.open(f"{folder}/ledger")
+        for number in range(80):
+            now = START + number * 3 * SECOND
+            messages = tuple(
+                Message(
+                    f"key {chance.randrange(40)}",
+                    now + chance.choice([0] * 20 + [-10 * SECOND, 100 * SECOND, YEAR]),
+                    100 * number + at,
+                    chance.choice(WINDOWS),
+                )
+                for at in range(chance.randrange(20))
+            )
+            batch = Batch(messages, now, 1 if number < 60 else 2)
+            expected = reference.batch(batch.messages, batch.clock)
+            for _ in range(2):
+                writer = Writer(f"{number // 20:032x}", "query", Owner.this_process())
+                assert run_batch(ledger, writer, number, batch, 0) == expected
+                rewritten |= {run for run in parse_run_names(os.listdir(ledger.location)) if run.written is not None}
+    assert {run.is_merged for run in rewritten} == {False, True}
+
+
+class Died(Exception):
+    pass
+
+
+class DyingStorage(LocalStorage):
+    """A folder whose user dies before or after one of the next changes, as often as it is told to."""
+
+    steps = 1 << 30
+
+    def publish(self, name: str, pieces: Sequence[Piece]) -> None:
+        self._step()
+        super().publish(name, pieces)
+        self._step()
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._step()
+            super().delete([name])
+
+    def _step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise Died
+
+
+@given(history=histories(), fan=st.sampled_from([2, 8, 1000]), data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fan: int, data: st.DataObject) -> None:
+    """Between any two changes of the folder: in a judgement, a merge, a rewrite or a deletion."""
+    reference = Reference()
+    with memory_folder() as folder, eager(1, fan):
+        storage = DyingStorage(f"{folder}/ledger")
+        start = 0
+        for number, batch in enumerate(history):
+            expected = reference.batch(batch.messages, batch.clock)
+            storage.steps = data.draw(st.integers(0, 12), label="steps")
+            for _ in range(2):
+                writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                with suppress(Died):
+                    assert run_batch(Ledger(storage), writer, number, batch, 0) == expected
+                    break
+                start += data.draw(st.integers(0, 1), label="restart")
+                storage.steps = 1 << 30
+
+
+@given(history=histories(), fan=st.sampled_from([2, 8, 1000]))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batch], fan: int) -> None:
+    """A second evaluation of each batch lists the folder, and opens the runs only once the first has tidied."""
+
+    class Late(LocalStorage):
+        meanwhile: list[Callable[[], object]]
+
+        def names(self) -> dict[str, Stamp]:
+            found = super().names()
+            while self.meanwhile:
+                self.meanwhile.pop()()
+            return found
+
+    reference = Reference()
+    with memory_folder() as folder, eager(1, fan):
+        fast, slow = Ledger.open(f"{folder}/ledger"), Late(f"{folder}/ledger")
+        for number, batch in enumerate(history):
+            expected = reference.batch(batch.messages, batch.clock)
+            writer = Writer(f"{0:032x}", "query", Owner.this_process())
+            generation = fast.join(writer, number)
+            for messages in split(batch.messages, batch.parts):
+                if messages:
+                    rows = rows_of(messages)
+                    slow.meanwhile = [partial(run_batch, fast, writer, number, batch, 0)]
+                    verdicts = Ledger(slow).judge(rows, generation, number, parts=batch.parts, clock=batch.clock)
+                    assert verdicts_of(messages, verdicts).items() <= expected.items()
 
 
 @given(segments=st.lists(st.tuples(st.integers(0, 5), histories(most_batches=6)), min_size=2, max_size=5))
@@ -95,7 +207,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
             for number, batch in enumerate(done):
                 expected = reference.batch(batch.messages, batch.clock)
                 if number >= first:
-                    writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                    writer = started(ledger, start)
                     try:
                         found = run_batch(ledger, writer, number, batch, 0)
                     except CheckpointTooOld:

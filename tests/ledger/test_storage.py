@@ -1,28 +1,28 @@
+"""What holds wherever a ledger lies: in a folder, on S3, on Azure Blob Storage."""
+
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from pyarrow import fs
 
 from histories import SECOND, START, rows_of, verdicts_of
 from oncebus.ledger import CorruptRun, Ledger, Owner, StorageError, Writer
-from oncebus.ledger.storage import ArrowStorage, LocalStorage, Storage, storage_at
+from oncebus.ledger.local_storage import LocalStorage
+from oncebus.ledger.storage import Storage, storage_at
 from reference import Message, Reference
 
+RACING = Path(__file__).parent / "racing.py"
 
-@pytest.fixture(params=["local", "arrow"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """A local folder, and one behind pyarrow that could as well be an object store."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
-    (tmp_path / "scratch").mkdir()
-    if request.param == "local":
-        return LocalStorage(str(tmp_path / "ledger"))
-    (tmp_path / "root").mkdir()
-    return ArrowStorage(
-        fs.SubTreeFileSystem(str(tmp_path / "root"), fs.LocalFileSystem()), "a/ledger", "sub://a/ledger"
-    )
+
+@pytest.fixture
+def storage(location: str) -> Storage:
+    return storage_at(location)
 
 
 def test_files(storage: Storage) -> None:
@@ -31,19 +31,80 @@ def test_files(storage: Storage) -> None:
     storage.publish("empty", [])
     assert {name: stamp.size for name, stamp in storage.names().items()} == {"one": 3, "empty": 0}
     assert bytes(storage.read("one")) == b"abc"
+    assert bytes(storage.read("empty")) == b""
+    storage.publish("one", [b"xyz"])
+    assert bytes(storage.read("one")) == b"xyz"
+    storage.names()
     storage.publish("one", [b"other"])
     assert bytes(storage.read("one")) == b"other"
-    storage.delete(["one", "never there"])
+    storage.delete(["never there", "one", "one"])
     assert list(storage.names()) == ["empty"]
     with pytest.raises(FileNotFoundError):
         storage.read("one")
+    storage.delete([])
+
+
+def test_a_name_is_claimed_once(storage: Storage) -> None:
+    assert storage.publish_new("claim", [b"o", b"ne"])
+    assert not storage.publish_new("claim", [b"two"])
+    assert bytes(storage.read("claim")) == b"one"
+    storage.delete(["claim"])
+    assert storage.publish_new("claim", [b"two"])
+    assert list(storage.names()) == ["claim"]
+
+
+def race(location: str, rounds: int) -> None:
+    """Two processes claim the same names at the same moments."""
+    with ExitStack() as stack:
+        racers = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, str(RACING), location, content],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    bufsize=1,
+                )
+            )
+            for content in ("one", "two")
+        ]
+        for racer in racers:
+            stack.callback(racer.kill)
+        answers = [racer.stdout for racer in racers]
+        assert [answer and answer.readline() for answer in answers] == ["ready\n"] * 2
+        storage = storage_at(location)
+        won = [0, 0]
+        for number in range(rounds):
+            for racer in racers:
+                assert racer.stdin is not None
+                racer.stdin.write(f"claim-{number} {time.time() + 0.005}\n")
+            said = [answer and answer.readline() for answer in answers]
+            assert sorted(map(str, said)) == ["False\n", "True\n"]
+            winner = said.index("True\n")
+            won[winner] += 1
+            assert bytes(storage.read(f"claim-{number}")) == (b"one", b"two")[winner]
+        assert min(won) > 0, f"never a race: {won}"
+
+
+def test_of_two_processes_that_claim_at_once_exactly_one_wins(location: str) -> None:
+    race(location, 50)
+
+
+@pytest.mark.torture
+def test_of_two_processes_that_claim_at_once_exactly_one_wins_always(location: str) -> None:
+    race(location, 2000)
 
 
 def test_what_was_read_holds_no_file_open(storage: Storage) -> None:
+    def open_files() -> list[str]:
+        """Connections to a store come and go as they like."""
+        links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
+        return sorted(os.readlink(link) for link in links if link.is_file())
+
     storage.publish("one", [b"abc"])
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     kept = [storage.read("one") for _ in range(20)]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
     assert {bytes(data) for data in kept} == {b"abc"}
 
 
@@ -68,8 +129,7 @@ def test_a_file_is_compared_with_its_checksum_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also a large one, which is compared once on each machine."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("oncebus.ledger.storage._VERIFIED_ABOVE_BYTES", 100)
+    monkeypatch.setattr("oncebus.ledger.copies._MARKED_ABOVE_BYTES", 100)
     folder = tmp_path / "ledger"
     messages = [Message(f"k{at}", START, at, SECOND) for at in range(50)]
     ledger = Ledger.open(folder)
@@ -84,26 +144,28 @@ def test_a_file_is_compared_with_its_checksum_before_it_is_used(
         ledger.judge(rows_of(messages), generation, 2, parts=1, clock=2**62)
 
 
-def test_a_scratch_folder_that_others_could_have_filled_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_markers_go_with_their_files_whoever_deletes_those(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (tmp_path / "root").mkdir()
-    below = fs.SubTreeFileSystem(str(tmp_path / "root"), fs.LocalFileSystem())
-    storage = ArrowStorage(below, "ledger", "sub://ledger")
-    storage.publish("one", [b"abc"])
-    assert bytes(storage.read("one")) == b"abc"
-    (tmp_path / f"oncebus-{os.getuid()}").chmod(0o777)
-    with pytest.raises(StorageError, match="belongs to or is open to another user"):
-        storage.read("one")
+    monkeypatch.setattr("oncebus.ledger.copies._MARKED_ABOVE_BYTES", 0)
+    here, elsewhere = (LocalStorage(str(tmp_path / "ledger")) for _ in range(2))
+    for name in ("one", "two", "three"):
+        here.publish(name, [b"abc"])
+    for name in ("one", "two"):
+        here.set_verified(name, here.names()[name])
+        assert here.is_verified(name, here.names()[name])
+    Path(here.location, "one").unlink()
+    elsewhere.set_verified("three", here.names()["three"])
+    assert sorted(path.name.partition(".")[0] for path in cache.rglob("*.verified")) == ["three", "two"]
 
 
 def test_locations(tmp_path: Path) -> None:
     assert isinstance(storage_at(tmp_path), LocalStorage)
-    assert isinstance(storage_at(tmp_path.as_uri()), LocalStorage)
+    assert storage_at(tmp_path.as_uri()).location == str(tmp_path)
+    assert storage_at("file:/a%20b/c/").location == "/a b/c"
     assert storage_at("relative").location == str(Path("relative").absolute())
-    with pytest.raises(StorageError, match="Ledger location 'nope://here' cannot be opened"):
-        storage_at("nope://here")
+    with pytest.raises(StorageError, match="'file://host/a' is not a path of this machine"):
+        storage_at("file://host/a")
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:

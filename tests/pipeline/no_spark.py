@@ -23,13 +23,15 @@ class Session:
 
 
 class Builder:
-    """What is asked for, and the sessions that were made."""
+    """What is asked for, and the sessions that were made. `defaults` are the user's own settings of Spark."""
 
     def __init__(self) -> None:
         self.made: list[Session] = []
+        self.defaults: dict[str, str] = {}
         self._settings: dict[str, str] = {}
 
     def master(self, url: str) -> Builder:
+        self._settings = dict(self.defaults)
         return self.config("master", url)
 
     def appName(self, name: str) -> Builder:  # noqa: N802

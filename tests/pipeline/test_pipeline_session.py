@@ -1,4 +1,4 @@
-"""Which Python the workers of the pipeline run, without Spark."""
+"""Which Python the workers of the pipeline run, and on which clusters, without Spark."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncebus.pipeline.query import pipeline_session
+from oncebus.spark.ports import ClusterOpen
 from oncebus.spark.workers import WorkersDiffer
 
 from .no_spark import without_spark
@@ -31,4 +32,42 @@ def test_a_session_whose_workers_would_all_fail_is_stopped_at_once(
     with pytest.raises(WorkersDiffer, match="which is not there"):
         pipeline_session("local[2]")
     assert [session.is_stopped for session in builder.made] == [True]
-    pipeline_session("spark://head:7077")
+    pipeline_session("spark://head:7077", insecure_cluster=True)
+
+
+MASTER = "spark://head:7077"
+
+
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [
+        ({}, "spark.authenticate and spark.network.crypto.enabled"),
+        ({"spark.authenticate": "true"}, "spark.network.crypto.enabled"),
+        ({"spark.network.crypto.enabled": "true"}, "spark.authenticate"),
+    ],
+)
+@pytest.mark.parametrize("master", [MASTER, "yarn", "local-cluster[2,1,1024]"])
+def test_a_cluster_that_anyone_can_use_is_refused(
+    monkeypatch: pytest.MonkeyPatch, master: str, settings: dict[str, str], missing: str
+) -> None:
+    builder = without_spark(monkeypatch)
+    builder.defaults = settings
+    with pytest.raises(ClusterOpen) as refused:
+        pipeline_session(master)
+    assert str(refused.value) == (
+        f"Spark at '{master}' runs without {missing}: anyone who can reach its ports can run code and read messages. "
+        "Set them to true, and spark.authenticate.secret, in spark-defaults.conf on every machine; or accept the risk "
+        "with --insecure-cluster."
+    )
+    assert [session.is_stopped for session in builder.made] == [True]
+    pipeline_session(master, insecure_cluster=True)
+
+
+@pytest.mark.parametrize("encryption", ["spark.network.crypto.enabled", "spark.ssl.rpc.enabled"])
+def test_a_cluster_that_authenticates_and_encrypts_is_used_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, encryption: str
+) -> None:
+    builder = without_spark(monkeypatch)
+    builder.defaults = {"spark.authenticate": "true", encryption: "true"}
+    pipeline_session(MASTER)
+    assert not builder.made[0].is_stopped

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from oncebus import amqp
 from oncebus.entities import NO_LIMIT
+from oncebus.http.rendering import Allowance
 from oncebus.portal.contents import LONGEST_HEX, LONGEST_TEXT, body_shown, label_of, properties_list
 from oncebus.portal.markup import Markup, foreign, joined, tag, visible
 from oncebus.portal.wording import in_words, rate, size_in_words
@@ -86,7 +87,7 @@ def test_what_cannot_be_seen_is_named(text: str, shown: str) -> None:
 
 
 def body(content: amqp.Body) -> Seen:
-    return Seen(body_shown(amqp.encode_body(content)))
+    return Seen(body_shown(amqp.encode_body(content), Allowance()))
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -95,7 +96,7 @@ def test_bodies_labels_and_properties_are_shown_as_text(text: str) -> None:
     assert text in body(amqp.AmqpValue(text)).text
     assert set(body(text.encode()).tags) == {"div", "p", "pre", "bdi"}
     head, _ = amqp.encode_message(amqp.Properties(subject=text, reply_to=text), {text: text, "n": 3}, b"")
-    seen = Seen(properties_list(head))
+    seen = Seen(properties_list(head, Allowance()))
     assert seen.text.count(text) == 4
     assert set(seen.tags) == {"div", "dl", "dt", "dd", "bdi"}
     assert label_of(head) == text
@@ -108,7 +109,7 @@ def test_bodies_that_are_no_text_are_shown_in_hexadecimal() -> None:
     assert "..abc" in seen.text
     assert "hexadecimal" in body(b"bell\x07").text
     assert "Body: empty" in body(b"").text
-    assert "Body that cannot be read" in Seen(body_shown(b"\x00\x53\x75\xff")).text
+    assert "Body that cannot be read" in Seen(body_shown(b"\x00\x53\x75\xff", Allowance())).text
 
 
 def test_long_bodies_are_cut() -> None:
@@ -138,13 +139,13 @@ def test_values_of_every_sort_are_shown(value: object, shown: str) -> None:
 
 def test_heads_that_cannot_be_read_are_told() -> None:
     broken = b"\x00\x53\x73\xd0\x00"
-    assert "The properties cannot be read" in Seen(properties_list(broken)).text
+    assert "The properties cannot be read" in Seen(properties_list(broken, Allowance())).text
     assert label_of(broken) is None
 
 
 def test_many_and_long_properties_are_cut() -> None:
-    head, _ = amqp.encode_message(None, {f"p{number}": "x" * 5000 for number in range(150)}, b"")
-    seen = Seen(properties_list(head))
+    head, _ = amqp.encode_message(None, {f"p{number}": "x" * 1500 for number in range(150)}, b"")
+    seen = Seen(properties_list(head, Allowance()))
     assert "50 more properties" in seen.text
     assert seen.text.count("x") < 100 * 600
 

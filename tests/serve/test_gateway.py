@@ -209,7 +209,7 @@ def test_a_machine_whose_clock_is_set_back_or_far_ahead_loses_no_time_and_keeps_
             running.process.kill()
             running.process.wait()
 
-        clock.set_wrong(-hour)
+        clock.set_wrong(-hour // 8)
         with gateway(tmp_path, name="again", within=clock.within) as running:
             client = Client(running.ready(), data)
             assert client.send("orders", "a", "7") == 201
@@ -221,6 +221,44 @@ def test_a_machine_whose_clock_is_set_back_or_far_ahead_loses_no_time_and_keeps_
     times = [each[2] for each in found]
     assert times == sorted(times)
     assert times[-1] <= datetime.now(UTC)
+
+
+def test_after_a_start_with_a_clock_far_ahead_it_asks_for_a_repair_and_then_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    clock = WrongClock(tmp_path / "wrong")
+    clock.set_wrong(365 * 86_400)
+    with gateway(tmp_path, within=clock.within) as running, pipeline(data):
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time_ns", clock.time_ns)
+            client = Client(running.ready(), data)
+        assert client.send("orders", "a", "1") == 201
+        assert client.send("orders", "b", "2") == 201
+        assert client.receive("orders", PATIENCE) == ("a", "1")
+        until(lambda: client.metric("messages_accepted_total", entity="orders") == 2, "both are there")
+        assert running.stop() == 0
+    clock.set_wrong(0)
+
+    with gateway(tmp_path, name="refused", within=clock.within) as running:
+        assert running.process.wait(60) == 1
+        [line] = running.err.read_text().splitlines()
+        assert line.startswith(f"oncebus: The newest message in store '{data}/store.db' was accepted at ")
+        assert line.endswith(f"If it was wrong then, run: oncebus repair clock --data '{data}'")
+
+    repaired = CliRunner().invoke(main, ["repair", "clock", "--data", str(data)])
+    assert (repaired.exit_code, repaired.stderr) == (0, "")
+    assert "2 ids in the ledger" in repaired.stdout
+    assert "1 message in the store" in repaired.stdout
+
+    with gateway(tmp_path, name="again", within=clock.within) as running, pipeline(data):
+        client = Client(running.ready(), data)
+        assert client.health() == 200
+        assert client.send("orders", "a", "3") == 201
+        found = taken(client)
+        assert found[:2] == ("b", 2)
+        assert found[2] <= datetime.now(UTC)
+        assert [drop["messageId"] for drop in client.drops("orders")] == ["a"]
 
 
 def test_it_ends_when_the_process_that_started_it_is_gone(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from .programs import is_alive, until
 @pytest.fixture
 def data(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "data"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     (tmp_path / "entities.json").write_text(json.dumps([{"type": "queue", "name": "orders"}]))
     with (folder / "pipeline.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -132,6 +132,20 @@ def test_asked_to_stop_it_tells_all_programs_and_waits_for_them(
     until(lambda: not any(map(is_alive, left)), "all gone")
 
 
+def test_started_with_nohup_it_goes_on_when_the_terminal_is_gone(tmp_path: Path, started: Starter) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        supervisor = started("steady")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    until(lambda: pids(tmp_path, "steady"), "start")
+    signal_group(supervisor, signal.SIGHUP)
+    os.kill(pids(tmp_path, "steady")[0], signal.SIGKILL)
+    until(lambda: len(pids(tmp_path, "steady")) == 2, "start again")
+    supervisor.terminate()
+    assert supervisor.wait(2 * LIMIT) == 0
+
+
 def test_a_program_that_does_not_end_is_killed_after_its_grace(tmp_path: Path, started: Starter) -> None:
     supervisor = started("stubborn", grace=5.0)
     until(lambda: pids(tmp_path, "stubborn"), "start")

@@ -9,8 +9,10 @@ import pytest
 from oncebus import amqp
 from oncebus.amqp import BATCH_FORMAT, Symbol
 from oncebus.amqp.performatives import Accepted, Coordinator, Flow, Rejected
+from oncebus.broker import shares
 from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
+from oncebus.broker.shares import Shares
 from oncebus.entities import BadRequest
 from oncebus.servicebus import Limits, sender
 from oncebus.servicebus.messages import incoming, incoming_message
@@ -190,3 +192,42 @@ def test_a_link_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> Non
         )
 
     play(tmp_path, scenario, Limits(links=2))
+
+
+def test_what_is_refused_is_on_record(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        ids = client.transfer(message(b"good"), message(b"bad", message_id="x" * 129))
+        await client.outcomes(len(ids))
+        entity = stage.broker.catalogue.queue("orders")
+        assert stage.broker._core.refusals.counts(entity.id) == {"invalid": 1}
+
+    play(tmp_path, scenario)
+
+
+def test_a_group_beyond_the_share_is_refused_at_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "WAIT_SECONDS", 0)
+    waited = []
+
+    def has_room(self: Shares, entity: int, work: int) -> bool:
+        waited.append(work)
+        return False
+
+    monkeypatch.setattr(Shares, "has_room", has_room)
+
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        ids = client.transfer(*(message(str(number).encode()) for number in range(40)))
+        outcomes = await client.outcomes(len(ids))
+        conditions = {
+            state.error.condition for state in outcomes.values() if isinstance(state, Rejected) and state.error
+        }
+        assert conditions == {"com.microsoft:server-busy"}
+        # Its halves would have to wait as long again.
+        assert len(waited) < 10
+        entity = stage.broker.catalogue.queue("orders")
+        assert stage.broker._core.refusals.counts(entity.id) == {"busy": 40}
+
+    play(tmp_path, scenario)

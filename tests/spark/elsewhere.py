@@ -1,19 +1,22 @@
-"""A streaming query and a batch in a process of its own: elsewhere.py cluster|connect URL FOLDER."""
+"""Streaming queries and batches in a process of its own, started in FOLDER: elsewhere.py cluster|connect URL FOLDER."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from oncebus.spark import Ledger, detect_duplicates
-from spark.streams import Stream, expected, verdicts
+from reference import Message
+from spark.streams import SCHEMA, Stream, expected, verdicts
 from spark.test_streaming import history_of
 
 
@@ -25,16 +28,49 @@ def session(how: str, url: str) -> SparkSession:
     return builder.config("spark.sql.shuffle.partitions", "2").config("spark.executor.memory", "512m").getOrCreate()
 
 
-def check_foreach_batch(stream: Stream) -> None:
-    """Through Connect the tasks of a foreachBatch are not told their batch: that is said, and nothing is written."""
-    stream.write(history_of(1))
+OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
+APART = "/proc/self/cwd/apart"
+"""A folder that each process has for itself: drivers, clients and workers are started in folders of their own."""
+
+
+def batch_of(spark: SparkSession, messages: list[Message]) -> DataFrame:
+    rows = [(message.key, message.time, message.sequence, message.window) for message in messages]
+    frame = spark.createDataFrame(rows, "key string, time long, sequence long, window long")
+    return frame.withColumn("time", F.timestamp_micros("time"))
+
+
+def check_refused(work: Callable[[], object], text: str) -> None:
     try:
-        stream.run(each=lambda batch, number: batch.write.format("noop").mode("overwrite").save())
+        work()
     except Exception as error:
-        assert "Inside foreachBatch through Spark Connect it does not" in str(error), error
+        assert text in str(error), error
     else:
         raise AssertionError("nothing was refused")
+
+
+def check_batch_apart(spark: SparkSession, messages: list[Message]) -> None:
+    with Ledger.open(APART).batch() as ledger:
+        detect_duplicates(batch_of(spark, messages), **OPTIONS, ledger=ledger).collect()
+
+
+def check_foreach_batch(spark: SparkSession, stream: Stream) -> None:
+    """Through Connect the tasks of a foreachBatch are not told their batch. A batch of the ledger is."""
+    history = history_of(3)
+    stream.write(history)
+    check_refused(lambda: stream.run(each=lambda batch, number: print(batch.count())), "Ledger.open(…).batch(query=…")
     assert Ledger.open(stream.ledger).summary().runs == 0
+    ledger_folder, output, options = str(stream.folder / "in-batches"), str(stream.output), dict(OPTIONS)
+
+    def each(batch: DataFrame, number: int) -> None:
+        from oncebus.spark import Ledger, detect_duplicates
+
+        with Ledger.open(ledger_folder).batch(query="orders", batch=number) as ledger:
+            detect_duplicates(batch, **options, ledger=ledger).write.mode("append").parquet(output)
+
+    messages = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(stream.source))
+    writer = messages.writeStream.foreachBatch(each).option("checkpointLocation", str(stream.folder / "another"))
+    assert writer.trigger(availableNow=True).start().awaitTermination(300)
+    assert stream.found() == expected(history)
 
 
 if __name__ == "__main__":
@@ -43,12 +79,19 @@ if __name__ == "__main__":
     Stream(spark, folder).run()
 
     messages = [message for batch in history_of(3) for message in batch]
-    rows = [(message.key, message.time, message.sequence, message.window) for message in messages]
-    frame = spark.createDataFrame(rows, "key string, time long, sequence long, window long")
-    frame = frame.withColumn("time", F.timestamp_micros("time"))
     with Ledger.open(folder / "batch-ledger").batch() as ledger:
-        checked = detect_duplicates(frame, key="key", time="time", window="window", sequence="sequence", ledger=ledger)
+        checked = detect_duplicates(batch_of(spark, messages), **OPTIONS, ledger=ledger)
         assert verdicts(checked) == verdicts(checked) == expected([messages])
-    if how == "connect":
-        check_foreach_batch(Stream(spark, folder / "refused"))
+
+    apart = Stream(spark, folder / "apart-stream", {"ledger": APART})
+    apart.write(history_of(1))
+    if how == "cluster":
+        check_refused(apart.run, f"has no ledger at '{APART}': not the one that the driver opened")
+    else:
+        # The server's tasks share a folder, which is not the client's.
+        apart.run()
+        assert apart.found() == expected(history_of(1))
+        assert not Path(APART).exists()
+        check_foreach_batch(spark, Stream(spark, folder / "foreach"))
+    check_refused(lambda: check_batch_apart(spark, messages), f"has no ledger at '{APART}'")
     spark.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 from histories import SECOND, START, Batch, histories
 from oncebus.ledger import LedgerInUse
 from oncebus.spark import Ledger, detect_duplicates
+from oncebus.spark.columns import tie_breaker
 from oncebus.spark.operator import BadCall
 from reference import Message, Reference, Verdict
 from spark.streams import FAR_FUTURE, expected, verdicts
@@ -101,15 +103,39 @@ def test_a_limit_or_filter_does_not_change_a_verdict(spark: SparkSession) -> Non
 
 
 def test_rows_that_tie_are_judged_alike_in_any_order(spark: SparkSession) -> None:
-    rows = [("k", START, body) for body in "edcba"]
-    frame = spark.createDataFrame(rows, "key string, time long, body string").withColumn(
-        "time", F.timestamp_micros("time")
-    )
+    rows = [("k", START, "a", None), ("k", START, None, "a"), ("k", START, "b", None)]
     winners = set()
-    for order in (frame, frame.orderBy("body"), frame.repartition(5)):
-        result = detect_duplicates(order, key="key", time="time", window=timedelta(seconds=1))
-        winners.add(tuple(row["body"] for row in result.filter("not is_duplicate").collect()))
+    for order in permutations(rows):
+        frame = spark.createDataFrame(order, "key string, time long, one string, two string").coalesce(1)
+        frame = frame.withColumn("time", F.timestamp_micros("time"))
+        result = detect_duplicates(frame, key="key", time="time", window=timedelta(seconds=1), parts=1)
+        winners.add(tuple((row["one"], row["two"]) for row in result.filter("not is_duplicate").collect()))
     assert len(winners) == 1
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("int(null)", "1"),
+        ("struct(int(null) as x, 1 as y)", "struct(1 as x, int(null) as y)"),
+        ("array(1, null)", "array(null, 1)"),
+        ("array(array(1, 2), array())", "array(array(1), array(2))"),
+        ("map('a', int(null), 'b', 1)", "map('a', 1, 'b', int(null))"),
+        ("array(struct(timestamp_micros(1) as x))", "array(struct(timestamp_micros(2) as x))"),
+        ("'a' collate utf8_lcase", "'A' collate utf8_lcase"),
+        ("parse_json('null')", "parse_json(null)"),
+    ],
+)
+def test_rows_that_differ_in_anything_are_judged_alike_in_any_order(spark: SparkSession, left: str, right: str) -> None:
+    """In where a null is, in where an array ends, in what a collation does not see."""
+    rows = spark.sql(
+        f"""
+        select 'k' as key, timestamp_micros({START}) as time, {left} as one, {right} as two
+        union all select 'k', timestamp_micros({START}), {right}, {left}
+        """
+    )
+    first, second = rows.select(tie_breaker(rows.schema).alias("tie")).collect()
+    assert first["tie"] != second["tie"]
 
 
 def test_everything_a_column_may_be(spark: SparkSession) -> None:

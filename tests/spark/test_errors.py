@@ -75,8 +75,15 @@ def test_a_ledger_in_place_of_its_batch(frame: DataFrame, tmp_path: Path) -> Non
 
 
 def test_a_column_that_is_there_already(frame: DataFrame) -> None:
-    with pytest.raises(OncebusError, match="Column 'is_duplicate' is there already"):
-        detect_duplicates(frame.withColumn("is_duplicate", F.lit(1)), **GOOD)
+    for name in ("is_duplicate", "Is_Duplicate", "ORIGINAL_TIME", "__oncebus_key"):
+        with pytest.raises(OncebusError, match=f"Column '{name}' is there already; detection adds '{name.lower()}'"):
+            detect_duplicates(frame.withColumn(name, F.lit(1)), **GOOD)
+    frame.sparkSession.conf.set("spark.sql.caseSensitive", True)
+    try:
+        result = detect_duplicates(frame.withColumn("Is_Duplicate", F.lit(1)), **GOOD)
+        assert result.filter("not is_duplicate").count() == 1
+    finally:
+        frame.sparkSession.conf.unset("spark.sql.caseSensitive")
 
 
 def test_workers_of_a_python_that_is_not_there(
@@ -137,7 +144,7 @@ def test_a_ledger_for_another_key_or_format(spark: SparkSession, tmp_path: Path)
     description = stream.ledger / "ledger.json"
     good = description.read_text()
     for text, message in [
-        (json.dumps({**json.loads(good), "format": 9}), "has format 9; this version of Oncebus writes format 1"),
+        (json.dumps({**json.loads(good), "format": 9}), "has format 9; this version of Oncebus writes format 2"),
         ("{", "has an unreadable 'ledger.json'"),
     ]:
         description.write_text(text)

@@ -1,4 +1,7 @@
-"""The same query on a standalone cluster and through Spark Connect gives the same verdicts."""
+"""The same query on a standalone cluster, through Spark Connect and over object stores gives the same verdicts.
+
+Machines that do not share the folder of a ledger are refused.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from cluster import QUICK_JVM, Cluster, daemon, free_port, wait_for
+from object_stores import Server
+from oncebus.ledger import Ledger
 from spark.streams import Stream, expected
 from spark.test_streaming import history_of
 
 SCRIPT = Path(__file__).parent / "elsewhere.py"
 
 
-def run_elsewhere(how: str, url: str, folder: Path) -> None:
+def run_elsewhere(how: str, url: str, folder: Path, **environment: str) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), how, url, str(folder)],
-        env=os.environ | QUICK_JVM,
+        env=os.environ | QUICK_JVM | environment,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=300,
@@ -31,7 +38,7 @@ def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     history = history_of(4)
     stream = Stream(spark, tmp_path / "stream")
     stream.write(history)
-    run_elsewhere("cluster", cluster.master, stream.folder)
+    run_elsewhere("cluster", cluster.master, stream.folder, **cluster.environment)
     assert stream.found() == expected(history)
 
 
@@ -55,3 +62,26 @@ def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
         wait_for(tmp_path / "server.log", "Spark Connect server started")
         run_elsewhere("connect", f"sc://127.0.0.1:{port}", stream.folder)
     assert stream.found() == expected(history)
+
+
+def test_over_an_object_store(
+    spark: SparkSession, object_store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a restart in between."""
+    machine = object_store.environment | {"ONCEBUS_LEDGER_CACHE": str(tmp_path / "cache")}
+    for name, value in machine.items():
+        monkeypatch.setenv(name, value)
+        # What the workers are given: they were started with the session.
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    history = history_of(4)
+    location = object_store.new_location()
+    stream = Stream(spark, tmp_path / "stream", {"ledger": location, "parts": 2})
+    stream.write(history[:2])
+    stream.run()
+    stream.write(history[2:], first=2)
+    stream.run()
+    assert stream.found() == expected(history)
+    summary = Ledger.open(location).summary()
+    assert summary.generation == 2
+    assert summary.ids > 0
+    assert list((tmp_path / "cache").rglob("run-*"))

@@ -118,11 +118,9 @@ def test_a_new_checkpoint_still_knows_the_old_keys(spark: SparkSession, tmp_path
     for confirmed in (False, True):
         stream = Stream(spark, tmp_path / str(confirmed))
         stream.write(messages)
-        query = stream.run()
+        stream.run()
         if confirmed:
-            progress = query.lastProgress
-            assert progress is not None
-            Ledger.open(stream.ledger).confirm(str(query.id), progress["batchId"])
+            assert Ledger.open(stream.ledger).confirm(checkpoint=stream.checkpoint) == 3
         shutil.rmtree(stream.checkpoint)
         shutil.rmtree(stream.output)
         stream.run()
@@ -143,6 +141,7 @@ def test_a_batch_that_was_never_committed_is_not_lost_with_its_checkpoint(spark:
 
     with pytest.raises(StreamingQueryException, match="never output"):
         stream.run(each=fails_at_the_last)
+    assert Ledger.open(stream.ledger).confirm(checkpoint=stream.checkpoint) == 1
     before = stream.found()
     shutil.rmtree(stream.checkpoint)
     later = Stream(spark, tmp_path / "later", {"ledger": stream.ledger})
@@ -189,7 +188,6 @@ def test_an_older_checkpoint_is_right_or_refused(spark: SparkSession, tmp_path: 
 def test_a_second_query_on_the_same_ledger_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     stream = Stream(spark, tmp_path)
     stream.write(history_of(1))
-    first = stream.checked()
     rival = stream.checked()
     stream.run()
     query = rival.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "rival")).start()
@@ -199,7 +197,7 @@ def test_a_second_query_on_the_same_ledger_is_refused(spark: SparkSession, tmp_p
     finally:
         query.stop()
 
-    running = first.writeStream.format("noop").option("checkpointLocation", str(stream.checkpoint)).start()
+    running = stream.checked().writeStream.format("noop").option("checkpointLocation", str(stream.checkpoint)).start()
     try:
         running.processAllAvailable()
         with pytest.raises(Exception, match=r"is being written by query .* of this process"):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oncebus.messages import Fate
 from oncebus.store import Mode, Policy, Store, StoreFull, StoreInUse, StoreMismatch
 from oncebus.store.sql.schema import VERSION
 from store.store_rows import QUEUE, START, take
@@ -69,6 +70,30 @@ def test_another_version_is_refused_with_what_to_do(tmp_path: Path, version: int
         Store.open(path)
 
 
+def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = Store.open(path)
+    rows = [{"entity": QUEUE, "sequence": 1}, {"entity": QUEUE, "sequence": 2, "fate": Fate.QUARANTINED}]
+    take(store, rows, POLICIES)
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP INDEX transfer")
+        database.execute("DROP INDEX back")
+        database.execute("CREATE INDEX transfer ON message (id) WHERE stage = 4")
+        database.execute("UPDATE counter SET size = size - 100")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    for _ in range(2):
+        store = Store.open(path)
+        assert (store.size_of(QUEUE), store.counts(QUEUE).active, len(store.quarantined())) == (200, 1, 1)
+        indexes = "SELECT sql FROM sqlite_master WHERE name IN ('transfer', 'back') ORDER BY name"
+        found = [sql for (sql,) in store._connection.execute(indexes)]
+        store.close()
+        fresh = Store.open(tmp_path / "fresh")
+        assert found == [sql for (sql,) in fresh._connection.execute(indexes)]
+        fresh.close()
+
+
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     other, text = tmp_path / "other", tmp_path / "text"
     with sqlite3.connect(other) as database:
@@ -119,7 +144,7 @@ def test_nothing_looks_at_all_messages(tmp_path: Path) -> None:
         store.accept_session(QUEUE, None, policy, START)
         store.expire_locks(POLICIES, START + 2**40)
         store.expire(POLICIES, START + 3)
-        store.due(POLICIES, lambda entity, partition: 1, START)
+        store.due(POLICIES, START)
         store.pump_batch(POLICIES, 1)
         store.peek(QUEUE, 3, 5, START)
         store.peek(QUEUE, 3, 5, START, "s")

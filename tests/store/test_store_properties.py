@@ -1,4 +1,7 @@
-"""A queue and a session queue against a model of a few lines, over crashes at any step."""
+"""A queue and a session queue against a model of a few lines, over crashes at any step.
+
+What is sent, and what returns because it fell due or was resubmitted, goes through an inbox and is taken later.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import random
 import shutil
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,6 @@ from oncebus.store import (
     Message,
     Mode,
     Outcome,
-    Policy,
     SessionCannotBeLocked,
     SessionLock,
     SessionLockLost,
@@ -29,134 +31,175 @@ from oncebus.store import (
     State,
     Store,
     SubQueue,
+    Transfer,
 )
-from store.store_rows import SECOND, START, entry
-
-PLAIN, SESSIONS = 1, 2
-LOCK = 10 * SECOND
-POLICIES = {
-    PLAIN: Policy(lock_duration=LOCK, max_delivery_count=3, dead_letter_on_expiry=True),
-    SESSIONS: Policy(lock_duration=LOCK, max_delivery_count=3, requires_session=True),
-}
+from store.store_model import LOCK, PLAIN, POLICIES, SESSIONS, Known, Model
+from store.store_rows import SECOND, again, entry
 
 
 class Undone(Exception):
     """What ends a transaction before it is durable."""
 
 
-@dataclass(frozen=True)
-class Known:
-    """The model's message. `dead` is its dead-letter reason, `until` the end of its own lock."""
-
-    entity: int
-    sequence: int
-    session: str | None
-    expires: int | None
-    deliveries: int = 0
-    deferred: bool = False
-    dead: str | None = None
-    token: bytes | None = None
-    until: int | None = None
-
-
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(Model, RuleBasedStateMachine):
     def __init__(self) -> None:
-        super().__init__()
+        Model.__init__(self)
+        RuleBasedStateMachine.__init__(self)
         self.folder = Path(tempfile.mkdtemp(prefix="store", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
         self.path = self.folder / "0"
         self.reopened = 0
         self.tokens = random.Random(0)
         self.store = self.opened()
-        self.now = START
-        self.commit = 0
-        self.sequence = {PLAIN: 0, SESSIONS: 0}
-        self.known: dict[tuple[int, int], Known] = {}
-        self.locks: dict[str, tuple[bytes, int]] = {}
-        self.ended: set[tuple[int, int]] = set()
-        self.stale: list[bytes] = []
+        # What is in the inbox and the store does not know of as yet.
+        self.untold: tuple[list[Transfer], int] | None = None
+        # The pump begins once everything has been taken that an earlier one may have appended.
+        self.left_behind = 0
+        self.has_begun = False
 
     def opened(self) -> Store:
         return Store.open(self.path, random=self.tokens.randbytes)
 
     def teardown(self) -> None:
-        self.store.close()
-        shutil.rmtree(self.folder)
-
-    # The model's own rules
-
-    def put(self, message: Known) -> None:
-        self.known[message.entity, message.sequence] = message
-
-    def end(self, message: Known) -> None:
-        del self.known[message.entity, message.sequence]
-        self.ended.add((message.entity, message.sequence))
-
-    def put_back(self, message: Known) -> None:
-        if message.token is not None:
-            self.stale.append(message.token)
-        free = replace(message, token=None, until=None)
-        if message.dead is None and message.deliveries >= 3:
-            free = replace(free, dead="MaxDeliveryCountExceeded", deferred=False)
-        self.put(free)
-
-    def session_of(self, message: Known) -> str | None:
-        return message.session if message.entity == SESSIONS and message.dead is None else None
-
-    def pass_time(self) -> None:
-        """Locks end; then what nobody holds expires."""
-        for session, (_, until) in list(self.locks.items()):
-            if until <= self.now:
-                self.free(session)
-        for message in list(self.known.values()):
-            if message.until is not None and message.until <= self.now:
-                self.put_back(message)
-        for message in list(self.known.values()):
-            past = message.expires is not None and message.expires <= self.now
-            if past and message.dead is None and message.token is None:
-                if POLICIES[message.entity].dead_letter_on_expiry:
-                    self.put(replace(message, dead="TTLExpiredException", deferred=False))
-                else:
-                    self.end(message)
-
-    def free(self, session: str) -> None:
-        del self.locks[session]
-        for message in list(self.known.values()):
-            if self.session_of(message) == session and message.token is not None:
-                self.put_back(message)
-
-    def ready(self, entity: int, session: str | None, dead: bool) -> list[Known]:
-        found = [
-            message
-            for message in self.known.values()
-            if message.entity == entity
-            and (message.dead is not None) == dead
-            and message.token is None
-            and not message.deferred
-            and (session is None or message.session == session)
-        ]
-        return sorted(found, key=lambda message: message.sequence)
+        try:
+            self.take(99)
+            self.pump(9, "tell")
+            self.take(99)
+            if not any(message.returns for message in self.known.values()):
+                assert self.store._tables.records.origins() == 0
+        finally:
+            self.store.close()
+            shutil.rmtree(self.folder)
 
     # Steps
 
     @rule(
         rows=st.lists(
-            st.tuples(st.sampled_from([PLAIN, SESSIONS]), st.sampled_from("abc"), st.sampled_from([None, 5, 15, 60])),
+            st.tuples(
+                st.sampled_from([PLAIN, SESSIONS]),
+                st.sampled_from("abc"),
+                st.sampled_from([None, 5, 15, 60]),
+                st.sampled_from([None, None, 1, 1, 4]),
+            ),
             max_size=5,
         )
     )
-    def ingest(self, rows: list[tuple[int, str, int | None]]) -> None:
-        self.commit += 1
+    def send(self, rows: list[tuple[int, str, int | None, int | None]]) -> None:
+        def later(seconds: int | None) -> int | None:
+            return None if seconds is None else self.now + seconds * SECOND
+
         given: list[dict[str, Any]] = []
-        for entity, session, seconds in rows:
-            self.sequence[entity] += 1
-            expires = None if seconds is None else self.now + seconds * SECOND
-            row = {"entity": entity, "sequence": self.sequence[entity], "session": session, "expires": expires}
-            given.append({**row, "time": self.now})
-            self.put(Known(entity, self.sequence[entity], session, expires))
+        for entity, session, seconds, due in rows:
+            row = {"session": session, "expires": later(seconds), "scheduled": later(due)}
+            given.append({"entity": entity, "sequence": self.number(entity), "time": self.now, **row})
+        self.append(given)
+
+    @rule(commits=st.integers(1, 3))
+    def take(self, commits: int) -> None:
+        for commit in range(self.commit + 1, min(self.commit + commits, self.appended) + 1):
+            rows, self.commit = self.inbox.pop(commit), commit
+            for row in rows:
+                self.arrive(row)
+            with self.store.transaction():
+                self.store.ingest(entry(rows, commit), commit, commit, POLICIES, self.now)
+            with pytest.raises(EntryRefused), self.store.transaction():
+                self.store.ingest(entry(rows, commit), commit, commit, POLICIES, self.now)
+        self.pass_time()
+
+    def ingest(self, rows: list[tuple[int, str, int | None, int | None]]) -> None:
+        self.send(rows)
+        self.take(99)
+
+    @rule()
+    def fall_due(self) -> None:
         with self.store.transaction():
-            self.store.ingest(entry(given, self.commit), self.commit, self.commit, POLICIES, self.now)
-        with pytest.raises(EntryRefused), self.store.transaction():
-            self.store.ingest(entry(given, self.commit), self.commit, self.commit, POLICIES, self.now)
+            while self.store.due(POLICIES, self.now, limit=2).more:
+                pass
+        for message in list(self.known.values()):
+            if message.waits and message.scheduled is not None and message.scheduled <= self.now:
+                self.put(replace(message, waits=False, returns=True))
+
+    @precondition(lambda self: any(message.waits or message.returns for message in self.known.values()))
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        message = data.draw(st.sampled_from([m for m in self.known.values() if m.waits or m.returns]))
+        with self.store.transaction():
+            outcomes = self.store.cancel_scheduled(message.entity, [message.sequence])
+        assert outcomes == [Outcome.DONE if message.waits else Outcome.MESSAGE_NOT_FOUND]
+        if message.waits:
+            self.end(message)
+
+    @precondition(lambda self: any(message.dead for message in self.known.values()))
+    @rule(data=st.data())
+    def resubmit(self, data: st.DataObject) -> None:
+        self.sweep()
+        message = data.draw(st.sampled_from([message for message in self.known.values() if message.dead]))
+        with self.store.transaction():
+            outcomes = self.store.resubmit(message.entity, [message.sequence], POLICIES[message.entity], self.now)
+        is_free = message.token is None and not message.returns
+        assert outcomes == [Outcome.DONE if is_free else Outcome.MESSAGE_NOT_FOUND]
+        if is_free:
+            expires = None if message.expires is None else self.now + message.expires - message.enqueued
+            self.put(replace(message, returns=True, expires=expires))
+
+    @rule(
+        sessions=st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
+        limit=st.integers(1, 5),
+        then=st.sampled_from(["take and crash", "take", "crash", "nothing", "tell"]),
+    )
+    def schedule_and_pump(self, sessions: list[str], limit: int, then: str) -> None:
+        entities = (PLAIN, SESSIONS)
+        self.ingest([(entities[n % 2], session, None, 2 - n // 2) for n, session in enumerate(sessions)])
+        self.wait(2)
+        self.pump(limit, then)
+
+    @precondition(lambda self: self.commit >= self.left_behind)
+    @rule(limit=st.integers(1, 5), then=st.sampled_from(["tell", "take", "crash", "nothing"]))
+    def pump(self, limit: int, then: str) -> None:
+        """Append what is due or resubmitted, under new numbers; the store is told at once, later, or never."""
+        self.tell()
+        self.fall_due()
+        with self.store.transaction():
+            if not self.has_begun:
+                self.store.begin_pump(self.appended)
+                self.has_begun = True
+            batch = self.store.pump_batch(POLICIES, self.appended, limit)
+        for entity in POLICIES:
+            returning = [message for message in self.known.values() if message.returns and message.entity == entity]
+            returning.sort(key=lambda message: (message.scheduled or 0, message.sequence))
+            chosen = [each.message.sequence for each in batch if each.message.entity == entity]
+            assert chosen == [message.sequence for message in returning][: len(chosen)]
+            assert chosen or not returning or limit == 1
+        if not batch:
+            return
+        kept = {"time": self.now}
+        self.append(
+            [
+                again(
+                    each, self.number(each.target), expires=each.message.expires, session=each.message.session, **kept
+                )
+                for each in batch
+            ]
+        )
+        self.untold = batch, self.appended
+        if then == "tell":
+            self.tell()
+        if "take" in then:
+            self.take(99)
+        if "crash" in then:
+            self.crash("copy")
+
+    @rule()
+    def tell(self) -> None:
+        if self.untold is None:
+            return
+        batch, commit = self.untold
+        with self.store.transaction():
+            self.store.pumped(batch, commit)
+        self.untold = None
+        for each in batch:
+            # It may have arrived before.
+            if (message := self.known.get((each.message.entity, each.message.sequence))) is not None:
+                self.end(message)
 
     @rule(seconds=st.sampled_from([1, 4, 9, 10, 20]))
     def wait(self, seconds: int) -> None:
@@ -198,9 +241,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     def check_received(self, got: list[Message], expected: list[Known], mode: Mode, until: int) -> None:
         assert [message.sequence for message in got] == [message.sequence for message in expected]
+        # Nothing that was accepted before is still on its way.
+        on_their_way = [(row["entity"], row["sequence"]) for rows in self.inbox.values() for row in rows]
+        assert not [row for row in on_their_way for each in got if row[0] == each.entity and row[1] < each.sequence]
         for message, known in zip(got, expected, strict=True):
             assert message.deliveries == known.deliveries + 1
-            assert (message.message_id, message.reason) == (f"m{known.sequence}", known.dead)
+            assert (message.message_id, message.reason) == (known.name, known.dead)
             assert message.session == known.session
             if mode is Mode.RECEIVE_AND_DELETE:
                 self.end(known)
@@ -264,7 +310,7 @@ class StoreMachine(RuleBasedStateMachine):
             got = self.store.receive_deferred(
                 PLAIN, [message.sequence, 10**9], mode, POLICIES[PLAIN], self.now, sub_queue=sub_queue
             )
-        self.check_received(got, [] if message.token else [message], mode, self.now + LOCK)
+        self.check_received(got, [] if message.token or message.returns else [message], mode, self.now + LOCK)
 
     @rule(session=st.sampled_from([None, "a", "b"]))
     def accept(self, session: str | None) -> None:
@@ -316,6 +362,7 @@ class StoreMachine(RuleBasedStateMachine):
         elif how == "copy":
             self.copy()
         self.store.close()
+        self.untold, self.left_behind, self.has_begun = None, self.appended, False
         if how != "close":
             self.reopened += 1
             self.path = self.folder / str(self.reopened)
@@ -327,6 +374,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.receive(PLAIN, 9, Mode.PEEK_LOCK, POLICIES[PLAIN], self.now)
         self.store.accept_session(SESSIONS, None, POLICIES[SESSIONS], self.now)
         self.store.batch_delete(SESSIONS, 2**62, 9)
+        self.store.due(POLICIES, 2**62)
+        self.store.pumped(self.store.pump_batch(POLICIES, self.appended), self.appended + 1)
         self.store.expire(POLICIES, 2**62)
 
     def copy(self) -> None:
@@ -353,6 +402,8 @@ class StoreMachine(RuleBasedStateMachine):
                 # A deferred message that is too old to be so is moved when something looks at it.
                 if message.sub_queue == SubQueue.MAIN and expected[sequence].dead is None:
                     assert (message.state is State.DEFERRED) == expected[sequence].deferred
+                    is_scheduled = expected[sequence].waits or expected[sequence].returns
+                    assert (message.state is State.SCHEDULED) == is_scheduled
 
     @invariant()
     def the_counts_are_those_of_the_messages(self) -> None:
@@ -365,13 +416,16 @@ class StoreMachine(RuleBasedStateMachine):
                 counts = self.store.counts(entity)
                 assert counts.dead_letter == sum(m.dead is not None for m in own)
                 assert counts.deferred == sum(m.deferred and m.dead is None for m in own)
-                assert counts.active == sum(not m.deferred and m.dead is None for m in own)
+                assert counts.scheduled == sum((m.waits or m.returns) and m.dead is None for m in own)
+                assert counts.active + counts.scheduled == sum(not m.deferred and m.dead is None for m in own)
+                assert counts.transfer == 0
                 assert self.store.size_of(entity) == 100 * len(own)
             raise Undone
 
     @initialize()
     def start(self) -> None:
-        self.ingest([(PLAIN, "a", None), (SESSIONS, "a", None), (SESSIONS, "b", None), (SESSIONS, "a", 15)])
+        self.ingest([(PLAIN, "a", None, None), (SESSIONS, "a", None, None), (SESSIONS, "b", None, 4)])
+        self.send([(PLAIN, "a", None, 1), (SESSIONS, "a", 15, None)])
 
 
 TestStore = StoreMachine.TestCase

@@ -6,7 +6,7 @@ from typing import Any
 
 from oncebus.messages import Fate
 from oncebus.store import Errand, Kind, Mode, Outcome, Policy, State, Store
-from store.store_rows import QUEUE, START, take
+from store.store_rows import QUEUE, START, come_back, take
 
 TOPIC, SUBSCRIPTION = 20, 21
 POLICIES = {QUEUE: Policy(), TOPIC: Policy(Kind.TOPIC), SUBSCRIPTION: Policy(Kind.SUBSCRIPTION)}
@@ -32,6 +32,7 @@ def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
     (found,) = store.quarantined(TOPIC)
     assert (found.reason, found.message_id, found.head, found.blob) == ("broken", "m1", b"head", "file")
     assert [each.sequence for each in store.quarantined(after=found.number)] == [9]
+    assert (store.size_of(TOPIC), store.counts(QUEUE).size) == (100, 100)
     first, second = numbers(store)
     assert discard(store, [first, first, 77]) == [
         Outcome.DONE,
@@ -41,6 +42,7 @@ def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
     assert (numbers(store), store.unused_blobs()) == ([second], [])
     assert discard(store, [second]) == [Outcome.DONE]
     assert (numbers(store), store.unused_blobs()) == ([], ["file"])
+    assert (store.size_of(TOPIC), store.size_of(QUEUE)) == (0, 0)
 
 
 def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: Store) -> None:
@@ -49,7 +51,7 @@ def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: 
     assert (numbers(store), store.counts(TOPIC).scheduled, store.counts(TOPIC).size) == ([], 1, 100)
     assert release(store, [1]) == [Outcome.MESSAGE_NOT_FOUND]
     with store.transaction():
-        assert store.due(POLICIES, lambda entity, partition: 0, START + 5).handled == 1
+        assert store.due(POLICIES, START + 5).handled == 1
         (transfer,) = store.pump_batch(POLICIES, appended=1)
     assert (transfer.errand, transfer.target, transfer.message.session) == (Errand.DUE, TOPIC, "s")
     assert (transfer.message.head, transfer.message.blob, transfer.message.sequence) == (b"head", "file", 1)
@@ -70,7 +72,9 @@ def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
         store.release_quarantined(numbers(store), policies, START + 5)
         assert [each.state for each in store.peek(QUEUE, 0, 9, START)] == [State.SCHEDULED]
         assert store.list_sessions(QUEUE, 9) == ["s"]
-        store.due(policies, lambda entity, partition: 7, START + 5)
+        store.due(policies, START + 5)
+    come_back(store, policies, 7, START + 5)
+    with store.transaction():
         lock = store.accept_session(QUEUE, None, policies[QUEUE], START + 5)
         (message,) = store.receive(QUEUE, 9, Mode.PEEK_LOCK, policies[QUEUE], START + 5, lock)
     assert (message.sequence, message.session, message.blob) == (7, "s", "file")

@@ -17,7 +17,7 @@ from oncebus.store import (
     Store,
     SubQueue,
 )
-from store.store_rows import QUEUE, SECOND, START, take
+from store.store_rows import QUEUE, SECOND, START, come_back, take
 
 POLICY = Policy(lock_duration=10 * SECOND, max_delivery_count=2)
 SESSIONS = Policy(lock_duration=10 * SECOND, requires_session=True)
@@ -248,11 +248,12 @@ def test_dead_letters_of_sessions_are_received_without_one(sessions: Store) -> N
         sessions.settle(QUEUE, [Settlement(Action.DEAD_LETTER, message.token or b"")], SESSIONS, START)
         (dead,) = sessions.receive(QUEUE, 9, Mode.PEEK_LOCK, SESSIONS, START, sub_queue=SubQueue.DEAD_LETTER)
         assert (dead.session, dead.locked_until) == ("a", START + 10 * SECOND)
-        outcomes = sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, lambda entity, partition: 50, START)
-        assert outcomes == [Outcome.MESSAGE_NOT_FOUND]
+        assert sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.MESSAGE_NOT_FOUND]
         sessions.settle(QUEUE, [Settlement(Action.ABANDON, dead.token or b"")], SESSIONS, START)
-        outcomes = sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, lambda entity, partition: 50, START)
-        assert outcomes == [Outcome.DONE]
+        assert sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.DONE]
+        assert sessions.resubmit(QUEUE, [dead.sequence], SESSIONS, START) == [Outcome.MESSAGE_NOT_FOUND]
+    come_back(sessions, {QUEUE: SESSIONS}, 50)
+    with sessions.transaction():
         (back,) = sessions.receive(QUEUE, 9, Mode.PEEK_LOCK, SESSIONS, START, lock)
     assert (back.sequence, back.deliveries, back.reason, back.session) == (50, 1, None, "a")
 

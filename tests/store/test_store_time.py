@@ -3,14 +3,10 @@ from __future__ import annotations
 import pytest
 
 from oncebus.messages import PARTITION_SHIFT
-from oncebus.store import Action, Kind, Mode, Outcome, Place, Policy, Settlement, Store, SubQueue
-from store.store_rows import QUEUE, SECOND, START, take
+from oncebus.store import Action, Kind, Mode, Outcome, Place, Policy, Settlement, State, Store, SubQueue
+from store.store_rows import QUEUE, SECOND, START, come_back, take
 
 NEVER = 2**62
-
-
-def never(entity: int, partition: int) -> int:
-    raise AssertionError("no number is needed")
 
 
 @pytest.mark.parametrize("dead_letter", [False, True])
@@ -70,20 +66,22 @@ def test_a_due_message_of_a_queue_gets_a_new_number_once(store: Store, late: int
     when = START + SECOND
     row = {"entity": QUEUE, "sequence": partition + 1, "scheduled": when, "session": "s"}
     take(store, [row], policies)
-    asked = []
-
-    def allocate(entity: int, part: int) -> int:
-        asked.append((entity, part))
-        return partition + 40
-
     with store.transaction():
-        assert store.due(policies, allocate, when - 1).handled == 0
-        assert store.accept_session(QUEUE, None, policies[QUEUE], when - 1) is None
-        assert store.due(policies, allocate, when + late).arrived == {Place(QUEUE, SubQueue.MAIN)}
-        assert store.due(policies, never, NEVER).handled == 0
+        sweep = store.due(policies, when - 1)
+        assert (sweep.handled, sweep.next) == (0, when)
+        assert store.due(policies, when + late).handled == 1
+        sweep = store.due(policies, NEVER)
+        assert (sweep.handled, sweep.next) == (0, None)
+        # It is on its way: not to be received, cancelled or ended, but still to be seen.
+        assert store.accept_session(QUEUE, None, policies[QUEUE], when + late) is None
+        assert store.cancel_scheduled(QUEUE, [partition + 1]) == [Outcome.MESSAGE_NOT_FOUND]
+        (shown,) = store.peek(QUEUE, 0, 9, when + late)
+        assert (shown.sequence, shown.state, store.counts(QUEUE).scheduled) == (partition + 1, State.SCHEDULED, 1)
+        assert store.list_sessions(QUEUE, 9) == ["s"]
+    come_back(store, policies, partition + 40, when + late)
+    with store.transaction():
         lock = store.accept_session(QUEUE, None, policies[QUEUE], when + late)
         (message,) = store.receive(QUEUE, 9, Mode.PEEK_LOCK, policies[QUEUE], when + late, lock)
-    assert asked == [(QUEUE, 2)]
     assert (message.sequence, message.enqueued, message.scheduled) == (partition + 40, when + late, when)
     assert message.enqueued_sequence == partition + 40
     assert (store.counts(QUEUE).scheduled, store.counts(QUEUE).active) == (0, 1)
@@ -93,7 +91,7 @@ def test_a_due_message_of_a_queue_gets_a_new_number_once(store: Store, late: int
 def test_a_message_that_expires_before_it_is_due_never_arrives(store: Store) -> None:
     take(store, [{"entity": QUEUE, "scheduled": START + 2, "expires": START + 1}], {QUEUE: Policy()})
     with store.transaction():
-        store.due({QUEUE: Policy()}, never, START + 2)
+        store.due({QUEUE: Policy()}, START + 2)
     assert store.counts(QUEUE).size == 0
 
 
@@ -104,7 +102,7 @@ def test_cancelling_finds_only_what_still_waits(store: Store) -> None:
         outcomes = store.cancel_scheduled(QUEUE, [1, 2, 2, 3])
         missing = Outcome.MESSAGE_NOT_FOUND
         assert outcomes == [missing, Outcome.DONE, missing, missing]
-        assert store.due({QUEUE: Policy()}, never, NEVER).handled == 0
+        assert store.due({QUEUE: Policy()}, NEVER).handled == 0
 
 
 def test_the_oldest_are_deleted_first_and_held_ones_never(store: Store) -> None:
@@ -124,7 +122,7 @@ def test_a_resubmitted_dead_letter_lives_as_long_again(store: Store) -> None:
     take(store, [topic], {QUEUE: policy})
     with store.transaction():
         store.expire({QUEUE: policy}, START + 5)
-        assert store.resubmit(QUEUE, [1, 2], policy, never, START + 100) == [Outcome.DONE, Outcome.MESSAGE_NOT_FOUND]
+        assert store.resubmit(QUEUE, [1, 2], policy, START + 100) == [Outcome.DONE, Outcome.MESSAGE_NOT_FOUND]
     (message,) = store.peek(QUEUE, 0, 9, START + 100)
     assert (message.sequence, message.enqueued, message.expires, message.enqueued_sequence) == (
         2,

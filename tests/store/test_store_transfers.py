@@ -7,7 +7,7 @@ import pytest
 
 from oncebus.messages import Fate
 from oncebus.store import MAX_HOPS, Errand, Kind, Mode, Outcome, Policy, Store, SubQueue, Transfer
-from store.store_rows import START, take
+from store.store_rows import START, again, take
 
 SOURCE, TARGET, TOPIC, FIRST, SECOND = 1, 2, 3, 4, 5
 POLICIES = {
@@ -24,11 +24,9 @@ def pump(store: Store, policies: Mapping[int, Policy] = POLICIES) -> list[Transf
         return store.pump_batch(policies, appended=store.position())
 
 
-def again(transfer: Transfer, sequence: int, **more: Any) -> dict[str, Any]:
-    """The row that the pipeline makes of what was appended."""
-    message = transfer.message
-    origin = {"origin_entity": message.entity, "origin_sequence": message.sequence, "hops": transfer.hops}
-    return {"entity": transfer.target, "sequence": sequence, "blob": message.blob, **origin, **more}
+def with_limit(store: Store, limit: int) -> list[Transfer]:
+    with store.transaction():
+        return store.pump_batch(POLICIES, appended=store.position(), limit=limit)
 
 
 def held(store: Store, entity: int, sub_queue: SubQueue = SubQueue.MAIN) -> Sequence[int]:
@@ -86,13 +84,13 @@ def test_repetitions_within_one_entry_are_told_from_copies(store: Store) -> None
     take(store, [{"entity": TOPIC, "scheduled": START + 1}], POLICIES)
     assert held(store, TOPIC) == [1]
     with store.transaction():
-        assert store.due(POLICIES, lambda entity, partition: 0, START + 1).handled == 1
+        assert store.due(POLICIES, START + 1).handled == 1
         assert store.cancel_scheduled(TOPIC, [1]) == [Outcome.MESSAGE_NOT_FOUND]
         assert store.expire(POLICIES, 2**62).handled == 0
     (transfer,) = pump(store)
     assert (transfer.errand, transfer.target, transfer.hops) == (Errand.DUE, TOPIC, 0)
     rows = [
-        again(transfer, sequence, destination=destination, position=sequence)
+        again(transfer, sequence, destination=destination, position=sequence, scheduled=None)
         for sequence in (2, 3)
         for destination in (FIRST, SECOND)
     ]
@@ -138,6 +136,31 @@ def test_a_queue_that_begins_to_forward_sends_what_it_holds(store: Store) -> Non
         store.receive(SOURCE, 1, Mode.PEEK_LOCK, Policy(), START)
     (transfer,) = pump(store)
     assert transfer.message.sequence == 2
+
+
+@pytest.mark.parametrize("begins_later", [True, False])
+def test_messages_leave_by_number_however_they_lie_in_the_file(store: Store, begins_later: bool) -> None:
+    before = {**POLICIES, SOURCE: Policy()} if begins_later else POLICIES
+    numbers = [5, 2, 9, 1, 7]
+    take(store, [{"entity": SOURCE, "sequence": number} for number in numbers], before)
+    left = []
+    while transfers := with_limit(store, 2):
+        left += [each.message.sequence for each in transfers]
+        pumped(store, transfers, 2)
+    assert left == sorted(numbers)
+
+
+def test_an_entity_with_many_messages_does_not_hold_up_the_others(store: Store) -> None:
+    policies = {SOURCE: Policy(forward_to=TARGET), FIRST: Policy(forward_to=TARGET), TARGET: Policy()}
+    take(store, [{"entity": SOURCE, "sequence": number} for number in range(1, 9)], policies)
+    take(store, [{"entity": FIRST, "sequence": 1}], policies)
+    with store.transaction():
+        transfers = store.pump_batch(policies, 1, limit=4)
+    assert [(each.message.entity, each.message.sequence) for each in transfers] == [
+        (SOURCE, 1),
+        (SOURCE, 2),
+        (FIRST, 1),
+    ]
 
 
 def test_dead_letters_are_forwarded_with_their_reason(store: Store) -> None:

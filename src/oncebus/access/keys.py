@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from oncebus.access.rights import Right
 from oncebus.access.rules import MOST_RULES, ROOT_RULE, AuthorizationRule, BadRule, WhichKey, fresh_rule, rule_named
 from oncebus.errors import OncebusError
+from oncebus.files import make_folder
 
 FORMAT = 1
 _LARGEST_FILE = 1 << 20
@@ -62,7 +63,7 @@ class KeyFile:
             return False
         rule = fresh_rule(ROOT_RULE, [Right.MANAGE])
         with _reported(self.path, "made"):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.path.parent, mode=0o700)
             try:
                 # A link, unlike a rename, never replaces the file that another process made meanwhile.
                 _write(self.path, (rule,), os.link)

@@ -72,6 +72,7 @@ class Operation(enum.Enum):
 
     ENUMERATE = ("List queues, topics or subscriptions", Right.MANAGE, "the list", _READ, "Manage,EntityRead")
     READ_ENTITY = ("Read an entity's description", Right.MANAGE, "entity", _READ, "Manage,EntityRead")
+    READ_REFUSALS = ("Read the record of refused requests", Right.MANAGE, "entity", _READ, "Manage,EntityRead")
     CREATE_ENTITY = ("Create an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityWrite")
     UPDATE_ENTITY = ("Change an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityWrite")
     DELETE_ENTITY = ("Delete an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityDelete")

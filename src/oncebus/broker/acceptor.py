@@ -33,6 +33,7 @@ class Appending(NamedTuple):
     weight: int
     catalogue: int
     durable: asyncio.Future[int]
+    work: int
 
 
 Settled = Callable[[Sequence[Appending], int | None], None]
@@ -74,20 +75,28 @@ class Acceptor:
         return self._inbox.is_torn
 
     @property
+    def last_bytes(self) -> int:
+        """How many bytes the newest commit has on the disk."""
+        return self._inbox.last_bytes
+
+    @property
     def size(self) -> int:
         """How many bytes the inbox has on the disk."""
         return self._inbox.size
 
-    def append(self, entity: int, rows: Sequence[Row], size: int, weight: int, catalogue: int) -> asyncio.Future[int]:
+    def append(
+        self, entity: int, rows: Sequence[Row], size: int, weight: int, catalogue: int, work: int = 0
+    ) -> asyncio.Future[int]:
         """Make rows durable that were accepted under a version of the catalogue and have so many bytes.
 
-        `weight` bounds what goes together: their bytes, and more where each is to be copied often.
+        `weight` bounds what goes together: their bytes, and more where each is to be copied often. `work` is handed
+        on to `Settled`.
         """
         if self._is_closed:
             raise BrokerClosed
         durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unanswered += 1
-        self._waiting.append(Appending(entity, rows, size, weight, catalogue, durable))
+        self._waiting.append(Appending(entity, rows, size, weight, catalogue, durable, work))
         if len(self._waiting) >= self._expected:
             self._stop_gathering()
         if self._task is None or self._task.done():

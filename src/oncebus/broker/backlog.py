@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 MOST_STRETCHES = 4096
@@ -37,6 +37,11 @@ class Backlog:
     def of(self, entity: int) -> int:
         """How many bytes of an entity are on their way."""
         return self._sizes.get(entity, 0)
+
+    @property
+    def entities(self) -> Set[int]:
+        """Those that have something on its way."""
+        return self._sizes.keys()
 
     @property
     def oldest(self) -> int | None:

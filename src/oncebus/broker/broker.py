@@ -85,13 +85,17 @@ class Broker:
         A duplicate is accepted like any other, and dropped later. A message whose time to be enqueued lies ahead is
         scheduled; its number is the one to cancel it by.
         """
-        entity = self._check_send(path, messages)
+        entity, size = self._check_send(path, messages)
+        work = self._core.work_of(entity.id, len(messages), size)
+        if not self._core.shares.has_room(entity.id, work):
+            await self._core.shares.turn(entity.id, work, size)
+            entity, _ = self._check_send(path, messages)
         large = [message.body for message in messages if len(message.body) > LARGEST_INLINE_BODY]
         names = await self._core.bodies.write(large) if large else []
         try:
             if large:
                 # Much may have changed while they were written.
-                entity = self._check_send(path, messages)
+                entity, _ = self._check_send(path, messages)
             # From here to the append nothing may wait: numbers are in the order of the inbox.
             rows = self._rows_of(entity, messages, names)
             appended = self._core.append(entity.id, rows)
@@ -101,15 +105,15 @@ class Broker:
         await appended
         return [row["sequence"] for row in rows]
 
-    def _check_send(self, path: str, messages: Sequence[Incoming]) -> Queue | Topic:
+    def _check_send(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:
         entity = self._sendable(path)
         if not messages:
             raise BadRequest("The batch of messages is empty.")
         size = check(entity, self._core.catalogue.namespace, messages)
-        self._core.check_room(size)
+        self._core.check_room(entity, size)
         check_quota(entity, self._core.held(entity), size)
         self._core.note_access(entity)
-        return entity
+        return entity, size
 
     def _rows_of(self, entity: Queue | Topic, messages: Sequence[Incoming], names: Sequence[str]) -> list[Row]:
         """The rows of messages; `names` are the files of those bodies that have one, in their order."""
@@ -332,16 +336,14 @@ class Broker:
         )
 
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
-        """Make dead letters new messages of their entity, past detection."""
+        """Make dead letters new messages of their entity, past detection and behind all that was accepted before."""
         entity = self._holding(Address(path))
         policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
         self._core.note_access(entity)
-        outcomes = await self._core.run(
-            lambda store: store.resubmit(entity.id, sequences, policy, self._core.numbers.next, now, behind=behind)
-        )
+        outcomes = await self._core.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
         self._core.arrivals.tell([Place(entity.id, SubQueue.MAIN)])
-        if policy.forward_to is not None:
-            self._core.wake_chores()
+        # It is durable that they return. Who looks next should wait for them as for what was sent.
+        await self._core.forward()
         return outcomes
 
     # What follows is for the methods above.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
+SOONEST_SECONDS = 0.01
+"""So long is waited at least, that messages which fall due one right after the other share a commit."""
 SELDOM_SECONDS = 1.0
 """How often what need not be done at once."""
 PULSE_SECONDS = 10.0
@@ -63,13 +65,16 @@ class Chores:
         self._woken = asyncio.Event()
         self._last_pulse = float("-inf")
         self._last_commit: int | None = None
+        # When a message falls due next, as far as the last round knows.
+        self._next_due: int | None = None
         self.pump = Pump(core)
+        self._forwarding = Chore("forwarding", self.pump.step)
         self.all = [
             Chore("locks", self._end_locks),
             Chore("pulse", self._pulse),
             # These stamp messages, and are not done while the clock is wrong.
             Chore("schedule", self._fall_due),
-            Chore("forwarding", self.pump.step),
+            self._forwarding,
             Chore("expiry", self._expire, SELDOM_SECONDS),
             Chore("record of drops", self._prune_drops, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
@@ -86,19 +91,32 @@ class Chores:
         """Do a round now."""
         self._woken.set()
 
+    async def forward(self) -> None:
+        """Append to the inbox what is to go there, without waiting for the next round."""
+        if await self._forwarding.attempt():
+            self.wake()
+
     async def run(self) -> None:
         """Do rounds for ever."""
         while True:
             try:
-                async with asyncio.timeout(EVERY_SECONDS):
+                async with asyncio.timeout(self._pause()):
                     await self._woken.wait()
             except TimeoutError:
                 pass
             self._woken.clear()
             await self.round()
 
+    def _pause(self) -> float:
+        """For how many seconds to wait, unless woken: a message that falls due sooner does not wait for longer."""
+        if self._next_due is None:
+            return EVERY_SECONDS
+        return min(max((self._next_due - self._core.clock.steady()) / 1e6, SOONEST_SECONDS), EVERY_SECONDS)
+
     async def round(self) -> None:
         """Do a step of each chore whose time has come."""
+        # Known again once it has been looked up: where that fails, rounds go on at their usual pace.
+        self._next_due = None
         for chore in self.all:
             if await chore.attempt():
                 self.wake()
@@ -134,9 +152,12 @@ class Chores:
 
     async def _fall_due(self) -> bool:
         core = self._core
-        # They are enqueued at a time that does not step back, and are due though that stands still.
-        policies, stamp, now = core.policies, core.clock.stamp(), core.clock.steady()
-        return self._told(await core.run(lambda store: store.due(policies, core.numbers.next, now, stamp=stamp)))
+        # Raises while the clock is wrong: they could not be stamped, and should stay where they can be cancelled.
+        core.clock.stamp()
+        policies, now = core.policies, core.clock.steady()
+        sweep = await core.run(lambda store: store.due(policies, now))
+        self._next_due = sweep.next
+        return self._told(sweep)
 
     async def _expire(self) -> bool:
         core = self._core

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from oncebus.durations import DAY, SECOND, utc_text
 from oncebus.errors import OncebusError
 
 log = logging.getLogger(__name__)
 
 MOST_LEAP = 10 * 60 * 1_000_000
 """How far the clock may run ahead of what has passed since it was last read, in microseconds."""
+
+LONG_PAUSE = 7 * DAY
+"""A longer window is not allowed: after such a time all ids are forgotten."""
+
+SHOWN = 60 * SECOND
+"""By how much the clock may be behind before the broker counts as unwell."""
+
+_NOTED = SECOND
 
 _PACE, _FULL_PACE = 15, 16
 
@@ -21,6 +31,38 @@ _LAG = 10_000
 
 class ClockLeapt(OncebusError):
     """The machine's clock has moved forward by more than the time that has passed."""
+
+
+class TimesAhead(OncebusError):
+    """What is stored was accepted later than it is now: the clock was ahead then, or is behind now."""
+
+
+def check_stored_times(stored: Mapping[str, int], now: int, data: Path) -> None:
+    """Compare the newest times in the parts of a data folder, by the names of the parts, with the clock.
+
+    Raises `TimesAhead` where one lies further ahead than `MOST_LEAP`: time would stand still until then, and ids would
+    be remembered for that much longer. A smaller lead is logged. So is a clock that is far ahead of all of them: nobody
+    can tell from here whether the broker was stopped for so long or the clock is wrong.
+    """
+    part, newest = max(stored.items(), key=lambda item: item[1])
+    if newest - now > MOST_LEAP:
+        raise TimesAhead(
+            f"The newest message in {part} was accepted at {utc_text(newest)}, but the clock says {utc_text(now)}. If "
+            f"the clock is wrong now, set it right. If it was wrong then, run: oncebus repair clock --data '{data}'"
+        )
+    if newest - now > _NOTED:
+        log.warning(
+            "The newest message was accepted at %s, but the clock says %s; time stands still until then",
+            utc_text(newest),
+            utc_text(now),
+        )
+    elif newest and now - newest > LONG_PAUSE:
+        log.warning(
+            "The newest message was accepted at %s, and the clock says %s: if the broker was not stopped for so long, "
+            "stop it now and set the clock right",
+            utc_text(newest),
+            utc_text(now),
+        )
 
 
 def wall_time() -> int:
@@ -79,6 +121,17 @@ class Clock:
         behind = self.steady() - max(self.now(), self.last)
         return behind if behind > _LAG else 0
 
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the clock and keeps time from going on; None where it is a matter of a minute."""
+        behind = self.last - self._wall()
+        if behind <= SHOWN:
+            return None
+        return (
+            f"The clock is {behind / 1e6:.0f} s behind the newest message, and time stands still. Set it right; if it "
+            "is right, stop the broker and run 'oncebus repair clock'."
+        )
+
     def passed(self) -> int:
         """Microseconds since some moment, on a clock that nobody sets."""
         return self._passed()
@@ -92,7 +145,7 @@ class Clock:
                 "right now, start the broker again."
             )
         if wall < self.last:
-            if not self._is_back and self.last - wall > 1_000_000:
+            if not self._is_back and self.last - wall > _NOTED:
                 log.warning(
                     "The clock is %.1f s behind the newest message; time stands still", (self.last - wall) / 1e6
                 )

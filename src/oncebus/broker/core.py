@@ -11,22 +11,29 @@ from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
 from oncebus.broker.acceptor import Acceptor, Appending
+from oncebus.broker.addresses import parse_address
+from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
-from oncebus.broker.clock import Clock
-from oncebus.broker.errors import DataMismatch, ServerBusy
-from oncebus.broker.idle import Accesses
+from oncebus.broker.clock import Clock, check_stored_times
+from oncebus.broker.errors import ServerBusy
+from oncebus.broker.idle import Accesses, Use
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
+from oncebus.broker.refusals import Refusals
+from oncebus.broker.shares import Shares, work_of
 from oncebus.broker.taking import Taking
 from oncebus.broker.transactions import Transactions
-from oncebus.broker.unread import left_in
+from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
+from oncebus.ledger import Ledger
+from oncebus.messages import NOBODY
+from oncebus.pipeline.agreement import check_no_repair
 from oncebus.pipeline.rules import check_rule
 from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
@@ -51,24 +58,25 @@ class Core:
         clock: Clock | None,
     ) -> None:
         position = store.position()
-        if position > inbox.last_commit:
-            raise DataMismatch(
-                f"The store '{folders.store}' has taken commit {position}, but the inbox '{folders.inbox}' ends with "
-                f"commit {inbox.last_commit}: they are not of the same broker, or one was restored alone."
-            )
         self.folders = folders
         # Told of each entry that the store has taken.
         self.watchers: list[Callable[[IngestReport], None]] = []
         marks = inbox.unread_marks(position)
         self.clock = clock or Clock()
-        self.clock.begin_at(max(store.newest_time(), marks.time or 0))
+        stored = {
+            f"store '{folders.store}'": store.newest_time(),
+            f"inbox '{folders.inbox}'": marks.time or 0,
+            f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
+        }
+        check_stored_times(stored, self.clock.now(), folders.data)
+        self.clock.begin_at(max(0, *stored.values()))
         self.numbers = Numbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
             + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
         )
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
-        self._copies = copies_by_topic(catalogue)
+        self._copies = copies_by_topic(catalogue, above=1)
         self.acceptor = Acceptor(inbox, self._settled)
         self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
         self.arrivals = Arrivals()
@@ -77,6 +85,9 @@ class Core:
         self.left_behind = inbox.last_commit
         self.backlog = Backlog()
         self.accesses = Accesses(self.clock.passed)
+        self.refusals = Refusals(self.clock.now)
+        self._use = Use(self.accesses, self.arrivals, self.clock.passed)
+        self.shares = Shares(self.clock.passed, lambda entity: self._use.is_alone(entity, self.catalogue))
         self._files = CatalogueFiles(folders.catalogue)
         self._transactions = Transactions(store)
         self._most_bytes = most_bytes
@@ -105,21 +116,31 @@ class Core:
         drops_kept: int = KEPT,
         clock: Clock | None = None,
     ) -> Core:
-        """Open what lies in the folders, or begin there. Nothing runs yet."""
+        """Open what lies in the folders, or begin there. Nothing runs yet.
+
+        Raises `DataMismatch` where a part of it was restored from another copy, `TimesAhead` where it has times that
+        are yet to come.
+        """
 
         def opened() -> Core:
             folders.make()
+            check_inbox_is_there(folders)
             files = CatalogueFiles(folders.catalogue)
-            catalogue = files.latest()
-            if catalogue is None:
-                catalogue = Catalogue(version=1, namespace=namespace or Namespace())
-                files.publish(catalogue)
             with ExitStack() as undone:
                 inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
                 store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+                check_no_repair(folders)
+                # Before anything is deleted: what one part does not know, the right copy of another may need.
+                check_parts(folders, inbox.last_commit, store, files.versions())
+                catalogue = files.latest()
+                if catalogue is None:
+                    catalogue = Catalogue(version=1, namespace=namespace or Namespace())
+                    files.publish(catalogue)
                 _forget_deleted(store, catalogue, inbox.last_commit)
                 core = cls(folders, catalogue, inbox, store, most_bytes, clock)
-                sweep_bodies(Blobs(folders.blobs), store, core._note_left(folders, store.position()))
+                awaited = core._note_left(folders, store.position())
+                check_bodies(folders, store, awaited)
+                sweep_bodies(Blobs(folders.blobs), store, awaited)
                 undone.pop_all()
                 return core
 
@@ -137,6 +158,7 @@ class Core:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        self.shares.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -166,11 +188,19 @@ class Core:
     @property
     def trouble(self) -> str | None:
         """What keeps the broker from its work just now."""
-        return self._taking.trouble.text or self._chores.trouble
+        return self._taking.trouble.text or self._chores.trouble or self.clock.trouble
 
     def wake_chores(self) -> None:
         """There may be something to forward, or to fall due."""
         self._chores.wake()
+
+    async def forward(self) -> None:
+        """Put into the pipeline at once what the store has handed to the pump. Where that fails, chores try again."""
+        # On its own: an append that is cut short could not be told to the store.
+        task = asyncio.create_task(self._chores.forward())
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+        await asyncio.shield(task)
 
     # Entities
 
@@ -197,28 +227,42 @@ class Core:
             self._published.append((self.acceptor.highest_commit, after.version))
             self.catalogue = after
             self.policies = policies_of(after)
-            self._copies = copies_by_topic(after)
+            self._copies = copies_by_topic(after, above=1)
             for entity in touched:
                 self.note_access(entity)
             gone = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
             if gone:
-                await self._delete(gone)
+                await self._delete(gone, after.version)
             return after
 
-    async def _delete(self, gone: set[int]) -> None:
+    async def _delete(self, gone: set[int], version: int) -> None:
         # Before anything is awaited: what the pump appends later is of entities that are still there.
         appended = self.acceptor.highest_commit
         self.accesses.forget(gone)
+        self.refusals.forget(gone)
         self.numbers.forget(gone)
         for entity in gone:
             self._last_sent.pop(entity, None)
+
+        def delete(store: Store) -> None:
+            store.delete_entities(sorted(gone), appended)
+            store.note_catalogue(version)
+
         try:
-            await self.run(lambda store: store.delete_entities(sorted(gone), appended))
+            await self.run(delete)
         except OncebusError as error:
             # They are gone all the same: nobody can reach what is left of them, and the next start clears it away.
             log.warning("What deleted entities held could not be deleted yet: %s", error)
         # Who waits there is to learn of it.
         self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
+
+    def note_refusal(self, path: str, error: Exception, times: int = 1) -> None:
+        """A request about the entity at a path was refused. The path may be a stranger's invention."""
+        try:
+            entity = self.catalogue.find(parse_address(path).path)
+        except OncebusError:
+            entity = None
+        self.refusals.note(None if entity is None else entity.id, path, error, times)
 
     def note_access(self, entity: Entity) -> None:
         """Somebody uses an entity; a subscription's topic with it."""
@@ -232,15 +276,22 @@ class Core:
         """Put rows of an entity into the pipeline; the commit, once they are durable. See `Acceptor`."""
         size = sum(row["size"] for row in rows)
         heavy = weight(size, self._copies.get(entity, 1))
-        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version)
+        work = self.work_of(entity, len(rows), size)
+        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version, work)
         self.backlog.add(entity, size)
+        self.shares.add(entity, work)
         return appended
+
+    def work_of(self, entity: int, messages: int, size: int) -> int:
+        """How much work messages for an entity are to the pipeline, that have so many bytes together."""
+        return work_of(messages, size, self._copies.get(entity, 1))
 
     def _settled(self, group: Sequence[Appending], commit: int | None) -> None:
         """What was appended is durable, or was refused."""
         if commit is None:
             for each in group:
                 self.backlog.remove({each.entity: each.size})
+                self.shares.remove(each.entity, each.work)
                 self.bodies.refused(_own_bodies(each.rows))
             return
         sizes: Counter[int] = Counter()
@@ -248,9 +299,16 @@ class Core:
             sizes[each.entity] += each.size
             if each.entity in self.policies:
                 self._last_sent[each.entity] = commit
+        if sizes.keys() != {NOBODY}:
+            # What the disk holds besides the messages counts for the limit of the whole, and for no entity's quota.
+            around = self.acceptor.last_bytes - sum(inline_bytes(row) for each in group for row in each.rows)
+            self.backlog.add(NOBODY, around)
+            sizes[NOBODY] += around
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
+        self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
         self.backlog.take(self.progress.position)
+        self.shares.take(self.progress.position)
 
     def last_sent(self, entity: int) -> int:
         """The commit of the last message that was accepted for an entity."""
@@ -267,14 +325,31 @@ class Core:
             held += sum(self._sizes.get(each.id, 0) for each in self.catalogue.subscriptions_of(entity))
         return held
 
-    def check_room(self, size: int) -> None:
-        """Refuse what would make the pipeline hold too much."""
+    def check_room(self, entity: Entity, size: int) -> None:
+        """Refuse what would make the pipeline hold too much, in all or of one entity.
+
+        No entity may hold more than is left for the others: alone it gets half of the whole.
+        """
         held = self.backlog.total
+        if held + size <= self._most_bytes < held + size + self.in_pipeline(entity.id):
+            raise ServerBusy(
+                f"The server is busy: {self.in_pipeline(entity.id)} bytes of '{entity.path}' are waiting for the "
+                f"pipeline, which is its share of {self._most_bytes}. Please retry the operation later."
+            )
         if held + size > self._most_bytes:
             raise ServerBusy(
                 f"The server is busy: {held} bytes are waiting for the pipeline, {self._most_bytes} is the limit. "
                 "Please retry the operation later."
             )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the pipeline holds less than it may."""
+        return self.backlog.total < self._most_bytes
+
+    def note_sizes(self, sizes: Mapping[int, int]) -> None:
+        """These entities have so many bytes in the store now."""
+        self._sizes |= sizes
 
     async def refresh_sizes(self) -> None:
         """Look how large the entities are now."""
@@ -296,10 +371,11 @@ class Core:
 
     def taken(self, commit: int, report: IngestReport, sizes: Mapping[int, int]) -> None:
         """The store has taken everything up to a commit, and these entities have so many bytes now."""
-        self._sizes |= sizes
+        self.note_sizes(sizes)
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self.backlog.take(commit)
+        self.shares.take(commit)
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
             watch(report)
@@ -319,13 +395,22 @@ class Core:
         """Count what an earlier broker has left in the pipeline; the bodies that its rows name."""
         now, passed = self.clock.now(), self.clock.passed()
         blobs: set[str] = set()
+        reader, counted = InboxReader(folders.inbox), position
         for left in left_in(InboxReader(folders.inbox).read(position + 1, self.left_behind)):
             if left.time is None:
                 # Only for no one: nobody waits for that.
                 continue
-            for entity, size in left.sizes:
+            # A commit that comes in parts has its length once.
+            around = (reader.length(left.commit) if left.commit > counted else 0) - left.inline
+            counted = left.commit
+            sizes = [*left.sizes, (NOBODY, around)]
+            since = passed - max(now - left.time, 0)
+            for entity, size in sizes:
                 self.backlog.add(entity, size)
-            self.backlog.commit(left.commit, left.sizes, passed - max(now - left.time, 0))
+            self.backlog.commit(left.commit, sizes, since)
+            for entity, size in left.sizes:
+                self.shares.add(entity, size)
+            self.shares.commit(left.commit, left.sizes, since)
             blobs.update(left.blobs)
         return blobs
 

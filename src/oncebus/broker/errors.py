@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from oncebus.entities import QuotaExceeded
 from oncebus.errors import OncebusError
+from oncebus.pipeline.agreement import DataMismatch
+
+__all__ = ["BrokerClosed", "DataMismatch", "ServerBusy"]
 
 
 class BrokerClosed(OncebusError):
@@ -11,10 +14,6 @@ class BrokerClosed(OncebusError):
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down. Please retry the operation later.")
-
-
-class DataMismatch(OncebusError):
-    """What lies in the data folder does not belong together."""
 
 
 class ServerBusy(QuotaExceeded):

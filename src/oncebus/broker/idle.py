@@ -1,10 +1,16 @@
-"""When entities were last used: those that are idle for too long delete themselves."""
+"""When entities were last used: those that are idle for too long delete themselves, and need no share of anything."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from oncebus.entities import NO_LIMIT, Catalogue, Entity, Queue, Topic
+from oncebus.broker.waiting import Arrivals
+from oncebus.durations import SECOND
+from oncebus.entities import NO_LIMIT, Catalogue, Entity, Queue, Subscription, Topic
+
+STILL_IN_USE = 600 * SECOND
+"""For how long after its last use an entity counts as one that is in use."""
+LOOK_AGAIN = SECOND
 
 
 class Accesses:
@@ -40,6 +46,33 @@ class Accesses:
             if entity.auto_delete_on_idle < NO_LIMIT
             and now - self._last.get(entity.id, self._began) >= entity.auto_delete_on_idle
         ]
+
+
+class Use:
+    """Whether entities are in use beside each other. A subscription is its topic's."""
+
+    def __init__(self, accesses: Accesses, arrivals: Arrivals, passed: Callable[[], int]) -> None:
+        self._accesses = accesses
+        self._arrivals = arrivals
+        self._passed = passed
+        self._looked: int | None = None
+        self._families: set[int] = set()
+
+    def is_alone(self, entity: int, catalogue: Catalogue) -> bool:
+        """Whether nobody has used another queue or topic for some time, or waits there for messages.
+
+        What it says may be old by `LOOK_AGAIN`.
+        """
+        now = self._passed()
+        if self._looked is None or not 0 <= now - self._looked < LOOK_AGAIN:
+            self._looked = now
+            self._families = {
+                each.topic_id if isinstance(each, Subscription) else each.id
+                for each in catalogue.entities.values()
+                if now - (self._accesses.last(each.id) or -STILL_IN_USE) < STILL_IN_USE
+                or self._arrivals.is_expected_at(each.id)
+            }
+        return self._families <= {entity}
 
 
 def without(catalogue: Catalogue, entity: Entity) -> Catalogue:

@@ -1,14 +1,19 @@
-"""The way back: messages that are forwarded, or that fell due under their topic, are appended to the inbox again."""
+"""The way back: messages that are forwarded, fell due, were released or resubmitted are appended to the inbox again."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from oncebus import amqp
 from oncebus.broker.sending import Incoming, Origin, check, check_quota, row_of
 from oncebus.entities import EntityError, NotFound, Queue, Topic
 from oncebus.inbox import Row
+from oncebus.messages import PARTITION_SHIFT
 from oncebus.store import Errand, Message, Store, Transfer
 
 if TYPE_CHECKING:
@@ -16,21 +21,33 @@ if TYPE_CHECKING:
 
 
 class Pump:
-    """Appends what leaves an entity, in steps of bounded length. One step at a time."""
+    """Appends what leaves an entity, in steps of bounded length. One step runs at a time."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._stepping = asyncio.Lock()
+        self._has_begun = False
         # What is in the inbox and the store has yet to be told of.
         self._appended: deque[tuple[list[Transfer], int]] = deque()
 
     async def step(self) -> bool:
         """Append some of what is to leave; whether there may be more."""
+        async with self._stepping:
+            return await self._step()
+
+    async def _step(self) -> bool:
         core = self._core
         if core.progress.position < core.left_behind:
             # What was appended before a crash, and not noted, has to be seen first: it must not go twice.
             return False
         await self._tell_store()
+        if not core.has_room:
+            # In the store it is as safe. It goes on when the pipeline has taken some of what waits.
+            return False
         policies, appended = core.policies, core.acceptor.last_commit
+        if not self._has_begun:
+            await core.run(lambda store: store.begin_pump(appended))
+            self._has_begun = True
         batch = await core.run(lambda store: store.pump_batch(policies, appended))
         by_target: dict[int, list[Transfer]] = {}
         for transfer in batch:
@@ -75,8 +92,7 @@ class Pump:
     async def _tell_store(self) -> None:
         """Tell the store what is in the inbox; until it knows, none of that may be appended again."""
         while self._appended:
-            transfers, commit = self._appended[0]
-            await self._core.run(lambda store, t=transfers, c=commit: store.pumped(t, c))  # type: ignore[misc]
+            self._core.note_sizes(await self._core.run(partial(_pumped, *self._appended[0])))
             self._appended.popleft()
 
     def _row_of(self, transfer: Transfer, added: int) -> Row:
@@ -103,6 +119,12 @@ class Pump:
             check_quota(target, core.held(target) + added, incoming.size)
         # Dead letters have no end: one that has expired begins anew where it is forwarded to.
         expires = None if is_dead else message.expires
+        origin = Origin(message.entity, message.sequence, transfer.hops, expires)
+        if is_judged:
+            partition = message.sequence >> PARTITION_SHIFT if target.enable_partitioning else 0
+            # A topic's row with a time would wait again.
+            scheduled = message.scheduled if isinstance(target, Queue) else None
+            origin = replace(origin, partition=partition, scheduled=scheduled)
         return row_of(
             target,
             incoming,
@@ -111,8 +133,14 @@ class Pump:
             message.sequence,
             is_checked=not is_judged,
             blob=message.blob,
-            origin=Origin(message.entity, message.sequence, transfer.hops, expires),
+            origin=origin,
         )
+
+
+def _pumped(transfers: Sequence[Transfer], commit: int, store: Store) -> dict[int, int]:
+    """Tell the store of what is in the inbox; how large the entities are that it has left."""
+    store.pumped(transfers, commit)
+    return {entity: store.size_of(entity) for entity in {transfer.message.entity for transfer in transfers}}
 
 
 def _identity(message: Message, is_judged: bool) -> str | bytes:
@@ -120,7 +148,7 @@ def _identity(message: Message, is_judged: bool) -> str | bytes:
     try:
         given = amqp.message_id(message.head)
     except amqp.DecodeError:
-        # Of what was judged only the text is needed. It has to go on: nobody could receive it from its topic.
+        # Of what was judged only the text is needed. It has to go on: nobody can receive it where it is.
         if not is_judged:
             raise
         given = None

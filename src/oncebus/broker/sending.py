@@ -61,12 +61,17 @@ class Incoming(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a message comes from that was in the store before."""
+    """Where a message comes from that was in the store before.
+
+    `partition` and `scheduled` are given where it comes back to its own entity: it keeps both.
+    """
 
     entity: int
     sequence: int
     hops: int
     expires: int | None
+    partition: int | None = None
+    scheduled: int | None = None
 
 
 def with_id(message: Incoming) -> tuple[Incoming, bool]:
@@ -157,7 +162,9 @@ def row_of(
     assert message.message_id is not None
     identity = message.message_id
     partition = 0
-    if entity.enable_partitioning:
+    if origin is not None and origin.partition is not None:
+        partition = origin.partition
+    elif entity.enable_partitioning:
         partition = partition_of(
             message.session, message.partition_key, identity, detects=entity.requires_duplicate_detection, turn=turn
         )
@@ -189,6 +196,7 @@ def row_of(
         row["origin_entity"] = origin.entity
         row["origin_sequence"] = origin.sequence
         row["hops"] = origin.hops
+        row["scheduled"] = origin.scheduled
         ends = [end for end in (origin.expires, row.get("expires")) if end is not None]
         row["expires"] = min(ends, default=None)
     return row

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from oncebus.broker.errors import DataMismatch
 from oncebus.broker.trouble import Trouble
 from oncebus.folders import Folders
 from oncebus.ledger.generations import REPEATABLE_BATCHES
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from oncebus.broker.core import Core
 
 POLL_SECONDS = 0.004
+LOOK_SECONDS = 1.0
+"""How often to look for why nothing comes."""
 BACK_OFF_SECONDS = 0.5
 
 
@@ -29,6 +33,8 @@ class Taking:
         self._core = core
         self._outbox = Outbox(folders.outbox)
         self._taken: deque[int] = deque(maxlen=REPEATABLE_BATCHES + 1)
+        # On the clock of `time.monotonic`.
+        self._next_look = 0.0
         self.trouble = Trouble("What the pipeline has judged cannot be taken")
 
     async def run(self) -> None:
@@ -38,6 +44,7 @@ class Taking:
             try:
                 entry = self._outbox.next_entry(core.progress.position) if core.lag else None
                 if entry is None:
+                    self._check_for_gap()
                     await asyncio.sleep(POLL_SECONDS)
                 else:
                     await self._take(entry)
@@ -46,6 +53,20 @@ class Taking:
                 # Whatever it is, to give up would stop all deliveries.
                 self.trouble.met(error)
                 await asyncio.sleep(BACK_OFF_SECONDS)
+
+    def _check_for_gap(self) -> None:
+        """Raise where what comes next can never come, because what comes after it is there already."""
+        now, position = time.monotonic(), self._core.progress.position
+        if not self._core.lag or now < self._next_look:
+            return
+        self._next_look = now + LOOK_SECONDS
+        newest = self._outbox.newest()
+        # Twice: what appears while the folder is listed may be missed.
+        if newest is not None and newest.after > position and self._outbox.next_entry(position) is None:
+            raise DataMismatch(
+                f"Outbox '{self._outbox.folder}' goes on behind commit {newest.after}, but the store has taken none "
+                f"behind commit {position}"
+            )
 
     async def _take(self, entry: Entry) -> None:
         core = self._core

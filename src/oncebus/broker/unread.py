@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from oncebus.inbox import Row
 from oncebus.messages import NOBODY
 
 _AT_ONCE = 4096
@@ -16,6 +19,8 @@ _AT_ONCE = 4096
 
 class Left(NamedTuple):
     """One commit: (entity, bytes) of its rows, when the oldest was accepted, and the bodies that they name.
+
+    `inline` is how many bytes of messages its rows hold themselves.
 
     `time` is None where all of its rows are for no one: those bear an older time than they were appended at. A commit
     may come in several parts, one after the other.
@@ -25,6 +30,12 @@ class Left(NamedTuple):
     sizes: list[tuple[int, int]]
     time: int | None
     blobs: list[str]
+    inline: int
+
+
+def inline_bytes(row: Row) -> int:
+    """How many bytes of its message a row holds itself, and not in a file."""
+    return len(row["head"]) + len(row.get("body") or b"")
 
 
 def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
@@ -47,12 +58,21 @@ def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
             np.minimum.reduceat(time[order], starts).tolist(),
             strict=True,
         )
-        blobs = _blobs_of(some)
+        blobs, inline = _blobs_of(some), _inline_of(some)
         for number, parts in itertools.groupby(found, lambda part: part[0]):
             of_commit = list(parts)
             times = [time for _, entity, _, time in of_commit if entity != NOBODY]
             sizes = [(entity, size) for _, entity, size, _ in of_commit]
-            yield Left(number, sizes, min(times, default=None), blobs.get(number, []))
+            yield Left(number, sizes, min(times, default=None), blobs.get(number, []), inline[number])
+
+
+def _inline_of(batches: Iterable[pa.RecordBatch]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for batch in batches:
+        # A batch has the rows of one commit only.
+        for name in ("head", "body"):
+            found[batch.column("commit")[0].as_py()] += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
+    return found
 
 
 def _blobs_of(batches: Iterable[pa.RecordBatch]) -> dict[int, list[str]]:

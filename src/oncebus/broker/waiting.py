@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from oncebus.store import Place
+from oncebus.store import Place, SubQueue
 
 
 class Arrivals:
@@ -22,6 +22,10 @@ class Arrivals:
         for place in places:
             for event in self._waiting.get((place.entity, place.sub_queue), ()):
                 event.set()
+
+    def is_expected_at(self, entity: int) -> bool:
+        """Whether somebody waits for messages of an entity, dead letters among them."""
+        return any((entity, sub_queue) in self._waiting for sub_queue in SubQueue)
 
     def tell_all(self) -> None:
         """All that wait are to look again."""

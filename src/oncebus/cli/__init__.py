@@ -30,6 +30,7 @@ COMMANDS = {
     "duplicates": "duplicates",
     "quarantine": "quarantine",
     "token": "token",
+    "repair": "repair",
     "dedup": "dedup",
 }
 """Each with its module. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import threading
 import time as clock
@@ -40,7 +39,7 @@ from oncebus.cli.outputs import (
 )
 from oncebus.cli.progress import Display, display, show_summary, speed
 from oncebus.cli.session import spark_session
-from oncebus.ledger import Ledger, LedgerMismatch
+from oncebus.ledger import BadCheckpoint, Ledger, LedgerMismatch
 from oncebus.spark import detect_duplicates
 
 _POLL_SECONDS = 0.2
@@ -133,7 +132,9 @@ def run_follow(request: Request, *, as_json: bool) -> None:
                 shown.phase("following")
                 _wait(query, stop)
                 _end(query, stop)
-            _confirm(ledger, str(query.id), checkpoint)
+            # Other runs with this ledger then know all its ids. A query without a batch has left none.
+            with suppress(BadCheckpoint, LedgerMismatch):
+                Ledger.open(ledger).confirm(checkpoint=checkpoint)
     summary: dict[str, Any] = {"batches": writer.batches, **writer.counts}
     summary |= speed(writer.counts["rows"], clock.monotonic() - started)
     summary |= {
@@ -198,14 +199,6 @@ def _end(query: StreamingQuery, stop: threading.Event) -> None:
         if stop.wait(_POLL_SECONDS):
             break
     query.stop()
-
-
-def _confirm(ledger: str, query: str, checkpoint: Path) -> None:
-    """Tell the ledger up to where the output is final, so that other runs with this ledger know all its ids."""
-    with suppress(FileNotFoundError, LedgerMismatch):
-        done = [int(name) for name in os.listdir(checkpoint / "commits") if re.fullmatch(r"\d+", name)]
-        if done:
-            Ledger.open(ledger).confirm(query, max(done))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ _EXAMPLE = "oncebus gateway --data /shared/oncebus --host 0.0.0.0"
 
 
 @click.command(short_help="Run the gateway alone, for a cluster.", epilog=f"Example: {_EXAMPLE}")
-@settings_options("master", "cache")
+@settings_options("master", "insecure_cluster", "cache")
 @entities_option
 @click.option("--parent", type=int, hidden=True)
 @click.option("--http-fd", type=int, hidden=True)
@@ -41,7 +41,7 @@ def gateway(
     from oncebus.serve.checks import make_data_folder
     from oncebus.serve.gateway import run_gateway
 
-    make_data_folder(settings.data)
+    make_data_folder(settings.data, settings.data_access)
     sockets = None
     if http_fd is not None and amqp_fd is not None:
         sockets = Sockets(socket.socket(fileno=http_fd), socket.socket(fileno=amqp_fd))

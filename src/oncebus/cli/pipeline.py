@@ -62,14 +62,14 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
     from oncebus.pipeline.query import pipeline_session
     from oncebus.serve.checks import make_data_folder
 
-    make_data_folder(settings.data)
+    make_data_folder(settings.data, settings.data_access)
     spoken = settings.data.absolute() / SPARK_LOG
 
     def quiet_session(master: str, java_options: Sequence[str]) -> SparkSession:
         _begin_anew_if_large(spoken)
         try:
             with output_to(spoken):
-                return pipeline_session(master, java_options)
+                return pipeline_session(master, java_options, insecure_cluster=settings.insecure_cluster)
         except (PySparkRuntimeError, OSError) as error:
             raise SparkStartError(why_not(spoken, error)) from error
 

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from oncebus.errors import OncebusError
+from oncebus.spark.ports import protection
 
 
 class SparkStartError(OncebusError):
@@ -56,9 +57,8 @@ def _start(master: str, scratch: str) -> SparkSession:
         # How often tasks tell how many rows they have read.
         "spark.executor.heartbeatInterval": "1s",
         "spark.sql.streaming.stopTimeout": "60s",
+        **protection(master),
     }
-    if master.startswith("local"):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -113,11 +113,27 @@ class Verdicts:
     accepted: Index
 
 
-Recall = Callable[[Keys, Keys], Memories]
-"""Asked with distinct keys in ascending order (high, low), answers with what is remembered about any of them."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The distinct keys of a batch in ascending order (high, low), and the times that matter for each of them.
+
+    An entry accepted before `earliest` or after `latest` of its key cannot make any of the rows a duplicate.
+    """
+
+    high: Keys
+    low: Keys
+    earliest: Numbers
+    latest: Numbers
+
+    def __len__(self) -> int:
+        return len(self.high)
 
 
-def recall_nothing(high: Keys, low: Keys) -> Memories:  # noqa: ARG001
+Recall = Callable[[Question], Memories]
+"""Answers with what is remembered about any of the keys, at least all of it within the times that matter."""
+
+
+def recall_nothing(question: Question) -> Memories:  # noqa: ARG001
     """The memory of a batch that stands alone."""
     return Memories.none()
 
@@ -146,7 +162,7 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     first = np.flatnonzero(starts_key)
     key = np.cumsum(starts_key) - 1
 
-    memories = recall(high[first], low[first])
+    memories = recall(_question(high, low, time, window, first))
     memories = memories.take(~is_forgotten(memories.time, memories.keep, horizon))
     blocked, by = _blocked_by_memories(key, time, window, memories)
     dropped = order[blocked]
@@ -186,6 +202,16 @@ def _in_order(rows: Rows) -> Index:
     return order
 
 
+def _question(high: Keys, low: Keys, time: Numbers, window: Numbers, first: Index) -> Question:
+    """What to ask about rows in the order (high, low, time), where the rows of each key begin at `first`."""
+    if len(first) == 0:
+        return Question(high, low, time, time)
+    last = np.append(first[1:], len(time)) - 1
+    # A row conflicts only with entries less than its own window away, however long the entries' windows are.
+    longest = np.maximum.reduceat(window, first)
+    return Question(high[first], low[first], time[first] - longest + 1, time[last] + longest - 1)
+
+
 def _blocked_by_memories(key: Index, time: Numbers, window: Numbers, memories: Memories) -> tuple[Index, Index]:
     """Which rows a memory makes duplicates, and for each the position of its original among the memories.
 
@@ -201,7 +227,7 @@ def _blocked_by_memories(key: Index, time: Numbers, window: Numbers, memories: M
     # Only rows less than the memory's own window away can conflict with it.
     begin = _lexicographic_search(key, time, memories.key, memories.time - memories.window + 1)
     end = _lexicographic_search(key, time, memories.key, memories.time + memories.window)
-    row, memory = _expand(begin, end)
+    row, memory = expand(begin, end)
     near = np.abs(time[row] - memories.time[memory]) < np.minimum(window[row], memories.window[memory])
     row, memory = row[near], memory[near]
     best_first = np.lexsort((memories.sequence[memory], memories.time[memory], row))
@@ -250,7 +276,7 @@ def _winners_of_uniform_windows(key: Index, time: Numbers, window: Numbers) -> I
 
 
 def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Index:
-    """`_winners` where a key has several windows. Rare, and each verdict hangs on the one before: a plain loop."""
+    """`_winners` where a key has several windows. Rare, and each verdict depends on the one before: a plain loop."""
     winner = np.arange(len(key))
     current_key = -1
     newest: dict[int, tuple[int, int]] = {}
@@ -259,8 +285,10 @@ def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Ind
     ):
         if row_key != current_key:
             current_key, newest = row_key, {}
-        # Of the rows accepted under one window only the newest can be near enough.
-        near = [entry for width, entry in newest.items() if row_time - entry[0] < min(width, row_window)]
+        # Of the rows accepted under one window only the newest can be near enough. Those whose window has ended can
+        # never be again: without them few are left, as accepted rows keep the shorter of their windows apart.
+        newest = {width: entry for width, entry in newest.items() if row_time - entry[0] < width}
+        near = [entry for entry in newest.values() if row_time - entry[0] < row_window]
         if near:
             winner[at] = min(near)[1]
         else:
@@ -281,7 +309,7 @@ def _lexicographic_search(key: Index, time: Numbers, wanted_key: Index, wanted_t
     return position
 
 
-def _expand(begin: Index, end: Index) -> tuple[Index, Index]:
+def expand(begin: Index, end: Index) -> tuple[Index, Index]:
     """All pairs (position, range) with the position in range number `range`, from `begin` up to but not `end`."""
     length = np.maximum(end - begin, 0)
     range_ = np.repeat(np.arange(len(begin)), length)

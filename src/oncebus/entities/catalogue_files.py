@@ -18,7 +18,7 @@ from threading import Lock
 from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.catalogue_json import BadCatalogue, catalogue_from_json, catalogue_to_json
 from oncebus.errors import OncebusError
-from oncebus.files import TEMPORARY, sync_folder
+from oncebus.files import TEMPORARY, make_folder, sync_folder
 
 _NAME = re.compile(r"([0-9]{12})\.json")
 _MODE = 0o600
@@ -124,9 +124,7 @@ class CatalogueFiles:
         return self._folder / f"{version:012}.json"
 
     def _make_folder(self) -> None:
-        if not self._folder.is_dir():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(os.fspath(self._folder.parent))
+        make_folder(self._folder)
 
     def _clear_temporary(self) -> None:
         for name in os.listdir(self._folder):

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from oncebus.filters import closures, tree
+from oncebus.filters.errors import EvaluationFailure
 from oncebus.filters.filter import checked_parameters, failure_text
-from oncebus.filters.operators import EvaluationFailure, kind_name, text_of
+from oncebus.filters.operators import kind_name, text_of
 from oncebus.filters.parser import action_tree
 from oncebus.filters.properties import SETTABLE, SHORT, Properties
 
 LONGEST_SHORT = 128
+_STEPS_PER_PROPERTY = 500
+"""What a changed copy costs for each user property: they are all written anew."""
 
 Change = Callable[[Properties, dict[str, object], dict[str, object]], None]
 """Reads the properties, which show the two dictionaries of system and user properties, and changes one of these."""
@@ -44,11 +47,14 @@ class Action:
         from.
         """
         try:
+            budget = properties.budget
+            budget.start_rule()
+            budget.spend(_STEPS_PER_PROPERTY * len(properties.user))
             system, user = dict(properties.system), dict(properties.user)
+            changing = Properties(system, user, seed=seed, budget=budget)
             for change in self._changes:
-                # Made anew for each: it remembers the spelling of names.
-                change(Properties(system, user, seed=seed), system, user)
-            return Properties(system, user)
+                change(changing, system, user)
+            return Properties(system, user, budget=budget)
         except Exception as error:
             return Failure(failure_text(error))
 
@@ -95,6 +101,7 @@ def _remove_user(name: str) -> Change:
         spelling = properties.spelling(name)
         if spelling is not None:
             del user[spelling]
+            properties.removed()
 
     return remove
 
@@ -113,7 +120,10 @@ def _set_system(name: str, value: closures.Evaluate) -> Change:
 def _set_user(name: str, value: closures.Evaluate) -> Change:
     def change(properties: Properties, _: dict[str, object], user: dict[str, object]) -> None:
         result = value(properties)
-        spelling = properties.spelling(name) or name
+        spelling = properties.spelling(name)
+        if spelling is None:
+            spelling = name
+            properties.added(name)
         user[spelling] = _as_before(user.get(spelling), result)
 
     return change

@@ -1,7 +1,8 @@
 """Tree to Python closures, once per rule, so that a message costs a few calls and no walk over the tree.
 
 A closure takes the properties of one message. For an expression it returns the value, for a predicate True or False,
-and None where that is unknown. It raises EvaluationFailure where a value cannot be had. AND and OR go from the left
+and None where that is unknown. It raises EvaluationFailure where a value cannot be had, or would cost too much: before
+work that grows with the values of the message, it charges the message's budget. AND and OR go from the left
 and stop once the result is certain: what stands behind is not evaluated, and cannot fail.
 """
 
@@ -12,11 +13,11 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from oncebus.filters import tree
-from oncebus.filters.like import BadPattern, matcher
+from oncebus.filters.errors import EvaluationFailure
+from oncebus.filters.like import BadPattern, matcher, steps_to_read
 from oncebus.filters.operators import (
     COMPARISONS,
     INTEGERS,
-    EvaluationFailure,
     calculate,
     compare,
     kind_name,
@@ -29,6 +30,7 @@ Evaluate = Callable[[Properties], object]
 Decide = Callable[[Properties], bool | None]
 Parameters = Mapping[str, object]
 
+_LONG = (str, bytes)
 _SIMPLE = (str, int, float, Timestamp, Duration)
 """Types whose own comparison is the language's, when both sides are exactly of that type."""
 
@@ -131,6 +133,7 @@ def _property_call(name: Evaluate) -> Evaluate:
             return None
         if not isinstance(asked, str):
             raise EvaluationFailure(f"property() takes the name of a property, not {kind_name(asked)}")
+        properties.budget.spend(len(asked))
         scope, dot, rest = asked.partition(".")
         if dot and scope.lower() == "sys":
             known = system_name(rest)
@@ -164,7 +167,13 @@ def _arithmetic(symbol: str, left: Evaluate, right: Evaluate) -> Evaluate:
         first, second = left(properties), right(properties)
         if shortcut is not None and type(first) is int and type(second) is int:
             return within_64_bits(shortcut(first, second), symbol)
-        return None if first is None or second is None else calculate(symbol, first, second)
+        if first is None or second is None:
+            return None
+        result = calculate(symbol, first, second)
+        if type(result) is str:
+            # Bounded by itself, so it may be charged afterwards.
+            properties.budget.spend(len(result))
+        return result
 
     return evaluate
 
@@ -208,7 +217,10 @@ def _not(operand: Decide) -> Decide:
 def _comparison(symbol: str, left: Evaluate, right: Evaluate) -> Decide:
     def decide(properties: Properties) -> bool | None:
         first, second = left(properties), right(properties)
-        return None if first is None or second is None else compare(symbol, first, second)
+        if first is None or second is None:
+            return None
+        _charge_comparison(properties, first, second)
+        return compare(symbol, first, second)
 
     return decide
 
@@ -229,6 +241,14 @@ def _comparison_with(symbol: str, left: Evaluate, known: object) -> Decide:
     return decide
 
 
+def _charge_comparison(properties: Properties, first: object, second: object) -> None:
+    if isinstance(first, _LONG) and isinstance(second, _LONG):
+        # Memory is compared many characters at a time.
+        steps = min(len(first), len(second)) // 16
+        if steps:
+            properties.budget.spend(steps)
+
+
 def _in(operand: Evaluate, members: tuple[tree.Expression, ...], parameters: Parameters) -> Decide:
     values = [expression(member, parameters) for member in members]
 
@@ -241,8 +261,10 @@ def _in(operand: Evaluate, members: tuple[tree.Expression, ...], parameters: Par
             member = value(properties)
             if member is None:
                 result = None
-            elif compare("=", sought, member):
-                return True
+            else:
+                _charge_comparison(properties, sought, member)
+                if compare("=", sought, member):
+                    return True
         return result
 
     known = [_known(member, parameters) for member in members if _is_known(member)]
@@ -271,23 +293,32 @@ def _like(
         if not isinstance(value, str) or not isinstance(wanted, str) or not isinstance(mark, str | None):
             wrong = next(given for given in (value, wanted, mark) if not isinstance(given, str))
             raise EvaluationFailure(f"LIKE takes strings, not {kind_name(wrong)}")
+        # Also where the pattern is remembered: what a message may cost must not depend on the messages before it.
+        properties.budget.spend(steps_to_read(wanted))
         try:
-            return matcher(wanted, mark)(value)
+            matches = matcher(wanted, mark)
         except BadPattern as error:
             raise EvaluationFailure(str(error)) from None
+        properties.budget.spend(matches.steps(value))
+        return matches(value)
 
-    if not isinstance(pattern, tree.Constant) or not isinstance(escape, tree.Constant | None):
+    if not _is_known(pattern) or (escape is not None and not _is_known(escape)):
         return decide
-    mark = None if escape is None else escape.value
-    if not isinstance(pattern.value, str) or not isinstance(mark, str | None) or (escape and mark is None):
+    known = _known(pattern, parameters)
+    mark = None if escape is None else _known(escape, parameters)
+    if not isinstance(known, str) or not isinstance(mark, str | None) or (escape and mark is None):
         return decide
     try:
-        matches = matcher(pattern.value, mark)
+        made = matcher(known, mark)
     except BadPattern:
         return decide
+    matches, at_least, per_character = made.matches, made.steps_at_least, made.steps_per_character
 
-    def decide_by_constant(properties: Properties) -> bool | None:
+    def decide_by_known(properties: Properties) -> bool | None:
         value = operand(properties)
-        return matches(value) if type(value) is str else decide(properties)
+        if type(value) is not str:
+            return decide(properties)
+        properties.budget.spend(at_least + per_character * len(value))
+        return matches(value)
 
-    return decide_by_constant
+    return decide_by_known

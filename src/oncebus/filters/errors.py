@@ -1,4 +1,4 @@
-"""The one error that the text of a rule can cause."""
+"""What can be wrong with the text of a rule, and with its evaluation on a message."""
 
 from __future__ import annotations
 
@@ -14,3 +14,7 @@ class BadRule(OncebusError, ValueError):
 
     def __reduce__(self) -> tuple[type[BadRule], tuple[str, int]]:
         return BadRule, (str(self), self.position)
+
+
+class EvaluationFailure(Exception):
+    """Raised and caught inside the package and by who applies its results: why a rule has no result for a message."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from oncebus.filters import closures, tree
-from oncebus.filters.errors import BadRule
-from oncebus.filters.operators import EvaluationFailure, compare
+from oncebus.filters.errors import BadRule, EvaluationFailure
+from oncebus.filters.operators import compare
 from oncebus.filters.parser import filter_tree
 from oncebus.filters.properties import VALUE_TYPES, Properties
 
@@ -48,7 +48,8 @@ class Filter(ABC):
     def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
         """The outcome for one message; nothing is raised, whatever the values are.
 
-        `seed` is where newid() comes from. The same properties and seed have the same outcome.
+        `seed` is where newid() comes from. The same properties and seed have the same outcome. What it costs is taken
+        from the budget of the properties; a filter that needs more than is left fails.
         """
 
 
@@ -67,6 +68,7 @@ class SqlFilter(Filter):
     def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
         """See Filter."""
         try:
+            properties.budget.start_rule()
             if self.makes_ids:
                 properties = dataclasses.replace(properties, seed=seed)
             # Unknown selects nothing.

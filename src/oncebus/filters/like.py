@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
-Matcher = Callable[[str], bool]
-
 LONGEST_PATTERN = 1024
+_STEPS_PER_CHARACTER = 500
 
 _ANY_STRING = 0
 _ANY_CHARACTER = 1
@@ -18,9 +18,31 @@ class BadPattern(ValueError):
     """The pattern is too long, or ends in its escape character, or that is not one character."""
 
 
+def steps_to_read(pattern: str) -> int:
+    """What it costs to make the matcher of a pattern."""
+    return _STEPS_PER_CHARACTER * min(len(pattern), LONGEST_PATTERN)
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Tells whether a value matches a pattern, and what that costs."""
+
+    matches: Callable[[str], bool]
+    steps_at_least: int
+    steps_per_character: int
+
+    def __call__(self, value: str) -> bool:
+        """Whether the value matches."""
+        return self.matches(value)
+
+    def steps(self, value: str) -> int:
+        """What it costs at most to match the value."""
+        return self.steps_at_least + self.steps_per_character * len(value)
+
+
 @lru_cache(maxsize=512)
 def matcher(pattern: str, escape: str | None) -> Matcher:
-    """A function that tells whether a value matches: % is any string, _ any one character."""
+    """The matcher of a pattern, in which % is any string and _ any one character; or BadPattern."""
     pieces: list[list[str | int]] = [[]]
     for item in _items(pattern, escape):
         if item == _ANY_STRING:
@@ -28,11 +50,12 @@ def matcher(pattern: str, escape: str | None) -> Matcher:
         else:
             pieces[-1].append(item)
     if len(pieces) == 1:
-        return _whole(pieces[0])
+        return Matcher(_whole(pieces[0]), len(pattern), 0)
     # A regular expression with several .* would try every way to share out the value. Taking the first place where
     # each piece between two % fits is enough, and never goes back.
     first, *middle, last = pieces
-    searches = [_search(piece) for piece in middle if piece]
+    wanted = [piece for piece in middle if piece]
+    searches = [_search(piece) for piece in wanted]
     starts, ends = _at(first), _at(last)
     shortest, tail = len(first) + len(last), len(last)
 
@@ -46,7 +69,12 @@ def matcher(pattern: str, escape: str | None) -> Matcher:
                 return False
         return True
 
-    return matches
+    return Matcher(matches, len(pattern), max(map(_steps, wanted), default=0))
+
+
+def _steps(piece: list[str | int]) -> int:
+    """What it costs at most to look for a piece from one place of a value."""
+    return 1 + (len(piece) if _ANY_CHARACTER in piece else len(piece) // 32)
 
 
 def _items(pattern: str, escape: str | None) -> list[str | int]:
@@ -79,7 +107,7 @@ def _expression(piece: list[str | int]) -> re.Pattern[str]:
     return re.compile("".join(re.escape(item) if isinstance(item, str) else "." for item in piece), re.DOTALL)
 
 
-def _whole(piece: list[str | int]) -> Matcher:
+def _whole(piece: list[str | int]) -> Callable[[str], bool]:
     literal = _literal(piece)
     if literal is not None:
         return literal.__eq__

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from typing import Any
 
+from oncebus.filters.errors import EvaluationFailure
 from oncebus.filters.properties import Duration, Timestamp
 
 LONGEST_STRING = 32 * 1024
@@ -23,10 +24,6 @@ LONGEST_STRING = 32 * 1024
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
 _DECIMAL = Context(prec=28, traps=[DivisionByZero, InvalidOperation, Overflow])
-
-
-class EvaluationFailure(Exception):
-    """Raised and caught inside this package: the message says why a rule has no result for a message."""
 
 
 COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from oncebus.filters.budget import Budget
+
+_STEPS_PER_NAME = 16
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
@@ -98,12 +102,14 @@ class Properties:
     other value may be there: a rule that touches it fails for that message, a rule that does not is not disturbed.
 
     `system` has the keys of `SYSTEM_NAMES`; one that is absent is null. Neither mapping may change once a rule has
-    been evaluated: what was learnt about the names is kept.
+    been evaluated, but through an action: what was learnt about the names is kept. `budget` is what all rules together
+    may cost.
     """
 
     system: Mapping[str, object] = field(default_factory=dict)
     user: Mapping[str, object] = field(default_factory=dict)
     seed: bytes = field(default=b"", repr=False, compare=False, kw_only=True)
+    budget: Budget = field(default_factory=Budget, repr=False, compare=False, kw_only=True)
     _spellings: dict[str, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def spelling(self, name: str) -> str | None:
@@ -112,7 +118,17 @@ class Properties:
             return name
         spellings = self._spellings
         if spellings is None:
+            self.budget.spend(_STEPS_PER_NAME * len(self.user))
             spellings = self._spellings = {}
             for key in self.user:
                 spellings.setdefault(key.lower(), key)
         return spellings.get(name.lower())
+
+    def added(self, name: str) -> None:
+        """Take note of a user property that an action has added."""
+        if self._spellings is not None:
+            self._spellings.setdefault(name.lower(), name)
+
+    def removed(self) -> None:
+        """Take note that an action has removed a user property: another may be meant by its name now."""
+        self._spellings = None

@@ -19,6 +19,7 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import NotFound, Subscription
+from oncebus.errors import OncebusError
 from oncebus.http import receiving, sending
 from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown, wrong_method
 from oncebus.http.guard import Guard, NamespaceRules
@@ -40,7 +41,8 @@ from oncebus.http.paths import (
     query_of,
     token_of,
 )
-from oncebus.http.records import decided, drops_page, quarantine_page
+from oncebus.http.records import decided, drops_page, quarantine_page, refusals_page
+from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked, unless_gone
 from oncebus.http.times import parse_time
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
@@ -85,8 +87,9 @@ def make_app(
     atom = Atom(broker, core, guard, limits, observer)
     arm = Arm(broker, core, guard, limits, observer, authorization)
     deployments = template_routes(broker, core, guard, limits, namespace_rules, keys)
-    portal = Portal(broker, core, guard, limits, host, portal_names)
-    front = Front(broker, core, guard, limits, atom, arm, other_metrics)
+    renderer = Renderer()
+    portal = Portal(broker, core, guard, limits, host, portal_names, renderer)
+    front = Front(broker, core, guard, limits, atom, arm, other_metrics, renderer)
     application = Starlette(routes=[portal.route, *deployments, _Everything(front)])
     if only_known_hosts:
         application.add_middleware(_OnlyKnownHosts, knows=portal.hosts.knows)
@@ -126,8 +129,10 @@ class Front:
         atom: Atom,
         arm: Arm,
         other_metrics: Callable[[], Iterable[Metric]],
+        renderer: Renderer,
     ) -> None:
         self._broker = broker
+        self._renderer = renderer
         self._core = core
         self._limits = limits
         self._guard = guard
@@ -148,6 +153,7 @@ class Front:
             },
             Shape.PEEK: {"GET": _Does(Operation.PEEK, self._peek)},
             Shape.DUPLICATES: {"GET": _Does(Operation.READ_DROPS, self._drops)},
+            Shape.REFUSALS: {"GET": _Does(Operation.READ_REFUSALS, self._refusals)},
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
             Shape.QUARANTINE: {
                 "GET": _Does(Operation.QUARANTINE, self._quarantine),
@@ -166,8 +172,18 @@ class Front:
             return error_response(400, "The client has gone away.")
         except Exception as error:
             response = self._arm.answer(error) if is_arm else answer(error)
+            self._note(request, error)
             await request.leave(response)
             return response
+
+    def _note(self, request: Asked, error: Exception) -> None:
+        """Put a refusal on record, if it was of something about messages."""
+        try:
+            target = find_target(request.scope["raw_path"])
+        except OncebusError:
+            return
+        if target is not None and target.entity and not has_api_version(request.scope["query_string"]):
+            self._core.note_refusal(target.entity, error)
 
     async def _respond(self, request: Asked, is_arm: bool) -> Response:
         raw_path: bytes = request.scope["raw_path"]
@@ -229,6 +245,12 @@ class Front:
         kilobytes = None if isinstance(entity, Subscription) else entity.max_message_size_in_kilobytes
         return (kilobytes or 256) * 1024
 
+    def _largest_held(self, path: str) -> int:
+        entity = self._broker.catalogue.find(path)
+        if isinstance(entity, Subscription):
+            entity = self._broker.catalogue.topic_of(entity)
+        return ((entity.max_message_size_in_kilobytes if entity is not None else None) or 256) * 1024
+
     async def _body(self, request: Asked, most: int, what: str, where: str) -> bytes:
         body = await request.read_body(most, self._limits.body_seconds)
         if body is None:
@@ -255,7 +277,9 @@ class Front:
         if message.token is not None:
             location = _base(request) + lock_path(target.entity, message.sequence, message.token)
         status = 201 if mode is Mode.PEEK_LOCK else 200
-        return receiving.response(found[0], status, self._path_of(message.source, message.entity), location)
+        source = self._path_of(message.source, message.entity)
+        size = len(message.head) + len(found[0].body)
+        return await self._renderer.make(size, lambda: receiving.response(found[0], status, source, location))
 
     def _wait_of(self, request: Asked) -> float:
         text = query_of(request.scope["query_string"]).get("timeout", "")
@@ -303,11 +327,20 @@ class Front:
         start = number_in(query, "from", 0, 0, LAST_NUMBER)
         count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
         address = parse_address(target.entity)
-        found = await self._broker.peek(address, start, count, session=query.get("session") or None)
-        sources = [self._path_of(each.message.source, each.message.entity) for each in found]
-        messages = [receiving.described(each, source) for each, source in zip(found, sources, strict=True)]
-        last = found[-1].message.sequence if len(found) == count else None
-        return JSONResponse({"entity": address.path, "messages": messages, "next": None if last is None else last + 1})
+        session, most = query.get("session") or None, self._limits.peeked_bytes
+        async with self._renderer.page():
+            found = await self._broker.peek(address, start, count, session, most)
+            sources = [self._path_of(each.message.source, each.message.entity) for each in found]
+            size = sum(len(each.message.head) + len(each.body) for each in found)
+            # Fewer than asked for may be all there are, or all that fit.
+            may_be_cut = len(found) == count or size + self._largest_held(address.path) > most
+            last = found[-1].message.sequence + 1 if found and may_be_cut else None
+
+            def make() -> Response:
+                messages, following = receiving.page(list(zip(found, sources, strict=True)))
+                return JSONResponse({"entity": address.path, "messages": messages, "next": following or last})
+
+            return await self._renderer.make(size, make)
 
     async def _drops(self, request: Asked, target: Target) -> Response:
         query = query_of(request.scope["query_string"])
@@ -325,6 +358,13 @@ class Front:
             path, message_id=query.get("message-id"), since=since, limit=limit, after=after
         )
         return JSONResponse(drops_page(path, drops, limit))
+
+    async def _refusals(self, _: Asked, target: Target) -> Response:
+        entity = self._broker.catalogue.find(parse_address(target.entity).path)
+        if entity is None:
+            raise NotFound(target.entity)
+        refusals = self._core.refusals
+        return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
 
     async def _quarantine(self, request: Asked, _: Target) -> Response:
         query = query_of(request.scope["query_string"])

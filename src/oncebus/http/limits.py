@@ -25,3 +25,5 @@ class Limits:
     page: int = 1000
     # Messages looked at with one request, their bodies with them.
     peeked: int = 100
+    # Of these together, but for a single one.
+    peeked_bytes: int = 8 << 20

@@ -79,11 +79,24 @@ async def metrics(core: Core, health: Health, others: Iterable[Metric] = ()) -> 
         "Bytes accepted and still in the pipeline.",
         [(_about(each), core.in_pipeline(each.id)) for each in entities],
     )
+    if refused := _refused(core):
+        add("requests_refused_total", "counter", "Requests refused since the start, by reason.", refused)
+    add(
+        "entity_waiting_sends",
+        "gauge",
+        "Sends that wait for their turn, because their entity has used up its share of the pipeline.",
+        [(_about(each), core.shares.waiting.get(each.id, 0)) for each in entities],
+    )
     alone("healthy", "Whether the service is healthy.", health.ailment() is None)
     alone("pipeline_lag_commits", "Commits that wait for the pipeline.", core.lag)
     alone("pipeline_lag_seconds", "Time that the oldest of them has waited.", core.oldest_wait / SECOND)
     alone("pipeline_silence_seconds", "Time since something came out of the pipeline.", health.silence)
     alone("pipeline_trouble", "Whether a part of the broker's work fails.", core.trouble is not None)
+    alone(
+        "pipeline_work_per_second",
+        "Work that the pipeline was last seen to do: bytes, and 1024 a message.",
+        core.shares.rate,
+    )
     alone("inbox_bytes", "Size of the inbox on the disk.", core.acceptor.size)
     alone("inbox_last_commit", "The newest commit of the inbox.", core.acceptor.last_commit)
     alone("ingest_position", "The last commit that came out of the pipeline.", core.progress.position)
@@ -91,6 +104,14 @@ async def metrics(core: Core, health: Health, others: Iterable[Metric] = ()) -> 
     for other in others:
         add(other.name, other.kind, other.text, [((), other.value)])
     return "\n".join(lines) + "\n"
+
+
+def _refused(core: Core) -> list[tuple[Labels, float]]:
+    found = []
+    for (number, reason), count in core.refusals.totals().items():
+        entity = core.catalogue.entity(number) if number is not None else None
+        found.append(((*(_about(entity) if entity is not None else ()), ("reason", reason)), count))
+    return sorted(found)
 
 
 async def _counts(core: Core, entities: Sequence[int]) -> list[Counts]:

@@ -5,6 +5,7 @@
     /{entity}/messages/{id}/{lock token}        to settle; the id is a message's or a sequence number
     /{entity}/$messages                         to look at messages, without receiving them
     /{entity}/$duplicates                       the record of drops
+    /{entity}/$refusals                         what was refused, and why
     /health, /metrics, /$quarantine             the broker itself
 
 An entity's path has slashes of its own, escaped or not, and may hold any of these words but the last ones: the shape is
@@ -32,6 +33,7 @@ class Shape(enum.Enum):
     LOCK = "lock"
     PEEK = "$messages"
     DUPLICATES = "$duplicates"
+    REFUSALS = "$refusals"
     METRICS = "metrics"
     QUARANTINE = "$quarantine"
 
@@ -81,6 +83,8 @@ def find_target(raw_path: bytes) -> Target | None:
         return Target(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
     if len(words) > 1 and words[-1] == "$duplicates":
         return Target(Shape.DUPLICATES, "/".join(segments[:-1]))
+    if len(words) > 1 and words[-1] == "$refusals":
+        return Target(Shape.REFUSALS, "/".join(segments[:-1]))
     if len(words) > 1 and words[-1] == "$messages":
         return Target(Shape.PEEK, "/".join(segments[:-1]))
     return None

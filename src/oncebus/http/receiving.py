@@ -1,7 +1,8 @@
 """A message as the answer to a request.
 
 The body is the bytes of a message's data sections. Of an AMQP value, a text is its UTF-8, a binary its bytes, null
-nothing; any other value, and a sequence, is JSON, in which times are ISO 8601, binaries base64 and uuids text.
+nothing; any other value, and a sequence, is JSON, in which times are ISO 8601, binaries base64 and uuids text. A value
+or sequence that is too large for that is handed out in its AMQP encoding.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import json
 import math
 import uuid
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
@@ -19,6 +21,13 @@ from oncebus.broker.broker import Received
 from oncebus.durations import MILLISECOND, SECOND
 from oncebus.entities import NO_LIMIT
 from oncebus.http.properties import BROKER_PROPERTIES, headers_of
+from oncebus.http.rendering import (
+    LARGEST_HEAD,
+    LARGEST_SHOWN_VALUE,
+    LARGEST_VALUE,
+    Allowance,
+    bytes_to_read,
+)
 from oncebus.http.times import iso8601, rfc1123
 from oncebus.store import Message, State
 
@@ -48,7 +57,7 @@ def response(
         own.setdefault("DeadLetterReason", message.reason)
     if message.description is not None:
         own.setdefault("DeadLetterErrorDescription", message.description)
-    content = _content(received.body)
+    content = _content(received.body, LARGEST_VALUE)
     kind = properties.content_type
     made = Response(content.body, status)
     headers = [("content-type", kind if kind and kind.isprintable() else content.kind)]
@@ -60,6 +69,26 @@ def response(
     return made
 
 
+def page(found: Sequence[tuple[Received, str | None]]) -> tuple[list[dict[str, object]], int | None]:
+    """The messages as items of a page, each given with its dead-letter source, and where the next page starts.
+
+    None for the latter where all are on this page: a page is cut short where they are too much work to read.
+    """
+    allowance = Allowance()
+    items: list[dict[str, object]] = []
+    for received, source in found:
+        if not allowance.take(work(received)):
+            return items, received.message.sequence
+        items.append(described(received, source))
+    return items, None
+
+
+def work(received: Received) -> int:
+    """How many bytes have to be decoded to hand a message out."""
+    body = bytes_to_read(received.body)
+    return min(len(received.message.head), LARGEST_HEAD) + (body if body <= LARGEST_SHOWN_VALUE else 0)
+
+
 def described(received: Received, dead_letter_source: str | None = None) -> dict[str, object]:
     """A message as an item of a batch, with what is told of it. A body that is not UTF-8 is base64.
 
@@ -67,7 +96,7 @@ def described(received: Received, dead_letter_source: str | None = None) -> dict
     """
     message = received.message
     properties, own = _read_head(message.head)
-    content = _content(received.body)
+    content = _content(received.body, LARGEST_SHOWN_VALUE)
     told = _told(message._replace(token=None), properties, dead_letter_source)
     if message.reason is not None:
         told["DeadLetterReason"] = message.reason
@@ -91,6 +120,8 @@ def renewed(token: bytes, until: int) -> Response:
 
 def _read_head(head: bytes) -> tuple[amqp.Properties, dict[str, object]]:
     try:
+        if len(head) > LARGEST_HEAD:
+            return amqp.properties(head), {}
         return amqp.properties(head), amqp.filter_properties(head)[1]
     except amqp.DecodeError:
         # It is handed out already: better without its properties than not at all.
@@ -129,8 +160,10 @@ def _id(value: amqp.Id | None) -> str | None:
     return text if isinstance(text, str) else text.hex()
 
 
-def _content(body: bytes) -> _Content:
+def _content(body: bytes, largest: int) -> _Content:
     try:
+        if bytes_to_read(body) > largest:
+            return _Content(body, _AMQP)
         content = amqp.decode_body(body)
     except amqp.DecodeError:
         return _Content(body, _AMQP)

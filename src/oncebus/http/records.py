@@ -1,10 +1,11 @@
-"""The record of dropped duplicates and the quarantine, as JSON. Times are ISO 8601 with microseconds."""
+"""Dropped duplicates, refusals and the quarantine, as JSON. Times are ISO 8601 with microseconds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from oncebus.broker.refusals import Refusal
 from oncebus.entities import Catalogue
 from oncebus.http.times import iso8601
 from oncebus.store import Drop, Outcome, Quarantined
@@ -13,6 +14,24 @@ from oncebus.store import Drop, Outcome, Quarantined
 def drops_page(path: str, drops: Sequence[Drop], limit: int) -> dict[str, Any]:
     """A page of the drops of an entity. `next` is what to ask for `after` it, null where this is the last."""
     return {"entity": path, "duplicates": [_drop(drop) for drop in drops], "next": _next(drops, limit)}
+
+
+def refusals_page(path: str, counts: Mapping[str, int], refusals: Sequence[Refusal]) -> dict[str, Any]:
+    """What was refused of an entity since the start: how many by reason, and the newest of it, oldest first."""
+    return {
+        "entity": path,
+        "counts": dict(counts),
+        "refusals": [
+            {
+                "reason": each.reason,
+                "text": each.text,
+                "count": each.count,
+                "first": iso8601(each.first),
+                "last": iso8601(each.last),
+            }
+            for each in refusals
+        ],
+    }
 
 
 def quarantine_page(catalogue: Catalogue, rows: Sequence[Quarantined], limit: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from oncebus.files import delete_abandoned, map_file, publish
+from oncebus.files import delete_abandoned, make_folder, map_file, publish
 from oncebus.inbox.errors import InboxDamaged, InboxError, write_failure
 
 MAGIC = b"ONCEBLB\x01"
@@ -41,7 +41,7 @@ class Blobs:
         checked = _CHECKED.pack(0, len(body))
         check = zlib.crc32(body, zlib.crc32(checked))
         try:
-            os.makedirs(self.folder, exist_ok=True)
+            make_folder(self.folder)
             publish(self.folder, name, [MAGIC, check.to_bytes(4, "little"), checked, body])
         except OSError as error:
             raise write_failure(path, error) from error

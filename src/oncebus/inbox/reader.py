@@ -101,6 +101,18 @@ class InboxReader:
         """How many rows the durable commits `first` to `last` have, from what `plan` has read."""
         return sum(self._frame(commit, max(last, self._durable)).rows for commit in range(first, last + 1))
 
+    def length(self, commit: int) -> int:
+        """How many bytes a durable commit has in its file."""
+        return self._frame(commit, max(commit, self._durable)).length
+
+    def catalogues(self, first: int, last: int) -> set[int]:
+        """The versions of the catalogue that the durable commits `first` to `last` name. Reads headers only."""
+        return {self._frame(commit, max(last, self._durable)).catalogue for commit in range(first, last + 1)}
+
+    def oldest(self) -> int | None:
+        """The first commit that is still there, or would be the first to come; None while there is no inbox."""
+        return min(list_segments(self._folder), default=None)
+
     def locate(self, commit: int) -> Place:
         """Where a durable commit lies, for `read` in another process: it need not look for it again."""
         return self._frame(commit, max(commit, self._durable)).place

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 import pyarrow as pa
 
-from oncebus.files import TEMPORARY, publish
+from oncebus.files import TEMPORARY, make_folder, publish
 from oncebus.inbox import durable
 from oncebus.inbox.errors import InboxError, InboxInUse, write_failure
 from oncebus.inbox.frame import MOST_SHARDS, encode_frame
@@ -50,6 +50,8 @@ class InboxWriter:
         self.shards = shards
         self.last_commit = found.last_commit
         self.next_position = found.next_position
+        # How many bytes the newest commit has that this object has appended.
+        self.last_bytes = 0
         self._segment_bytes = segment_bytes
         self._sizes = {first: os.path.getsize(segment_path(folder, first)) for first in list_segments(folder)}
         self._active = _open_segment(folder, found.segment)
@@ -74,7 +76,7 @@ class InboxWriter:
         path = os.path.abspath(folder)
         with ExitStack() as resources:
             try:
-                os.makedirs(path, exist_ok=True)
+                make_folder(path)
                 _lock(path, resources)
                 for name in os.listdir(path):
                     if name.startswith(TEMPORARY):
@@ -111,6 +113,7 @@ class InboxWriter:
                     self._mend()
             raise failure from error
         self.last_commit = commit
+        self.last_bytes = len(frame)
         self.next_position += len(rows)
         self._end += len(frame)
         self._announce()

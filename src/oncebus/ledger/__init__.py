@@ -1,19 +1,25 @@
 """What was accepted and is not yet forgotten, in immutable files."""
 
 from oncebus.ledger.batch import LedgerBatch
+from oncebus.ledger.commits import BadCheckpoint, Committed
+from oncebus.ledger.description import LedgerMismatch, LedgerNotShared
 from oncebus.ledger.generations import CheckpointTooOld, Generation, LedgerInUse, Owner
-from oncebus.ledger.ledger import Ledger, LedgerMismatch, LedgerSummary, Writer
+from oncebus.ledger.ledger import Ledger, LedgerSummary
 from oncebus.ledger.run import CorruptRun
 from oncebus.ledger.storage import StorageError
+from oncebus.ledger.writers import Writer
 
 __all__ = [
+    "BadCheckpoint",
     "CheckpointTooOld",
+    "Committed",
     "CorruptRun",
     "Generation",
     "Ledger",
     "LedgerBatch",
     "LedgerInUse",
     "LedgerMismatch",
+    "LedgerNotShared",
     "LedgerSummary",
     "Owner",
     "StorageError",

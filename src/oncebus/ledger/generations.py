@@ -4,13 +4,13 @@ A generation is claimed by publishing `generation-000002.json`, which only one w
 
     {"number": 2, "token": "…", "query": "…", "first_batch": 18, "keeps_below": 18, "floor": 11, "owner": {…} or null}
 
-A stream claims before its first run, a batch after its last. `token` names this one start, `query` the query (the same
-after a restart from its checkpoint). The query cannot go back before the batch `floor`. `keeps_below` is what
-the claim leaves of the generations before it: their batches below that number count, the others do not. A query that
-is restarted repeats its last batch if that was not committed, so it keeps the batches below its first. A new query
-cannot know whether its predecessor's last batch was committed; a message that was never output must not be dropped,
-so it keeps the batches below that last one, unless it was confirmed. Of a predecessor that has left no run it keeps
-what is known to be committed and no more: a task of it may still be about to publish one.
+A stream claims before its first run, a batch after its last. `query` is the query, the same after a restart from its
+checkpoint; `token` names the writer within it, see `oncebus.ledger.writers`. The query cannot go back before the batch
+`floor`. `keeps_below` is what the claim leaves of the generations before it: their batches below that number count, the
+others do not. A query that is restarted repeats its last batch if that was not committed, so it keeps the batches below
+its first. A new query cannot know whether its predecessor's last batch was committed; a message that was never output
+must not be dropped, so it keeps the batches below that last one, unless it was confirmed. Of a predecessor that left
+no run it keeps what is known to be committed and no more: a task of it may still be about to publish one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from oncebus.errors import OncebusError
+
+BATCH_QUERY = "batch "
+"""What the query of a batch that joined begins with: a batch is committed by its claim."""
+
+IN_QUERY = "foreach "
+"""What the query begins with where the batches of a query are opened one by one, as in `foreachBatch`."""
 
 EVERY_BATCH = 2**62
 REPEATABLE_BATCHES = 8
@@ -77,6 +83,16 @@ class Generation:
     keeps_below: int
     floor: int
     owner: Owner | None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is a batch that joined by itself, not part of a query."""
+        return self.query.startswith(BATCH_QUERY)
+
+    @property
+    def is_in_query(self) -> bool:
+        """Whether its batches are opened one by one, under numbers that the caller gives."""
+        return self.query.startswith(IN_QUERY)
 
     @property
     def file_name(self) -> str:

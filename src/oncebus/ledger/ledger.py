@@ -6,55 +6,36 @@ of each batch. A batch job opens a `LedgerBatch`, whose keys join the ledger all
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, part_of, recall_nothing
-from oncebus.errors import OncebusError
 from oncebus.files import TEMPORARY
-from oncebus.ledger.batch import LedgerBatch
+from oncebus.ledger.batch import LedgerBatch, QueryBatch
+from oncebus.ledger.commits import Committed, committed_in
+from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, describe_or_check, not_shared
 from oncebus.ledger.generations import (
     REPEATABLE_BATCHES,
-    SILENT_SECONDS,
+    CheckpointTooOld,
     Generation,
     LedgerInUse,
     Owner,
     lineage,
     succeed,
 )
-from oncebus.ledger.listing import BATCH_QUERY, CONFIRMED, GENERATION, Listing
-from oncebus.ledger.merging import choose_merge, merge
+from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
+from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
-from oncebus.ledger.run import Entries, RecallFrom, Run, encode_run
+from oncebus.ledger.run import CorruptRun, Entries, RecallFrom, Run, encode_run
 from oncebus.ledger.storage import Stamp, Storage, abandoned, storage_at
+from oncebus.ledger.writers import Writer, claimed_at_once, newest_ended, refuse_if_live, taken_over
 
-FORMAT = 1
-_DESCRIPTION = "ledger.json"
 _ATTEMPTS = 20
-
-
-class LedgerMismatch(OncebusError):
-    """The ledger is not one that this caller may use."""
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who asks to write: one start of one query.
-
-    `follows` is the number of a generation that is known to have ended, whatever its owner's process does.
-    """
-
-    token: str
-    query: str
-    owner: Owner | None
-    follows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,57 +52,49 @@ class LedgerSummary:
 class Ledger:
     """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the folder is made by the first writer."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, identity: str | None = None) -> None:
         self._storage = storage
         self.location = storage.location
-        self._open_runs, self._known_generations = _opened(storage.location)
+        self.identity = identity
+        self._open_runs, self._known_generations, self._known_ids = _opened(storage.location)
 
     @classmethod
-    def open(cls, location: str | os.PathLike[str]) -> Ledger:
-        """The ledger at a path or URI, there or not."""
-        return cls(storage_at(location))
+    def open(cls, location: str | os.PathLike[str], *, identity: str | None = None) -> Ledger:
+        """The ledger at a path or URI, there or not.
 
-    def batch(self) -> LedgerBatch:
+        With an `identity`, as `describe_or_check` gives it, every use raises `LedgerNotShared` unless the ledger has
+        that id.
+        """
+        return cls(storage_at(location), identity)
+
+    def batch(self, *, query: str | None = None, batch: int | None = None) -> LedgerBatch:
         """A batch that continues from what the ledger holds now. Its keys join when the block ends well:
 
         with Ledger.open(path).batch() as ledger:
             detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
-        """
-        generation = self._next_batch(self._list(), uuid.uuid4().hex, Owner.this_process())
-        return LedgerBatch(self, generation, clock=time.time_ns() // 1000)
 
-    def describe_or_check(self, key: Sequence[str]) -> None:
-        """Make the ledger one for this key, or raise `LedgerMismatch` if it is one for another already."""
-        wanted = {"format": FORMAT, "key": list(key)}
-        stamps = self._storage.names()
-        if _DESCRIPTION not in stamps:
-            others = [name for name in stamps if not name.startswith(TEMPORARY)]
-            if others:
-                raise LedgerMismatch(
-                    f"Folder '{self.location}' is not a ledger: it holds '{min(others)}' but no '{_DESCRIPTION}'. "
-                    "Give a folder of its own."
-                )
-            self._storage.publish(_DESCRIPTION, [json.dumps(wanted, indent=1).encode() + b"\n"])
-            return
-        try:
-            found = json.loads(bytes(self._storage.read(_DESCRIPTION)))
-            found_format, found_key = found["format"], found["key"]
-        except (ValueError, TypeError, KeyError) as error:
-            raise LedgerMismatch(f"Ledger '{self.location}' has an unreadable '{_DESCRIPTION}': {error}") from error
-        if found_format != FORMAT:
-            raise LedgerMismatch(
-                f"Ledger '{self.location}' has format {found_format}; this version of Oncebus writes format {FORMAT}. "
-                "Use the version that made it, or start a new ledger."
-            )
-        if found_key != wanted["key"]:
-            raise LedgerMismatch(
-                f"Ledger '{self.location}' is for the key ({', '.join(map(str, found_key))}), not for "
-                f"({', '.join(key)}). Use the same key columns, or start a new ledger."
-            )
+        Inside `foreachBatch`, give the query and the number of the batch. A batch that Spark repeats then sees what the
+        ledger held before it, and gets the same verdicts. `query` names the checkpoint: it must stay the same for as
+        long as the checkpoint does, and change with it. The query's id does, and so does any name you choose.
+        """
+        clock = time.time_ns() // 1000
+        if query is None and batch is None:
+            return LedgerBatch(self, clock)
+        if query is None or batch is None or batch < 0:
+            raise ValueError(f"Query {query!r} and batch {batch!r} must both be given, the batch as a number from 0.")
+        return QueryBatch(self, clock, query, batch)
+
+    def describe_or_check(self, key: Sequence[str]) -> str:
+        """Make the ledger one for this key, or raise `LedgerMismatch` if it is one for another already; its id.
+
+        From here on, this object is bound to the ledger with that id.
+        """
+        self.identity = describe_or_check(self._storage, key)
+        return self.identity
 
     def exists(self) -> bool:
         """Whether some writer has been here."""
-        return _DESCRIPTION in self._storage.names()
+        return FILE_NAME in self._storage.names()
 
     def newest_ended(self, is_running: Callable[[str], bool], owner: Owner) -> int | None:
         """The number of the newest generation if its writer is known to have ended, else None.
@@ -129,30 +102,18 @@ class Ledger:
         To be asked where the writer is started, which knows more than its tasks: `is_running` tells whether a query of
         the `owner` runs. Raises `LedgerInUse` if the newest writer is known to be at work.
         """
-        newest = self._list().newest
-        if newest is None:
-            return None
-        if newest.query.startswith(BATCH_QUERY):
-            return newest.number
-        if newest.owner == owner:
-            if is_running(newest.query):
-                raise self._in_use(newest, "this process")
-            return newest.number
-        alive = newest.owner.is_alive() if newest.owner else None
-        if alive:
-            raise self._in_use(newest, f"process {newest.owner and newest.owner.pid}")
-        return newest.number if alive is False else None
+        return newest_ended(self._list(), self.location, is_running, owner)
 
     def join(self, writer: Writer, batch: int) -> Generation:
         """The generation in which this writer writes its batch: the one it has claimed before, or a new one."""
         listing = self._list()
         for generation in listing.generations:
-            if generation.token == writer.token:
+            if writer.has_claimed(generation):
                 if generation is not listing.newest:
-                    raise self._taken_over(generation, listing.generations[-1])
+                    raise taken_over(self.location, generation, listing.generations[-1])
+                self._refuse_older(listing, generation, batch)
                 return generation
-        if listing.newest is not None:
-            self._refuse_if_live(listing, listing.newest, writer)
+        refuse_if_live(listing, self.location, writer)
         generation = succeed(
             listing.generations,
             token=writer.token,
@@ -164,14 +125,16 @@ class Ledger:
             location=self.location,
         )
         self._storage.delete(abandoned(listing.stamps))
-        self._claim(generation)
-        return generation
+        return self.claim(generation)
 
-    def judge(self, rows: Rows, generation: Generation, batch: int, *, parts: int, clock: int) -> Verdicts:
+    def judge(
+        self, rows: Rows, generation: Generation, batch: int, *, parts: int, clock: int, cut: int | None = None
+    ) -> Verdicts:
         """Judge the rows of one part of a batch, and publish what is accepted before answering.
 
         All rows of a key must come in one call, with the same number of `parts` for all calls of the batch. Called
-        again with the same rows, gives the same verdicts and publishes the same file.
+        again with the same rows, gives the same verdicts and publishes the same file. `cut` is when Spark cut the
+        batch: under one number, rows of a batch that was cut at another time are refused.
         """
         if len(rows) == 0:
             return judge(rows, recall_nothing, NO_HORIZON)
@@ -182,7 +145,8 @@ class Ledger:
             newest = listing.newest
             if newest is not None and newest.number >= generation.number and newest.token != generation.token:
                 # What comes later may have merged or deleted what this batch saw.
-                raise self._taken_over(generation, newest)
+                raise taken_over(self.location, generation, newest)
+            self._refuse_other_cut(listing, generation, batch, cut)
             visible = self._visible(listing, generation, below)
             try:
                 runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
@@ -206,16 +170,19 @@ class Ledger:
             rows.keep[chosen],
         )
         horizon = min(int(rows.time.max()), clock)
-        name = RunName(below, below, part, parts, len(accepted), horizon, generation.token)
-        self._storage.publish(str(name), encode_run(accepted, horizon))
+        name = RunName(below, below, part, parts, len(accepted), horizon, generation.token, cut)
+        self._storage.publish(name.file_name(), encode_run(accepted, horizon))
         return verdicts
 
     def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
-        """Delete what this part no longer needs and merge what has grown old. Never changes a verdict.
+        """Delete what this part no longer needs, and merge or rewrite what has grown old. Never changes a verdict.
 
         What may still be asked by a repeated batch stays: runs of the newest batches are neither merged nor deleted.
         """
         listing = self._list()
+        if listing.newest is not None and listing.newest.number > generation.number:
+            # The query was taken back to a batch that may still need what looks settled from here.
+            return
         here = Position(generation.number, batch)
         visible = self._visible(listing, generation, here)
         ours = [run for run in listing.runs if run.part % parts == part and run.last < here]
@@ -234,28 +201,48 @@ class Ledger:
             mergeable = [run for run in settled if run.parts == parts and run not in expired]
             chosen = choose_merge([run.size for run in mergeable])
             if chosen is not None:
-                self._merge([mergeable[at] for at in chosen], generation)
+                self._merge([mergeable[at] for at in chosen], generation, horizon)
+                return
+            rest = [run for run in settled if run.size and run not in expired]
+            sparse = choose_rewrite([(run.size, self._run(run).mostly_forgotten_from) for run in rest], horizon)
+            if sparse is not None:
+                self._rewrite(rest[sparse], horizon)
         except FileNotFoundError:
             # A second evaluation of the same part is tidying too; the next batch will see what it left.
             return
 
-    def confirm(self, query: str, batch: int) -> None:
-        """Record that the query's output is committed up to this batch.
+    def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
+        """Record which output of the last query is committed, by the query's checkpoint; the newest such batch.
 
-        A query that is stopped for good can be confirmed up to `lastProgress["batchId"]`. A later query with another
-        checkpoint then knows all its keys; without it, those of its last batch are taken for never output.
+        A later query with another checkpoint then knows all keys of those batches. Without it, the keys of the last
+        batch are taken for never output. Can be called at any time, while the query runs too. Returns None if no batch
+        is committed yet. Raises `LedgerMismatch` if the checkpoint is of another query than the last.
         """
-        listing = self._list()
-        newest = listing.newest
-        if newest is None or newest.query != query:
+        committed = committed_in(checkpoint)
+        if committed is not None:
+            self.record_committed(committed)
+        return None if committed is None else committed.batch
+
+    def record_committed(self, committed: Committed) -> None:
+        """Record that the output of the newest query is committed up to a batch.
+
+        For callers that have a commit log of their own; `confirm` reads Spark's.
+        """
+        newest = self._list().newest
+        if newest is None or newest.query != committed.query:
             raise LedgerMismatch(
-                f"Ledger '{self.location}' was last written by query {newest and newest.query}, not by query {query}."
+                f"Ledger '{self.location}' was last written by query {newest and newest.query}, not by query "
+                f"{committed.query}."
             )
-        self._storage.publish(f"confirmed-{newest.number:06d}-{batch}", [b""])
+        self.confirm_batch(newest, committed.batch)
 
     def newest(self) -> Generation | None:
         """Who wrote here last."""
         return self._list().newest
+
+    def listing(self) -> Listing:
+        """What the folder holds now."""
+        return self._list()
 
     def summary(self) -> LedgerSummary:
         """What the ledger holds now."""
@@ -270,99 +257,46 @@ class Ledger:
             horizon=horizon_of(visible) if visible else None,
         )
 
-    # What follows is for LedgerBatch and the methods above.
-
-    def commit_batch(self, generation: Generation) -> None:
-        """Let the runs of a batch generation count. Use `LedgerBatch`."""
-        listing = self._list()
-        if any(other.token == generation.token for other in listing.generations):
-            return
-        written = {(run.part, run.parts) for run in listing.runs if run.token == generation.token}
-        if self._next_batch(listing, generation.token, generation.owner) != generation:
-            self.discard_batch(generation)
-            raise LedgerInUse(
-                f"Ledger '{self.location}' was written by another writer while this batch was open. Nothing of the "
-                "batch was recorded; run it again."
-            )
-        if not written:
-            return
-        self._claim(generation)
-        for part, parts in sorted(written):
-            # The batch has joined, whatever comes of this: the next writer tidies again.
-            with suppress(OncebusError):
-                self.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
-
-    def discard_batch(self, generation: Generation) -> None:
-        """Delete what a batch generation has written, unless it is committed. Use `LedgerBatch`."""
-        listing = self._list()
-        if all(other.token != generation.token for other in listing.generations):
-            self._storage.delete([str(run) for run in listing.runs if run.token == generation.token])
-
-    def _next_batch(self, listing: Listing, token: str, owner: Owner | None) -> Generation:
-        return succeed(
-            listing.generations,
-            token=token,
-            query=BATCH_QUERY + token,
-            first_batch=0,
-            last_recorded=listing.last_recorded(),
-            last_confirmed=listing.last_confirmed(),
-            owner=owner,
-            location=self.location,
-        )
-
     def is_committed(self, generation: Generation) -> bool:
         """Whether the generation was claimed."""
         return any(other.token == generation.token for other in self._list().generations)
 
-    def _claim(self, generation: Generation) -> None:
-        """Claim, unless another task of the same writer has done so already."""
+    def claim(self, generation: Generation) -> Generation:
+        """Claim, unless another task of the same writer has done so already; the generation that is in force."""
         if self._storage.publish_new(generation.file_name, [generation.to_json()]):
-            return
+            return generation
         rival = Generation.from_json(bytes(self._storage.read(generation.file_name)))
-        if rival.token != generation.token:
-            raise LedgerInUse(
-                f"Ledger '{self.location}' was claimed by query {rival.query} at the same moment as by query "
-                f"{generation.query}. Stop one of the two, then start again."
+        if (rival.query, rival.token) != (generation.query, generation.token):
+            raise claimed_at_once(self.location, generation, rival)
+        return rival
+
+    def delete_runs(self, runs: Iterable[RunName]) -> None:
+        """Delete runs that count for nobody."""
+        self._storage.delete([str(run) for run in runs])
+
+    def confirm_batch(self, generation: Generation, batch: int) -> None:
+        """Record that the output of a generation is committed up to a batch."""
+        self._storage.publish(f"confirmed-{generation.number:06d}-{batch}", [b""])
+
+    def _refuse_older(self, listing: Listing, generation: Generation, batch: int) -> None:
+        """A query that is started again with the same plan may have been taken back to an older checkpoint."""
+        last = max((run.last.batch for run in listing.runs if run.last.generation == generation.number), default=batch)
+        if batch <= last - REPEATABLE_BATCHES:
+            raise CheckpointTooOld(
+                f"Ledger '{self.location}' can go back to batch {last - REPEATABLE_BATCHES + 1} of query "
+                f"{generation.query} at most, but its checkpoint continues at batch {batch}. Restore the ledger of the "
+                "same time as the checkpoint, or start the query with a new checkpoint."
             )
 
-    def refuse_if_live(self, writer: Writer) -> None:
-        """Raise `LedgerInUse` if the newest writer is another one that may still be at work."""
-        listing = self._list()
-        if listing.newest is not None:
-            self._refuse_if_live(listing, listing.newest, writer)
-
-    def _refuse_if_live(self, listing: Listing, newest: Generation, writer: Writer) -> None:
-        if newest.query.startswith(BATCH_QUERY) or newest.number == writer.follows:
-            return
-        is_same_query = newest.query == writer.query
-        if is_same_query and newest.owner == writer.owner:
-            return
-        alive = newest.owner.is_alive() if newest.owner else None
-        if alive:
-            is_ours = newest.owner == writer.owner
-            raise self._in_use(newest, "this process" if is_ours else f"process {newest.owner and newest.owner.pid}")
-        # Who restarts a query from its checkpoint owns it; of another query it takes silence to tell that it ended.
-        if alive is None and not is_same_query:
-            written = [stamp.modified_ns for name, stamp in listing.stamps.items() if newest.token in name]
-            written.append(listing.stamps[newest.file_name].modified_ns)
-            silent = time.time() - max(written) / 1e9
-            if silent < SILENT_SECONDS:
-                raise LedgerInUse(
-                    f"Ledger '{self.location}' was written {silent:.0f} s ago by query {newest.query} from another "
-                    f"place. Stop that query; {SILENT_SECONDS:.0f} s later the ledger is free."
-                )
-
-    def _in_use(self, newest: Generation, where: str) -> LedgerInUse:
-        return LedgerInUse(
-            f"Ledger '{self.location}' is being written by query {newest.query} of {where}. Stop it first, or use a "
-            "ledger of its own for each query; if it has ended, call detect_duplicates again."
-        )
-
-    def _taken_over(self, ours: Generation, newest: Generation) -> LedgerInUse:
-        return LedgerInUse(
-            f"Ledger '{self.location}' has been taken over from query {ours.query} by query {newest.query} "
-            f"(generation {newest.number}). Start again from the ledger as it is now; only one may write it at a time."
-        )
+    def _refuse_other_cut(self, listing: Listing, generation: Generation, batch: int, cut: int | None) -> None:
+        here = Position(generation.number, batch)
+        others = [run for run in listing.runs if run.first == here and run.token == generation.token]
+        if any(run.cut != cut for run in others):
+            raise LedgerInUse(
+                f"Ledger '{self.location}' has other rows as batch {batch} of query {generation.query}. In "
+                "foreachBatch, evaluate only the DataFrame of this call, before it returns, and make new threads for "
+                "each call. If the query's checkpoint was restored, call detect_duplicates again."
+            )
 
     def part(self, rows: Rows, parts: int) -> int:
         """Which part these rows, all of one part, are."""
@@ -378,15 +312,22 @@ class Ledger:
     def _is_expired(self, name: RunName, horizon: int) -> bool:
         return name.size == 0 or self._run(name).forgotten_from <= horizon
 
-    def _merge(self, names: Sequence[RunName], generation: Generation) -> None:
+    def _merge(self, names: Sequence[RunName], generation: Generation, horizon: int) -> None:
+        entries = self._remembered(names, horizon)
+        first, last, reached = names[0], names[-1], horizon_of(names)
+        name = RunName(first.first, last.last, first.part, first.parts, len(entries), reached, generation.token)
+        self._storage.publish(name.file_name(), encode_run(entries, reached))
+
+    def _rewrite(self, name: RunName, horizon: int) -> None:
+        entries = self._remembered([name], horizon)
+        self._storage.publish(name.rewritten(len(entries)).file_name(), encode_run(entries, name.horizon))
+
+    def _remembered(self, names: Sequence[RunName], horizon: int) -> Entries:
+        """What is left of these runs at the horizon."""
         runs = [self._run(name) for name in names]
         for run in runs:
             run.verify()
-        horizon = horizon_of(names)
-        entries = merge([run.entries() for run in runs], horizon)
-        first, last = names[0], names[-1]
-        name = RunName(first.first, last.last, first.part, first.parts, len(entries), horizon, generation.token)
-        self._storage.publish(str(name), encode_run(entries, horizon))
+        return merge([run.entries() for run in runs], horizon)
 
     def _run(self, name: RunName) -> Run:
         text = str(name)
@@ -394,11 +335,21 @@ class Ledger:
         stamp = self._stamps[text]
         if known is not None and known[0] == stamp:
             return known[1]
-        run = Run(f"{self.location}/{text}", self._storage.read(text))
-        if not self._storage.is_verified(text, stamp):
-            run.verify()
-            self._storage.set_verified(text, stamp)
+        try:
+            run = self._verified_run(text, stamp)
+        except CorruptRun:
+            if not self._storage.forget(text):
+                raise
+            # It was a copy of this machine's that was damaged; if the file is too, this says so.
+            run = self._verified_run(text, stamp)
         self._open_runs[text] = (stamp, run)
+        return run
+
+    def _verified_run(self, name: str, stamp: Stamp) -> Run:
+        run = Run(f"{self.location}/{name}", self._storage.read(name))
+        if not self._storage.is_verified(name, stamp):
+            run.verify()
+            self._storage.set_verified(name, stamp)
         return run
 
     def _list(self) -> Listing:
@@ -409,6 +360,7 @@ class Ledger:
 
     def _list_once(self) -> Listing:
         stamps = self._storage.names()
+        self._check_identity(stamps.get(FILE_NAME))
         self._stamps = stamps
         for gone in [name for name in self._open_runs if name not in stamps]:
             del self._open_runs[gone]
@@ -423,6 +375,18 @@ class Ledger:
         generations.sort(key=lambda generation: generation.number)
         return Listing(stamps, generations, parse_run_names(stamps), confirmed)
 
+    def _check_identity(self, stamp: Stamp | None) -> None:
+        """Raise `LedgerNotShared` if this is another ledger than the one that was asked for."""
+        if self.identity is None:
+            return
+        found = None if stamp is None else self._known_ids.get(stamp)
+        if stamp is not None and found is None:
+            found = Description.from_json(bytes(self._storage.read(FILE_NAME)), self.location).id
+            if found is not None:
+                self._known_ids[stamp] = found
+        if found != self.identity:
+            raise not_shared(self.location, found)
+
     def _generation(self, name: str, stamp: Stamp) -> Generation:
         known = self._known_generations.get(name)
         if known is None or known[0] != stamp:
@@ -436,13 +400,13 @@ class Ledger:
 
 # Opening a run costs more than asking it, and Spark reuses its Python workers: what is open stays so in the process,
 # for the ledgers that were used last.
-_Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]]]
+_Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]], dict[Stamp, str]]
 _OPENED: dict[str, _Opened] = {}
 _MOST_OPENED = 16
 
 
 def _opened(location: str) -> _Opened:
-    found = _OPENED.pop(location, None) or ({}, {})
+    found = _OPENED.pop(location, None) or ({}, {}, {})
     _OPENED[location] = found
     while len(_OPENED) > _MOST_OPENED:
         del _OPENED[next(iter(_OPENED))]

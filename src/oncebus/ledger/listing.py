@@ -6,11 +6,8 @@ import re
 from dataclasses import dataclass
 
 from oncebus.ledger.generations import Generation, lineage
-from oncebus.ledger.names import Position, RunName, visible_runs
+from oncebus.ledger.names import Position, RunName, horizon_of, visible_runs
 from oncebus.ledger.storage import Stamp
-
-BATCH_QUERY = "batch "
-"""What the query of a batch that joined begins with: a batch is committed by its claim."""
 
 GENERATION = re.compile(r"generation-\d+\.json")
 CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
@@ -45,10 +42,27 @@ class Listing:
         """The newest batch of the newest query that is known to be committed."""
         if self.newest is None:
             return None
-        if self.newest.query.startswith(BATCH_QUERY):
+        if self.newest.is_batch:
             return self.newest.first_batch
         # That a query was started at a batch proves that all before it are committed.
         return max(self.newest.first_batch - 1, self.confirmed.get(self.newest.number, -1))
+
+    def horizon(self) -> int:
+        """How far time has come in all that counts; `NO_HORIZON` where nothing does."""
+        newest = self.newest.number if self.newest else 0
+        return horizon_of(visible_runs(self.runs, self.generations, Position(newest + 1, 0)))
+
+    def is_at_rest(self) -> bool:
+        """Whether the newest writer has, at the moment, nothing under way: all that it has written is committed.
+
+        A streaming query never is, as far as its files tell.
+        """
+        if self.newest is None or self.newest.is_batch:
+            return True
+        if not self.newest.is_in_query:
+            return False
+        recorded, confirmed = self.last_recorded(), self.last_confirmed()
+        return recorded is None or (confirmed is not None and recorded <= confirmed)
 
     def superseded(self) -> list[str]:
         """The files of generations that nobody needs any more, and of confirmations that have been acted on.
@@ -61,7 +75,8 @@ class Listing:
         oldest = min((run.last.generation for run in self.runs), default=self.newest.number)
         needed = min(oldest, self.newest.number - KEPT_GENERATIONS)
         confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
+        telling = (self.newest.number, self.confirmed.get(self.newest.number, -1))
         return [
             *(generation.file_name for generation in self.generations if generation.number < needed),
-            *(name for name, match in confirmed if match and int(match[1]) < self.newest.number),
+            *(name for name, match in confirmed if match and (int(match[1]), int(match[2])) < telling),
         ]

@@ -1,4 +1,4 @@
-"""Which runs to merge and when, and the merge itself. Pure."""
+"""Which runs to merge or to rewrite and when, and the merge itself. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ FAN = 8
 FULL = 1_000_000
 """A run with so many entries is not merged any more, which bounds a merge to FAN times as many."""
 
+LEAST_REWRITTEN = 10_000
+"""A run with fewer entries is not worth a rewrite: merging leaves few of them, and forgets as well."""
 
 MOST_RUNS = 64
 """Beyond so many runs, the cheapest merge is made whatever the tiers say."""
@@ -45,15 +47,25 @@ def choose_merge(sizes: Sequence[int], fan: int = FAN, full: int = FULL) -> rang
     return None
 
 
+def choose_rewrite(runs: Sequence[tuple[int, int]], horizon: int, least: int = LEAST_REWRITTEN) -> int | None:
+    """Which run to rewrite next without its forgotten entries, given (size, mostly forgotten from) of each.
+
+    It is the largest that is mostly forgotten. A rewrite leaves a quarter at most, so all rewrites of a run together
+    write a third of it, and no run of this size holds more than four times its live entries for long.
+    """
+    sparse = [(size, at) for at, (size, sparse_from) in enumerate(runs) if size >= least and sparse_from <= horizon]
+    return max(sparse)[1] if sparse else None
+
+
 def merge(runs: Sequence[Entries], horizon: int) -> Entries:
     """The entries of all the runs as one, without those that are forgotten at the horizon.
 
-    The horizon has to be that of the runs themselves, not of a later batch: a repeated batch may still ask.
+    Every batch that may still ask must have reached the horizon: a repeated batch must find what it found before.
     """
     everything = _concatenated([run for run in runs if len(run)] or runs[:1])
     forgotten = is_forgotten(everything.time, everything.keep(), horizon)
     if forgotten.any():
-        everything = everything.take(~forgotten)
+        everything = everything.take(~forgotten).without_unused_spans()
     # A stable sort takes advantage of the stretches that are in order already, which is all of them.
     order = np.argsort(everything.high, kind="stable")
     high = everything.high[order]

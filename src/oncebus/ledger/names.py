@@ -5,8 +5,11 @@
     confirmed-000002-17                                batch 17 of generation 2 is known to be committed
     run-2.17-2.17-0.4-50000-1731700000000000-TOKEN.run the keys accepted by generation 2 in batch 17, part 0 of 4:
                                                        50000 entries, horizon 1731700000000000
+    run-2.17-2.17-0.4-50000-1731…-1731…-TOKEN.run      the same, of a batch that Spark has cut at the time given last
     run-1.3-2.9-0.4-…                                  the same part of everything from batch 3 of generation 1 to
                                                        batch 9 of generation 2, merged
+    run-2.17-2.17-0.4-100.50000-…                      a run that had 50000 entries when it was first written, rewritten
+                                                       with the 100 that are not forgotten
 
 TOKEN is the generation's own (of a merged run: of the generation that merged it): a run counts only if its generation
 was claimed under the same token, so what a writer leaves behind that never came to claim one is never seen.
@@ -16,14 +19,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import NamedTuple
 
 from oncebus.detection import NO_HORIZON
 from oncebus.ledger.generations import Generation, limits
 
-_RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)-(-?\d+)-([0-9a-f]+)\.run")
+_RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)(?:\.(\d+))?-(-?\d+)(?:-(\d+))?-([0-9a-f]+)\.run")
 
 
 class Position(NamedTuple):
@@ -35,7 +38,12 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """What a run's name tells."""
+    """What a run's name tells.
+
+    `cut` is when Spark cut the batch, in microseconds. The checkpoint remembers it, so a repeated batch has the same;
+    rows under the same batch number with another `cut` are of another batch. None where the batch has no such time.
+    `written` is the size of the run it was rewritten from, None if it never was.
+    """
 
     first: Position
     last: Position
@@ -44,27 +52,49 @@ class RunName:
     size: int
     horizon: int
     token: str
+    cut: int | None = None
+    written: int | None = None
 
     def __str__(self) -> str:
         first, last = self.first, self.last
+        size = str(self.size) if self.written is None else f"{self.size}.{self.written}"
+        cut = "" if self.cut is None else f"-{self.cut}"
         return (
             f"run-{first.generation}.{first.batch}-{last.generation}.{last.batch}-{self.part}.{self.parts}"
-            f"-{self.size}-{self.horizon}-{self.token}.run"
+            f"-{size}-{self.horizon}{cut}-{self.token}.run"
         )
+
+    def file_name(self) -> str:
+        """The name to write under. Raises `ValueError` if it could not be read back: the run would never be seen."""
+        text = str(self)
+        if parse_run_names([text]) != [self]:
+            raise ValueError(f"Run name '{text}' cannot be read back.")
+        return text
 
     @property
     def is_merged(self) -> bool:
         """Whether it covers more than one batch."""
         return self.first != self.last
 
+    def rewritten(self, size: int) -> RunName:
+        """The name of what is left of this run once forgotten entries are dropped."""
+        return replace(self, size=size, written=self._first_size)
+
     def covers(self, other: RunName) -> bool:
-        """Whether the other's entries are all here too."""
-        return (
-            self.is_merged
-            and (self.part, self.parts) == (other.part, other.parts)
-            and self.first <= other.first
-            and other.last <= self.last
-        )
+        """Whether all entries of the other that are not forgotten are here too."""
+        if (self.part, self.parts) != (other.part, other.parts):
+            return False
+        if (self.first, self.last) != (other.first, other.last):
+            return self.is_merged and self.first <= other.first and other.last <= self.last
+        if self.is_merged:
+            # The smaller is the one without what was forgotten since.
+            return (self.size, str(self)) < (other.size, str(other))
+        is_same = self.token == other.token and self._first_size == other._first_size
+        return is_same and self.size < other.size
+
+    @property
+    def _first_size(self) -> int:
+        return self.size if self.written is None else self.written
 
     def may_hold_keys_of(self, part: int, parts: int) -> bool:
         """Whether a key of that part, of so many, can be here: parts may be counted differently from batch to batch."""
@@ -76,16 +106,30 @@ def parse_run_names(names: Iterable[str]) -> list[RunName]:
     runs = []
     for name in names:
         if match := _RUN.fullmatch(name):
-            *numbers, token = match.groups()
-            g1, b1, g2, b2, part, parts, size, horizon = map(int, numbers)
-            runs.append(RunName(Position(g1, b1), Position(g2, b2), part, parts, size, horizon, token))
+            *numbers, written, horizon, cut, token = match.groups()
+            g1, b1, g2, b2, part, parts, size = map(int, numbers)
+            first, last = Position(g1, b1), Position(g2, b2)
+            runs.append(
+                RunName(
+                    first,
+                    last,
+                    part,
+                    parts,
+                    size,
+                    int(horizon),
+                    token,
+                    cut=int(cut) if cut else None,
+                    written=int(written) if written else None,
+                )
+            )
     return sorted(runs, key=lambda run: (run.first, run.last, str(run)))
 
 
 def visible_runs(runs: Sequence[RunName], generations: Sequence[Generation], below: Position) -> list[RunName]:
     """The runs that together hold what was accepted before the position `below`, each entry once.
 
-    Merging never changes what they hold, so the answer means the same whichever of the files are still there.
+    Merging and rewriting drop only what is forgotten, so the answer means the same whichever of the files are still
+    there.
     """
     earlier = [generation for generation in generations if generation.number <= below.generation]
     limit = limits(earlier)
@@ -105,16 +149,9 @@ def visible_runs(runs: Sequence[RunName], generations: Sequence[Generation], bel
 
 
 def without_covered(runs: Sequence[RunName]) -> list[RunName]:
-    """The runs that no other of them covers; of two that cover the same, the first."""
-    merged = [run for run in runs if run.is_merged]
-
-    def is_covered(run: RunName) -> bool:
-        for other in merged:
-            if other is not run and other.covers(run) and not (run.covers(other) and str(run) < str(other)):
-                return True
-        return False
-
-    return [run for run in runs if not is_covered(run)]
+    """The runs that no other of them covers."""
+    replacing = [run for run in runs if run.is_merged or run.written is not None]
+    return [run for run in runs if not any(other.covers(run) for other in replacing)]
 
 
 def horizon_of(runs: Iterable[RunName]) -> int:

@@ -11,8 +11,9 @@ All numbers are little-endian. `n` is the number of entries, `m` of filter words
     40       4     w, unsigned
     44       4     1 if entries have sequence numbers, else 0
     48       4     CRC-32 of all bytes from offset 64 to the end
-    52       4     CRC-32 of bytes 0 to 51
-    56       8     zero
+    52       4     CRC-32 of bytes 0 to 51 and 56 to 63; of bytes 0 to 51 only where the next number is zero
+    56       8     mostly_forgotten_from: the horizon at which three quarters of its entries are forgotten; signed
+                   microseconds; zero in an empty run and in runs of earlier versions: not known
     64       16 w  spans: pairs of signed microseconds (window, keep), distinct, ascending
              8 m   filter: see `oncebus.ledger.filter`
              8 n   high half of the key's digest, unsigned, ascending
@@ -29,19 +30,20 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from oncebus.detection import NO_HORIZON, NO_SEQUENCE
-from oncebus.detection.decision import Index, Keys, Memories, Numbers
+from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Memories, Question
+from oncebus.detection.decision import Index, Keys, Numbers, expand
 from oncebus.errors import OncebusError
 from oncebus.ledger.filter import build_filter, filter_masks, filter_words, passes_filter
 
 MAGIC = b"ONCERUN\x01"
 _HEADER = struct.Struct("<8sQQqqIII")
+_HEADER_END = struct.Struct("<Iq")
 _HEADER_BYTES = 64
 
 
@@ -91,11 +93,18 @@ class Entries:
             None if self.span_of is None else self.span_of[chosen],
         )
 
+    def without_unused_spans(self) -> Entries:
+        """The same, with only the spans that an entry has."""
+        if self.span_of is None:
+            return self
+        used, span_of = np.unique(self.span_of, return_inverse=True)
+        return replace(self, spans=self.spans[used], span_of=span_of.reshape(-1) if len(used) > 1 else None)
+
 
 def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
     """The bytes of a run's file, in pieces."""
     size = len(entries)
-    forgotten_from = int((entries.time + entries.keep()).max()) if size else NO_HORIZON
+    forgotten_from, mostly_forgotten_from = _forgetting(entries.time, entries.keep())
     sections: list[npt.NDArray[Any]] = [
         entries.spans.astype("<i8"),
         build_filter(entries.high, entries.low).astype("<u8", copy=False),
@@ -121,8 +130,8 @@ def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
         int(entries.sequence is not None),
         checksum,
     )
-    header += struct.pack("<I", zlib.crc32(header))
-    return [header.ljust(_HEADER_BYTES, b"\0"), *body]
+    header += _HEADER_END.pack(_header_checksum(header, mostly_forgotten_from), mostly_forgotten_from)
+    return [header, *body]
 
 
 class Run:
@@ -140,7 +149,8 @@ class Run:
         magic, size, words, horizon, forgotten_from, spans, has_sequence, checksum = _HEADER.unpack_from(data)
         if magic != MAGIC:
             raise CorruptRun(f"Ledger run '{name}' begins with {magic!r} instead of {MAGIC!r}.{_ADVICE}")
-        if struct.unpack_from("<I", data, _HEADER.size)[0] != zlib.crc32(data[: _HEADER.size]):
+        header_checksum, mostly_forgotten_from = _HEADER_END.unpack_from(data, _HEADER.size)
+        if header_checksum != _header_checksum(data[: _HEADER.size], mostly_forgotten_from):
             raise CorruptRun(f"Ledger run '{name}' has a damaged header.{_ADVICE}")
         span_bytes = np.dtype(_span_type(spans)).itemsize if spans > 1 else 0
         expected = _HEADER_BYTES + 16 * spans + 8 * words + (24 + 8 * has_sequence + span_bytes) * size
@@ -149,6 +159,7 @@ class Run:
         self.size: int = size
         self.horizon: int = horizon
         self.forgotten_from: int = forgotten_from
+        self._mostly_forgotten_from: int = mostly_forgotten_from
         self._checksum: int = checksum
         at = _HEADER_BYTES
 
@@ -175,34 +186,65 @@ class Run:
                 f"{self._checksum:08x}.{_ADVICE}"
             )
 
-    def recall(self, high: Keys, low: Keys, mask: Keys) -> Memories:
-        """What this run remembers about any of the keys, distinct and ascending; `mask` is `filter_masks(low)`."""
+    def recall(self, question: Question, mask: Keys) -> Memories:
+        """What this run remembers about any of the keys; `mask` is `filter_masks(question.low)`.
+
+        Of a key with many entries, only those within the times that matter are read.
+        """
         if self.size == 0:
             return Memories.none()
-        likely = np.flatnonzero(passes_filter(self._filter, high, mask))
-        wanted = high[likely]
-        at = np.searchsorted(self._high, wanted)
-        # Nearly always a key has one entry here at most; where it has several they follow each other.
-        asked: list[Index] = []
-        found: list[Index] = []
-        while len(likely):
-            inside = at < self.size
-            likely, wanted, at = likely[inside], wanted[inside], at[inside]
-            same = self._high[at] == wanted
-            likely, wanted, at = likely[same], wanted[same], at[same]
-            exact = self._low[at] == low[likely]
-            asked.append(likely[exact])
-            found.append(at[exact])
-            at = at + 1
-        if not asked:
-            return Memories.none()
-        entry = np.concatenate(found)
+        key = np.flatnonzero(passes_filter(self._filter, question.high, mask))
+        at = np.searchsorted(self._high, question.high[key])
+        inside = at < self.size
+        key, at = key[inside], at[inside]
+        same = self._high[at] == question.high[key]
+        key, at = key[same], at[same]
+        # Nearly always a key has one entry here at most.
+        following = np.minimum(at + 1, self.size - 1)
+        several = (following > at) & (self._high[following] == question.high[key])
+        single = ~several
+        single[single] = self._low[at[single]] == question.low[key[single]]
+        entry, range_ = self._search(question, key[several], at[several])
+        key = np.concatenate([key[single], key[several][range_]])
+        entry = np.concatenate([at[single], entry])
         window, keep = self._windows(entry)
-        return Memories(np.concatenate(asked), self._time[entry], window, keep, self._sequences(entry))
+        return Memories(key, self._time[entry], window, keep, self._sequences(entry))
+
+    def _search(self, question: Question, key: Index, begin: Index) -> tuple[Index, Index]:
+        """The entries of these keys within the times that matter, and for each the position of its key in `key`.
+
+        `begin` is where the entries with the key's high half begin.
+        """
+        end = np.searchsorted(self._high, question.high[key], side="right")
+        low = question.low[key]
+        return expand(
+            self._first_not_before(low, question.earliest[key], begin, end),
+            self._first_not_before(low, question.latest[key] + 1, begin, end),
+        )
+
+    def _first_not_before(self, low: Keys, time: Numbers, begin: Index, end: Index) -> Index:
+        """For each stretch with one high half, the first entry at or after (low, time); its end if there is none."""
+        while (begin < end).any():
+            middle = (begin + end) // 2
+            # Where the search is over, the middle may be one past the last entry: read any, and change nothing.
+            read = np.minimum(middle, self.size - 1)
+            found_low = self._low[read]
+            is_before = (found_low < low) | ((found_low == low) & (self._time[read] < time))
+            is_open = begin < end
+            begin, end = np.where(is_open & is_before, middle + 1, begin), np.where(is_open & ~is_before, middle, end)
+        return begin
 
     def entries(self) -> Entries:
         """All entries, as arrays over the file."""
         return Entries(self._high, self._low, self._time, self._sequence, self._spans, self._span_of)
+
+    @property
+    def mostly_forgotten_from(self) -> int:
+        """The horizon at which three quarters of the entries are forgotten."""
+        if self._mostly_forgotten_from == 0:
+            # Written by an earlier version: worth one look, as such a run would otherwise never be rewritten.
+            self._mostly_forgotten_from = _forgetting(self._time, self.entries().keep())[1]
+        return self._mostly_forgotten_from
 
     def _windows(self, chosen: Index) -> tuple[Numbers, Numbers]:
         if self._span_of is None:
@@ -223,12 +265,12 @@ class RecallFrom:
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = runs
 
-    def __call__(self, high: Keys, low: Keys) -> Memories:
-        """Ask them all about distinct keys in ascending order."""
-        if not self._runs or len(high) == 0:
+    def __call__(self, question: Question) -> Memories:
+        """Ask all of them."""
+        if not self._runs or len(question) == 0:
             return Memories.none()
-        mask = filter_masks(low)
-        found = [run.recall(high, low, mask) for run in self._runs]
+        mask = filter_masks(question.low)
+        found = [run.recall(question, mask) for run in self._runs]
         return Memories(
             np.concatenate([one.key for one in found]),
             np.concatenate([one.time for one in found]),
@@ -239,6 +281,22 @@ class RecallFrom:
 
 
 _ADVICE = " Restore the file from a copy, or start a new ledger."
+
+
+def _forgetting(time: Numbers, keep: Numbers | np.int64) -> tuple[int, int]:
+    """The horizons at which all of the entries, and three quarters of them, are forgotten."""
+    if len(time) == 0:
+        return NO_HORIZON, 0
+    end = time + keep
+    quarter = len(end) // 4
+    return int(end.max()), int(np.partition(end, len(end) - 1 - quarter)[len(end) - 1 - quarter])
+
+
+def _header_checksum(header: bytes | memoryview, mostly_forgotten_from: int) -> int:
+    checksum = zlib.crc32(header)
+    if mostly_forgotten_from:
+        checksum = zlib.crc32(struct.pack("<q", mostly_forgotten_from), checksum)
+    return checksum
 
 
 def _distinct_spans(window: Numbers, keep: Numbers) -> tuple[Numbers, npt.NDArray[Any] | None]:

@@ -15,6 +15,7 @@ import errno
 import os
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +23,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.files import TEMPORARY
-from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part
+from oncebus.files import TEMPORARY, make_folder
+from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part, write_part
 
 _DRAFTS = "drafts-"
 _ATTEMPTS = 1000
@@ -91,13 +92,40 @@ class Outbox:
                 if (part.first, part.last, part.parts) not in complete:
                     self._delete(part)
             drafts = os.path.join(self.folder, _DRAFTS + uuid.uuid4().hex)
-            os.makedirs(drafts)
+            make_folder(drafts)
         except OSError as error:
             raise OutboxError(f"Outbox '{self.folder}' cannot be written: {error.strerror}") from error
-        if not complete:
-            return Begun(None, drafts)
+        return Begun(self.newest(), drafts)
+
+    def newest(self) -> Entry | None:
+        """The complete entry that goes furthest; None where none is complete."""
+        if not (complete := self._complete()):
+            return None
         first, last, parts = max(complete, key=lambda entry: entry[1])
-        return Begun(Entry(self.folder, first - 1, first, last, parts), drafts)
+        return Entry(self.folder, first - 1, first, last, parts)
+
+    def goes_on(self, after: int) -> int:
+        """How far complete entries go on behind the commit `after` without a gap; `after` where none does."""
+        complete = self._complete()
+        while (entry := _best(complete, self.folder, after)) is not None:
+            after = entry.last
+        return after
+
+    def rewrite(self, change: Callable[[pa.Table], pa.Table], batch: Batch | None = None) -> int:
+        """Change the rows of all complete entries, for a repair; how many rows are in new parts. Nobody may be at work.
+
+        `change` gives other rows in the place of some, or the same object where nothing is to be changed. With `batch`
+        all entries say that it made them. A part is replaced at once: killed at any instant, this can be called again.
+        Raises `OutboxError`.
+        """
+        drafts, rows = self.begin().drafts, 0
+        for part in self._parts():
+            before, maker = read_part(self.folder, part)
+            after = change(before)
+            if after is not before or batch not in (None, maker):
+                write_part(drafts, part, after, batch or maker)
+                rows += after.num_rows
+        return rows
 
     def delete_up_to(self, commit: int) -> None:
         """Delete all entries, complete or not, that hold nothing behind a commit: it must have been taken durably."""

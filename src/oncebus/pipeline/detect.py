@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from oncebus.detection import Rows
-from oncebus.ledger import Generation, Ledger, Owner
+from oncebus.ledger import Generation, Ledger
 from oncebus.outbox import Batch, OutboxPart
-from oncebus.spark.task import whereabouts
+from oncebus.spark.task import Place
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
 
@@ -29,9 +29,7 @@ class Judged(NamedTuple):
 class Detect:
     """What a task does with the inbox's rows of one or several shards. Pickled for the workers."""
 
-    ledger: str
-    owner: Owner
-    follows: int | None
+    place: Place
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
         """The rows with their verdicts, all together, once all that is accepted has been published.
@@ -39,8 +37,8 @@ class Detect:
         The ledger is tidied when the next is asked for: after what is made of the rows, which somebody waits for.
         """
         received = [batch for batch in batches if batch.num_rows]
-        ledger = Ledger.open(self.ledger)
-        writer, batch = whereabouts(self.owner, self.follows)
+        ledger = self.place.open()
+        writer, batch = self.place.writer()
         generation = ledger.join(writer, batch)
         if not received:
             return

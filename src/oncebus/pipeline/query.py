@@ -14,11 +14,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from oncebus.folders import Folders
-from oncebus.ledger import Ledger, Owner
+from oncebus.ledger import Committed, Ledger, Owner
 from oncebus.outbox import Outbox
+from oncebus.pipeline.agreement import check_ledger, check_no_repair
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
+from oncebus.spark.ports import ClusterOpen, check_protection, protection
+from oncebus.spark.task import Place
 from oncebus.spark.workers import WorkersDiffer, check_workers
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -29,12 +32,13 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
 
     Each start is a new query with a checkpoint of its own: it is the outbox that says how far the last one came.
     """
+    check_no_repair(folders)
     spark.dataSource.register(InboxSource)
     ledger = Ledger.open(folders.ledger)
-    ledger.describe_or_check(KEY_SIGNATURE)
+    identity = ledger.describe_or_check(KEY_SIGNATURE)
     start = resume(folders.outbox, ledger)
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    detect = Detect(ledger.location, Owner.this_process(), start.follows)
+    detect = Detect(Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows))
     route = Route(str(folders.catalogue), start.drafts)
     return (
         spark.readStream.format(FORMAT)
@@ -64,9 +68,12 @@ class Start(NamedTuple):
 def resume(outbox: Path, ledger: Ledger) -> Start:
     """Where a query begins. The ledger is told that the last query's output is complete up to there.
 
+    Raises `DataMismatch` where outbox and ledger are not of the same time.
+
     The last query is known to have ended, by the lock on the data folder: a ledger would have to guess, wherever its
     process ran in another container or before the machine was started anew.
     """
+    check_ledger(outbox, ledger)
     last, drafts = Outbox(outbox).begin()
     newest = ledger.newest()
     follows = newest.number if newest else None
@@ -75,13 +82,15 @@ def resume(outbox: Path, ledger: Ledger) -> Start:
     batch = last.batch()
     # Of a query that came later there is no entry yet; it has told the ledger already what is complete.
     if newest is not None and newest.query == batch.query:
-        ledger.confirm(batch.query, batch.number)
+        ledger.record_committed(Committed(batch.query, batch.number))
     return Start(last.last, drafts, follows)
 
 
-def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSession:
-    """A session tuned for small batches, its driver's Java started with the options. In local mode nothing of it is
-    reachable from outside. Raises `WorkersDiffer`.
+def pipeline_session(master: str, java_options: Sequence[str] = (), *, insecure_cluster: bool = False) -> SparkSession:
+    """A session tuned for small batches, its driver's Java started with the options.
+
+    In local mode only this process can use its ports. On a cluster that is the user's to configure: raises
+    `ClusterOpen` where it is not, unless with `insecure_cluster`. Raises `WorkersDiffer`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
@@ -95,16 +104,17 @@ def pipeline_session(master: str, java_options: Sequence[str] = ()) -> SparkSess
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         "spark.driver.extraJavaOptions": " ".join(java_options),
+        **protection(master),
     }
-    if master.startswith("local"):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.master(master).appName("oncebus pipeline")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
         check_workers(spark)
-    except WorkersDiffer:
+        if not insecure_cluster:
+            check_protection(spark)
+    except (WorkersDiffer, ClusterOpen):
         spark.stop()
         raise
     return spark

@@ -25,6 +25,8 @@ _FIELDS = {
     "To": "to",
 }
 FILTER_FAILED = "FilterEvaluationException"
+LONGEST_DESCRIPTION = 4096
+"""Of why a copy was dead-lettered, in characters: many rules may fail on one message."""
 NO_SESSION = "Session ID is null."
 
 _COLUMNS = {"MessageId": "message_id", "SessionId": "session", "PartitionKey": "partition_key"}
@@ -96,7 +98,7 @@ def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[Made]:
             else:
                 made.append(_copy(row, target, changes))
         if failures and target.dead_letters_failures:
-            made.append(Made(target.id, reason=FILTER_FAILED, description=" ".join(failures)))
+            made.append(Made(target.id, reason=FILTER_FAILED, description=" ".join(failures)[:LONGEST_DESCRIPTION]))
     return made
 
 

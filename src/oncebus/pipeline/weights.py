@@ -19,15 +19,15 @@ LIGHT_COPIES = 8
 _ROW_BYTES = 200
 
 
-def copies_by_topic(catalogue: Catalogue) -> dict[int, int]:
-    """How many copies there may be of a message, for each topic that makes many."""
+def copies_by_topic(catalogue: Catalogue, above: int = LIGHT_COPIES) -> dict[int, int]:
+    """How many copies there may be of a message, for each topic that makes more than `above`."""
     found = {}
     for entity in catalogue.entities.values():
         if isinstance(entity, Topic):
             subscriptions = catalogue.subscriptions_of(entity)
             # Each rule with an action makes a copy of its own.
             actions = sum(rule.action is not None for each in subscriptions for rule in each.rules)
-            if len(subscriptions) + actions > LIGHT_COPIES:
+            if len(subscriptions) + actions > above:
                 found[entity.id] = len(subscriptions) + actions
     return found
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from oncebus import amqp
 from oncebus.durations import LAST_MOMENT, MILLISECOND
+from oncebus.http.rendering import LARGEST_HEAD, LARGEST_SHOWN_VALUE, Allowance, bytes_to_read
 from oncebus.http.times import iso8601
 from oncebus.portal.markup import Content, Markup, foreign, tag
 from oncebus.portal.wording import number
@@ -36,8 +37,10 @@ def label_of(head: bytes) -> str | None:
         return None
 
 
-def properties_list(head: bytes) -> Markup:
-    """The properties of a message, its own among them."""
+def properties_list(head: bytes, allowance: Allowance) -> Markup:
+    """The properties of a message, its own among them, unless that is too much to read for this page."""
+    if len(head) > LARGEST_HEAD or not allowance.take(len(head)):
+        return tag("p", f"The properties, {number(len(head))} bytes, are too large to be shown here.", class_="note")
     try:
         fields, own = amqp.properties(head), amqp.application_properties(head)
     except amqp.DecodeError as error:
@@ -50,8 +53,14 @@ def properties_list(head: bytes) -> Markup:
     return tag("div", tag("dl", rows, class_="facts plain") if rows else None, more)
 
 
-def body_shown(body: bytes) -> Markup:
-    """The body: text where it is text, else bytes; not all of it if it is long."""
+def body_shown(body: bytes, allowance: Allowance) -> Markup:
+    """The body: text where it is text, else bytes; not all of it if it is long.
+
+    A value or sequence is shown as bytes if it is too much to read for this page.
+    """
+    size = bytes_to_read(body)
+    if size > LARGEST_SHOWN_VALUE or not allowance.take(size):
+        return _bytes(body, "Body that is too large to be read here")
     try:
         content = amqp.decode_body(body)
     except amqp.DecodeError:

@@ -10,6 +10,7 @@ from oncebus.broker.broker import Broker, Received
 from oncebus.entities import NO_LIMIT, Queue, Subscription, Topic
 from oncebus.http.errors import bad, shown
 from oncebus.http.paths import LAST_NUMBER, number_in
+from oncebus.http.rendering import Allowance
 from oncebus.portal.contents import body_shown, label_of, properties_list
 from oncebus.portal.entity_head import heading
 from oncebus.portal.fields import Filled, button, form_to, hidden, text_field
@@ -46,17 +47,22 @@ async def show(visit: Visit) -> Response:
     if isinstance(entity, Topic):
         raise bad(f"The topic '{entity.path}' holds no messages: look into its subscriptions.")
     start = visit.number("from")
-    found = await _peek(visit.desk.broker, Address(entity.path, PLACES[of]), start, _largest(visit, entity))
-    # Also where it was cut short.
-    has_more = len(found) > PAGE or sum(len(each.body) for each in found) >= MOST_BYTES
-    page = found[:PAGE]
+    may_resubmit = of == "dead-letters" and visit.may(Operation.RESUBMIT, entity.path)
+    renderer = visit.desk.renderer
+    async with renderer.page():
+        found = await _peek(visit.desk.broker, Address(entity.path, PLACES[of]), start, _largest(visit, entity))
+        # Also where it was cut short.
+        has_more = len(found) > PAGE or sum(len(each.body) for each in found) >= MOST_BYTES
+        page = found[:PAGE]
+        size = sum(len(each.message.head) + len(each.body) for each in page)
+        cards = await renderer.make(size, lambda: _cards(page, may_resubmit))
     return visit.page(
         f"{_TITLES[of]} of {entity.name}",
         heading(visit, entity, "messages" if of == "messages" else "dead-letters"),
         tag("h2", _TITLES[of]),
         _explained(of, entity),
         _from(entity.path, of, start),
-        _list(visit, entity, of, page),
+        _list(visit, entity, cards, may_resubmit),
         _further(entity.path, of, page, start, has_more),
     )
 
@@ -118,18 +124,22 @@ def _from(path: str, of: str, start: int) -> Markup:
     return tag("form", brought, box, button("Show"), method="get", action=link("entity/messages"), class_="inline")
 
 
-def _list(visit: Visit, entity: Queue | Subscription, of: str, page: list[Received]) -> Markup:
-    if not page:
+def _cards(page: list[Received], are_choosable: bool) -> Markup | None:
+    """The messages of a page. Made in another thread."""
+    allowance = Allowance()
+    return tag("ol", [_card(each, are_choosable, allowance) for each in page], class_="cards") if page else None
+
+
+def _list(visit: Visit, entity: Queue | Subscription, cards: Markup | None, may_resubmit: bool) -> Markup:
+    if cards is None:
         return tag("p", "None.")
-    may_resubmit = of == "dead-letters" and visit.may(Operation.RESUBMIT, entity.path)
-    cards = tag("ol", [_card(each, may_resubmit) for each in page], class_="cards")
     if not may_resubmit:
         return cards
     brought = hidden("path", entity.path)
     return form_to(link("entity/resubmit"), visit.seal, brought, cards, button("Resubmit the chosen", class_="main"))
 
 
-def _card(received: Received, is_choosable: bool) -> Markup:
+def _card(received: Received, is_choosable: bool, allowance: Allowance) -> Markup:
     message = received.message
     label = label_of(message.head)
     title: list[Content] = [foreign(message.message_id, class_="foreign id")]
@@ -165,7 +175,10 @@ def _card(received: Received, is_choosable: bool) -> Markup:
         facts.append(("Description", foreign(message.description[:1000])))
     rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     details = tag(
-        "details", tag("summary", "Properties and body"), properties_list(message.head), body_shown(received.body)
+        "details",
+        tag("summary", "Properties and body"),
+        properties_list(message.head, allowance),
+        body_shown(received.body, allowance),
     )
     return tag("li", tag("h3", title), choose, tag("dl", rows, class_="facts row"), details, class_="card")
 

@@ -23,6 +23,7 @@ from oncebus.http.guard import Guard
 from oncebus.http.health import Health
 from oncebus.http.limits import Limits
 from oncebus.http.paths import has_api_version, query_of, segments_of
+from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked
 from oncebus.portal import drops, entity, messages, overview, quarantine, rules, sending
 from oncebus.portal import entity_changes as changes
@@ -71,12 +72,19 @@ class Portal:
     """Answers what is asked below `/$portal/`."""
 
     def __init__(
-        self, broker: Broker, core: Core, guard: Guard, limits: Limits, host: str | None, names: Iterable[str] = ()
+        self,
+        broker: Broker,
+        core: Core,
+        guard: Guard,
+        limits: Limits,
+        host: str | None,
+        names: Iterable[str],
+        renderer: Renderer,
     ) -> None:
         """`host` is the one that tokens must be for; `names` are others by which browsers know the gateway."""
         passed = core.clock.passed
         self._desk = Desk(
-            broker, core, guard, Health(core, limits), Rates(passed), Remembered(core.folders.ledger, passed)
+            broker, core, guard, Health(core, limits), Rates(passed), Remembered(core.folders.ledger, passed), renderer
         )
         core.watchers.append(self._desk.rates.record)
         self._limits = limits

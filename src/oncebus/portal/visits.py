@@ -15,6 +15,7 @@ from oncebus.http.errors import verdict
 from oncebus.http.guard import Guard
 from oncebus.http.health import Health
 from oncebus.http.paths import LAST_NUMBER, number_in
+from oncebus.http.rendering import Renderer
 from oncebus.portal.layout import PRIVATE, SAFETY, Frame, page
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content
@@ -43,6 +44,7 @@ class Desk:
     health: Health
     rates: Rates
     remembered: Remembered
+    renderer: Renderer
 
     @property
     def catalogue(self) -> Catalogue:

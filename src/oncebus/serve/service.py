@@ -32,7 +32,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
     """
     files_at_start(settings, entities)
     check_java()
-    make_data_folder(settings.data)
+    make_data_folder(settings.data, settings.data_access)
     with contextlib.ExitStack() as held:
         held.enter_context(alone(settings.data))
         settings = with_certificate(settings)

@@ -123,6 +123,7 @@ class ClientConnection:
         except Exception as error:
             self._links.pop(link, None)
             link.refuse(refusal_of(error).error)
+            self.front.core.note_refusal(_address(link), error)
 
     def _attached(self, link: Link) -> Attached[Any]:
         """What a link is attached to, if the client may."""
@@ -182,6 +183,7 @@ class ClientConnection:
         if self._links.pop(attached.link, None) is None:
             return
         told = refusal_of(error).error
+        self.front.core.note_refusal(attached.node.path, error)
         if attached.is_accepted:
             attached.link.detach(told)
         else:
@@ -214,6 +216,12 @@ class ClientConnection:
     def abort(self) -> None:
         """Cut the connection."""
         self._wire.abort()
+
+
+def _address(link: Link) -> str:
+    terminus = link.attach.source if isinstance(link, OutgoingLink) else link.attach.target
+    address = getattr(terminus, "address", None)
+    return address if isinstance(address, str) else ""
 
 
 def _node(terminus: Any) -> Node:

@@ -13,7 +13,7 @@ from oncebus.amqp import BATCH_FORMAT, ULong
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.amqp.performatives import Accepted, Rejected
 from oncebus.broker.clock import ClockLeapt
-from oncebus.broker.errors import BrokerClosed
+from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MOST_MESSAGES, Incoming, check_encoded, largest_batch
 from oncebus.entities import BadRequest, EntityDisabled, NotFound, Queue, Topic
 from oncebus.inbox import InboxFull
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 MAX_BATCH_SIZE = "com.microsoft:max-message-batch-size"
 # Not for what a transfer holds: the others would be refused too.
-_FOR_ALL = (BrokerClosed, ClockLeapt, InboxFull, NotFound, EntityDisabled)
+_FOR_ALL = (BrokerClosed, ClockLeapt, InboxFull, NotFound, EntityDisabled, ServerBusy)
 _READ_BEYOND = 16 << 20
 
 
@@ -138,6 +138,7 @@ class Sender(Attached[IncomingLink]):
 
     def _refuse(self, delivery: Delivery, error: Exception) -> None:
         refusal = refusal_of(error)
+        self.front.core.note_refusal(self.node.path, error)
         if delivery.settled:
             log.info("A message for '%s' that nobody waits for was refused: %s", self.node.path, refusal.text)
         else:

@@ -61,8 +61,10 @@ def resolve_columns(
     time: str,
     window: str | timedelta,
     sequence: str | None,
+    *,
+    is_case_sensitive: bool = False,
 ) -> Columns:
-    """Check what was asked for against the DataFrame's schema."""
+    """Check what was asked for against the DataFrame's schema. Names are told apart as the session does."""
     keys = (key,) if isinstance(key, str) else tuple(key)
     if not keys:
         raise BadColumn("Key must name at least one column.")
@@ -80,9 +82,12 @@ def resolve_columns(
     added = [T.StructField(IS_DUPLICATE, T.BooleanType(), False), T.StructField(ORIGINAL_TIME, schema[time].dataType)]
     if sequence is not None:
         added.append(T.StructField(ORIGINAL_SEQUENCE, T.LongType()))
-    for field in added:
-        if field.name in schema.names:
-            raise BadColumn(f"Column '{field.name}' is there already; detection adds one of that name. Rename yours.")
+    there = {name if is_case_sensitive else name.lower(): name for name in schema.names}
+    for added_name in (*(field.name for field in added), KEY, TIE, CLOCK):
+        if added_name in there:
+            raise BadColumn(
+                f"Column '{there[added_name]}' is there already; detection adds '{added_name}'. Rename yours."
+            )
     return Columns(
         keys,
         tuple(f"{name} {schema[name].dataType.simpleString()}" for name in keys),
@@ -110,7 +115,7 @@ def key_digest(schema: T.StructType, key: Sequence[str]) -> Column:
 
 def tie_breaker(schema: T.StructType) -> Column:
     """A number that differs between rows that differ, so that the order of arrival never decides."""
-    return F.xxhash64(*[_hashable(field) for field in schema.fields])
+    return F.xxhash64(*[piece for field in schema.fields for piece in _pieces(F.col(_quoted(field.name)), field)])
 
 
 def _require(schema: T.StructType, name: str, role: str, kinds: tuple[type[T.DataType], ...], wanted: str) -> None:
@@ -155,18 +160,32 @@ def _key_text(field: T.StructField) -> Column:
     return column.cast("string")
 
 
-def _hashable(field: T.StructField) -> Column:
-    column = F.col(_quoted(field.name))
-    # Spark does not hash maps, and what has none is hashed as it is.
-    return F.to_json(F.struct(column)) if _has_map(field.dataType) else column
-
-
-def _has_map(kind: T.DataType) -> bool:
+def _pieces(column: Column, field: T.StructField) -> list[Column]:
+    """What to hash so that different values differ: Spark's hash skips nulls, does not see where one array ends and
+    the next begins, and takes no maps.
+    """
+    kind = field.dataType
+    if isinstance(kind, T.MapType):
+        entry = T.StructType([T.StructField("key", kind.keyType, False), T.StructField("value", kind.valueType)])
+        return _pieces(F.map_entries(column), T.StructField(field.name, T.ArrayType(entry, False), field.nullable))
     if isinstance(kind, T.ArrayType):
-        return _has_map(kind.elementType)
+        element = T.StructField("element", kind.elementType, kind.containsNull)
+        hashes = F.transform(column, lambda each: F.xxhash64(*_pieces(each, element)))
+        return [F.coalesce(F.size(column), F.lit(-1)), hashes]
+    is_null = [column.isNull()] if field.nullable else []
     if isinstance(kind, T.StructType):
-        return any(_has_map(field.dataType) for field in kind.fields)
-    return isinstance(kind, T.MapType | T.VariantType)
+        inner = [
+            piece
+            for each in kind.fields
+            for piece in _pieces(column.getField(each.name), T.StructField(each.name, each.dataType))
+        ]
+        return [*is_null, *inner]
+    if isinstance(kind, T.VariantType):
+        return [*is_null, F.to_json(column)]
+    if isinstance(kind, T.StringType) and kind != T.StringType():
+        # With a collation, the hash of texts that count as equal is the same.
+        return [*is_null, column.cast("binary")]
+    return [*is_null, column]
 
 
 def _quoted(name: str) -> str:

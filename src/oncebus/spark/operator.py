@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from oncebus.durations import checked_duration, parse_duration
 from oncebus.errors import OncebusError
-from oncebus.ledger import Ledger, LedgerBatch, Owner, Writer
+from oncebus.ledger import Ledger, LedgerBatch
 from oncebus.spark.columns import CLOCK, KEY, TIE, Columns, key_digest, resolve_columns, tie_breaker
+from oncebus.spark.places import bind_batch, is_remote, place_of_query
 from oncebus.spark.task import FixedLedger, StreamLedger, Task
 from oncebus.spark.workers import check_workers
 
@@ -46,7 +47,8 @@ def detect_duplicates(
     window: "10 minutes", "PT10M", a timedelta, or the name of a column that holds an interval or microseconds. Where
         two windows meet, the shorter counts.
     ledger: where accepted keys are remembered. A path or URI for a stream, which needs one; for a batch, none (the
-        DataFrame is judged alone) or the value of `with Ledger.open(path).batch() as ledger`.
+        DataFrame is judged alone) or the value of `with Ledger.open(path).batch() as ledger`. All machines of the
+        cluster must share the folder.
     sequence: a whole-number column that breaks ties in time, the lower first, and names the original.
     lateness: how much longer than its window to remember a key, where rows come out of order.
     parts: into how many tasks the rows of a batch are spread; unless given, the cluster's default parallelism with a
@@ -56,28 +58,31 @@ def detect_duplicates(
     What is evaluated counts as output: in a stream the keys of each batch are remembered as the batch is evaluated, and
     a batch that Spark repeats gets the same verdicts again.
     """
-    columns = resolve_columns(messages.schema, key, time, window, sequence)
+    spark = messages.sparkSession
+    is_case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    columns = resolve_columns(messages.schema, key, time, window, sequence, is_case_sensitive=is_case_sensitive)
     extra = (
         0 if lateness is None else checked_duration(parse_duration(lateness, "lateness"), lateness, "lateness", least=0)
     )
     if parts is not None and not 1 <= parts <= _MOST_PARTS:
         raise BadCall(f"Parts {parts!r} must be from 1 to {_MOST_PARTS}.")
-    spark = messages.sparkSession
-    if not _is_remote(spark):
+    if not is_remote(spark):
         check_workers(spark)
     place: StreamLedger | FixedLedger | None
     if messages.isStreaming:
         if ledger is None or isinstance(ledger, Ledger | LedgerBatch):
             raise BadCall("A streaming DataFrame needs a ledger: the path or URI of a folder for it.")
-        place = _stream_ledger(spark, os.fspath(ledger), columns, parts or _parallelism(spark))
+        place = StreamLedger(
+            place_of_query(spark, os.fspath(ledger), columns.key_signature), parts or _parallelism(spark)
+        )
     elif ledger is None:
         place = None
     elif isinstance(ledger, LedgerBatch):
         place = _fixed_ledger(spark, ledger, columns, parts or _parallelism(spark))
     else:
-        place_of = ledger.location if isinstance(ledger, Ledger) else os.fspath(ledger)
+        location = ledger.location if isinstance(ledger, Ledger) else os.fspath(ledger)
         raise BadCall(
-            f"A batch DataFrame joins a ledger in a block: with Ledger.open({place_of!r}).batch() as ledger: "
+            f"A batch DataFrame joins a ledger in a block: with Ledger.open({location!r}).batch() as ledger: "
             "detect_duplicates(…, ledger=ledger)."
         )
     task = Task(columns.time, columns.window, extra, columns.sequence, place)
@@ -98,51 +103,16 @@ def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFra
     return spread.select("*", clock.alias(CLOCK)) if messages.isStreaming else spread
 
 
-def _stream_ledger(spark: SparkSession, location: str, columns: Columns, parts: int) -> StreamLedger:
-    ledger = Ledger.open(location)
-    # Through Spark Connect the tasks run elsewhere, and their files may not be seen from here.
-    if not _is_remote(spark) or ledger.exists():
-        ledger.describe_or_check(columns.key_signature)
-    owner = _owner(spark)
-    follows = ledger.newest_ended(lambda query: _is_running(spark, query), owner)
-    return StreamLedger(ledger.location, columns.key_signature, parts, owner, follows)
-
-
 def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int) -> FixedLedger:
     if batch.is_used:
         raise BadCall("This ledger batch has judged a DataFrame already: open a batch for each.")
-    batch.ledger.describe_or_check(columns.key_signature)
-    owner = _owner(spark)
-    follows = batch.ledger.newest_ended(lambda query: _is_running(spark, query), owner)
-    batch.ledger.refuse_if_live(Writer(batch.generation.token, batch.generation.query, owner, follows))
-    batch.is_used = True
-    return FixedLedger(batch.ledger.location, batch.generation, batch.clock, parts)
-
-
-def _owner(spark: SparkSession) -> Owner:
-    if _is_remote(spark):
-        session: Any = spark
-        return Owner.remote_session(session.session_id)
-    return Owner.this_process()
-
-
-def _is_running(spark: SparkSession, query: str) -> bool:
-    if _is_remote(spark):
-        return any(str(active.id) == query for active in spark.streams.active)
-    # Of all sessions: `streams.active` knows those of one.
-    java: Any = spark._jvm
-    return bool(
-        spark._jsparkSession.sharedState().activeStreamingQueries().containsKey(java.java.util.UUID.fromString(query))
-    )
-
-
-def _is_remote(spark: SparkSession) -> bool:
-    return not hasattr(spark, "_jsparkSession")
+    identity = bind_batch(spark, batch, columns.key_signature)
+    return FixedLedger(batch.ledger.location, identity, batch.generation, batch.number, batch.clock, parts)
 
 
 def _parallelism(spark: SparkSession) -> int:
     """How many tasks the cluster runs at once, as Spark itself would split a range."""
-    if not _is_remote(spark):
+    if not is_remote(spark):
         return min(spark.sparkContext.defaultParallelism, _MOST_PARTS)
     split = spark.range(1 << 16).select(F.spark_partition_id().alias("part")).distinct().count()
     return min(split, _MOST_PARTS)

@@ -18,9 +18,10 @@ from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.spark.columns import CLOCK, IS_DUPLICATE, KEY, ORIGINAL_SEQUENCE, ORIGINAL_TIME, TIE, BadColumn
 
+# Spark sets these for every job of a query, and user code has no call that changes them. The job group, which Spark
+# sets to the id of the run, is not among them: `setJobGroup` is for everyone.
 _BATCH_ID = "streaming.sql.batchId"
 _QUERY_ID = "sql.streaming.queryId"
-_RUN_ID = "spark.jobGroup.id"
 
 
 class NotInAQuery(OncebusError):
@@ -28,14 +29,42 @@ class NotInAQuery(OncebusError):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Which ledger the tasks of a query write, and for whom. Made by the driver.
+
+    `identity` is the ledger's, `token` the writer's own: see `oncebus.ledger.writers`.
+    """
+
+    location: str
+    identity: str
+    token: str
+    owner: Owner
+    follows: int | None
+
+    def open(self) -> Ledger:
+        """The ledger, for a task. Its use raises `LedgerNotShared` if it is not the driver's."""
+        return Ledger.open(self.location, identity=self.identity)
+
+    def writer(self) -> tuple[Writer, int]:
+        """For whom the task that calls writes, and in which batch. Raises `NotInAQuery`."""
+        context = TaskContext.get()
+        batch = context.getLocalProperty(_BATCH_ID) if context else None
+        query = context.getLocalProperty(_QUERY_ID) if context else None
+        if batch is None or query is None:
+            raise NotInAQuery(
+                "Spark did not tell this task its batch. In foreachBatch, start threads with pyspark.InheritableThread "
+                "or wrap their functions in pyspark.inheritable_thread_target; through Spark Connect, detect inside "
+                "foreachBatch with Ledger.open(…).batch(query=…, batch=…)."
+            )
+        return Writer(self.token, query, self.owner, self.follows), int(batch)
+
+
+@dataclass(frozen=True, slots=True)
 class StreamLedger:
     """How the tasks of a streaming query find their place in the ledger."""
 
-    location: str
-    key: tuple[str, ...]
+    place: Place
     parts: int
-    owner: Owner
-    follows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +72,9 @@ class FixedLedger:
     """How the tasks of a batch do."""
 
     location: str
+    identity: str
     generation: Generation
+    number: int
     clock: int
     parts: int
 
@@ -67,28 +98,33 @@ class Task:
                 yield from self._marked(received, verdicts)
         elif isinstance(self.ledger, FixedLedger):
             if received:
-                yield from self._marked(received, self._judge_fixed(self.ledger, received))
+                yield from self._judge_fixed(self.ledger, received)
         else:
             yield from self._judge_stream(self.ledger, received)
 
-    def _judge_fixed(self, place: FixedLedger, received: list[pa.RecordBatch]) -> Verdicts:
+    def _judge_fixed(self, place: FixedLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = self._rows(pa.Table.from_batches(received))
-        return Ledger.open(place.location).judge(rows, place.generation, 0, parts=place.parts, clock=place.clock)
+        ledger = Ledger.open(place.location, identity=place.identity)
+        generation, number = place.generation, place.number
+        verdicts = ledger.judge(rows, generation, number, parts=place.parts, clock=place.clock)
+        yield from self._marked(received, verdicts)
+        # A batch by itself is tidied when it joins.
+        if generation.is_in_query and rows.has_key.any():
+            ledger.tidy(generation, number, part=ledger.part(rows, place.parts), parts=place.parts)
 
-    def _judge_stream(self, place: StreamLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ledger = Ledger.open(place.location)
-        ledger.describe_or_check(place.key)
-        writer, batch = whereabouts(place.owner, place.follows)
+    def _judge_stream(self, stream: StreamLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ledger, parts = stream.place.open(), stream.parts
+        writer, batch = stream.place.writer()
         # Also where there are no rows: the first batch of a restarted query decides what counts of the one before.
         generation = ledger.join(writer, batch)
         if received:
             table = pa.Table.from_batches(received)
             rows = self._rows(table)
-            clock = int(table.column(CLOCK)[0].as_py())
-            verdicts = ledger.judge(rows, generation, batch, parts=place.parts, clock=clock)
+            cut = int(table.column(CLOCK)[0].as_py())
+            verdicts = ledger.judge(rows, generation, batch, parts=parts, clock=cut, cut=cut)
             yield from self._marked(received, verdicts)
             if rows.has_key.any():
-                ledger.tidy(generation, batch, part=ledger.part(rows, place.parts), parts=place.parts)
+                ledger.tidy(generation, batch, part=ledger.part(rows, parts), parts=parts)
 
     def _rows(self, table: pa.Table) -> Rows:
         key = _column(table, KEY).cast(pa.binary(DIGEST_BYTES))
@@ -144,20 +180,6 @@ class Task:
             columns += [values.slice(at, batch.num_rows) for values in added.values()]
             yield pa.RecordBatch.from_arrays(columns, names=[*kept, *added])
             at += batch.num_rows
-
-
-def whereabouts(owner: Owner, follows: int | None) -> tuple[Writer, int]:
-    """Who the task that calls writes for, and which batch it is."""
-    context = TaskContext.get()
-    batch = context.getLocalProperty(_BATCH_ID) if context else None
-    query = context.getLocalProperty(_QUERY_ID) if context else None
-    run = context.getLocalProperty(_RUN_ID) if context else None
-    if batch is None or query is None or run is None:
-        raise NotInAQuery(
-            "Spark did not tell which batch of which query is being judged. Inside foreachBatch through Spark Connect "
-            "it does not: write to a sink directly, or run the query on classic Spark."
-        )
-    return Writer(run.replace("-", ""), query, owner, follows), int(batch)
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:

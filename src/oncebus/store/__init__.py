@@ -13,7 +13,6 @@ from oncebus.store.store import Store
 from oncebus.store.values import (
     MAX_HOPS,
     Action,
-    Allocate,
     Counts,
     Drop,
     Errand,
@@ -38,7 +37,6 @@ from oncebus.store.values import (
 __all__ = [
     "MAX_HOPS",
     "Action",
-    "Allocate",
     "Counts",
     "Drop",
     "EntryRefused",

@@ -14,7 +14,11 @@ from oncebus.store.drops import add_drops
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
 from oncebus.store.sql.tables import Tables
+from oncebus.store.transfers import returned
 from oncebus.store.values import IngestReport, Kind, Policy, Quarantined, Stage
+
+JUDGED, CATALOGUE = "judged", "catalogue"
+"""Marks: the greatest time of a message with a key, and the newest version of the catalogue that a row has named."""
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
 _BY_DESTINATION = {Fate.DELIVERED: "delivered", Fate.DEAD_LETTERED: "dead_lettered"}
@@ -45,6 +49,7 @@ def ingest(
     if not known.all():
         # Nothing else is remembered of what is gone; but time must not go back for the others.
         tables.records.raise_time(int(time.max()))
+    _note_marks(tables, rows, time)
     fresh = _untaken(tables, rows)
     blobs = _blobs_of(rows)
     if fresh is not None:
@@ -59,7 +64,7 @@ def ingest(
             tables.counters.count(key, name, number)
             report.counted.setdefault(key, {})[name] = number
 
-    # What comes back to its own topic was accepted when it was scheduled.
+    # What comes back to its own entity was accepted before, and a queue's was delivered before.
     is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
     accepted = known & (fate != Fate.DUPLICATE) & ~is_back
     # A message is accepted once, however many copies it has.
@@ -70,6 +75,10 @@ def ingest(
     destination = integers(rows, "destination")
     # What waits under its topic has not been delivered.
     arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
+    arrived &= ~(is_back & (destination == entity))
+    for back in np.unique(entity[known & is_back]).tolist():
+        # Its size has changed, though nothing is counted.
+        report.counted.setdefault(back, {})
     for kind, name in _BY_DESTINATION.items():
         count(name, destination[arrived & (fate == kind)])
     lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
@@ -90,6 +99,15 @@ def ingest(
     tables.records.set_position(last_commit)
     tables.records.forget_origins(last_commit)
     return report
+
+
+def _note_marks(tables: Tables, rows: pa.Table, time: Ints) -> None:
+    """Note how new ledger and catalogue have to be: with an older copy of them the broker is not opened."""
+    if rows.num_rows:
+        tables.records.raise_mark(CATALOGUE, int(integers(rows, "catalogue").max()))
+        judged = present(rows, "key")
+        if judged.any():
+            tables.records.raise_mark(JUDGED, int(time[judged].max()))
 
 
 def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
@@ -146,15 +164,19 @@ def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:
         return None
     indexes = np.flatnonzero(has_origin).tolist()
     entities, sequences = integers(rows, "origin_entity").tolist(), integers(rows, "origin_sequence").tolist()
-    positions = integers(rows, "position").tolist()
+    positions, targets = integers(rows, "position").tolist(), integers(rows, "entity").tolist()
     fresh = np.ones(rows.num_rows, np.bool_)
     taken_at: dict[tuple[int, int], int | None] = {}
+    back: list[tuple[int, int]] = []
     for index in indexes:
         origin = entities[index], sequences[index]
         if origin not in taken_at:
             taken_at[origin] = None if tables.records.is_taken(*origin) else positions[index]
+            if entities[index] == targets[index]:
+                back.append(origin)
         fresh[index] = taken_at[origin] == positions[index]
     tables.records.take(origin for origin, position in taken_at.items() if position is not None)
+    returned(tables, back)
     return fresh
 
 
@@ -165,4 +187,6 @@ def _blobs_of(rows: pa.Table) -> set[str]:
 
 
 def _quarantine(tables: Tables, rows: pa.Table) -> None:
+    for entity, size in zip(integers(rows, "entity").tolist(), integers(rows, "size").tolist(), strict=True):
+        tables.counters.count(entity, "size", size)
     tables.records.add_quarantined(zip(*(values(rows, name) for name in Quarantined._fields[1:]), strict=True))

@@ -14,6 +14,7 @@ def discard(tables: Tables, number: int) -> Outcome:
     if row is None:
         return Outcome.MESSAGE_NOT_FOUND
     tables.records.forget_quarantined(row)
+    tables.counters.count(row.entity, "size", -row.size)
     return Outcome.DONE
 
 
@@ -29,5 +30,6 @@ def release(tables: Tables, number: int, policies: Mapping[int, Policy], now: in
     tables.messages.schedule(row, lane, now)
     if lane:
         tables.sessions.ensure([(row.entity, lane)])
-    tables.counters.hold(row.entity, SubQueue.MAIN, Stage.SCHEDULED, 1, row.size)
+    # Its bytes count already.
+    tables.counters.hold(row.entity, SubQueue.MAIN, Stage.SCHEDULED, 1, 0)
     return Outcome.DONE

@@ -10,12 +10,12 @@ from typing import Self
 import pyarrow as pa
 
 from oncebus.store import drops, quarantine, receiving, sessions, settling, sweeping, transfers
-from oncebus.store.ingest import ingest
+from oncebus.store.ingest import CATALOGUE, JUDGED, ingest
 from oncebus.store.rules import discard
+from oncebus.store.sql import times
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import (
-    Allocate,
     Counts,
     Drop,
     Highest,
@@ -101,15 +101,31 @@ class Store:
         return self._tables.records.position()
 
     def highest(self) -> list[Highest]:
-        """The highest number and time of every partition of every entity: ingested, or given by an allocator.
+        """The highest number and time of every partition of every entity that were ever ingested.
 
         With those of the inbox beyond `position()`, all that was ever given out. Subscriptions have the time 0.
         """
         return self._tables.records.all_highest()
 
     def newest_time(self) -> int:
-        """The highest time ever ingested or given, of entities that are gone too; 0 where there is none."""
+        """The highest time ever ingested, of entities that are gone too; 0 where there is none."""
         return self._tables.records.time()
+
+    def judged_time(self) -> int:
+        """The highest time of a message that was looked up in the ledger, and ingested; 0 where there is none."""
+        return self._tables.records.mark(JUDGED)
+
+    def forget_judged(self) -> None:
+        """Begin anew with `judged_time`: there is a new ledger."""
+        self._change().records.forget_mark(JUDGED)
+
+    def catalogue_version(self) -> int:
+        """The newest version of the catalogue that is known to have been in force."""
+        return self._tables.records.mark(CATALOGUE)
+
+    def note_catalogue(self, version: int) -> None:
+        """A version of the catalogue is in force."""
+        self._change().records.raise_mark(CATALOGUE, version)
 
     # Receiving
 
@@ -225,20 +241,12 @@ class Store:
         """Delete or dead-letter what is past its time. Nothing expired is ever handed out, swept or not."""
         return sweeping.expire_messages(self._change(), policies, now, limit)
 
-    def due(
-        self,
-        policies: Mapping[int, Policy],
-        allocate: Allocate,
-        now: int,
-        limit: int = 1000,
-        *,
-        stamp: int | None = None,
-    ) -> Sweep:
-        """Enqueue scheduled messages whose time has come: queues' in place, topics' by way of the pump.
+    def due(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
+        """Hand scheduled messages whose time has come to the pump: they are enqueued by way of the inbox.
 
-        `stamp` is the time that they are enqueued at; `now` unless given.
+        Until they have left, they are shown and counted as scheduled, but cannot be cancelled any more.
         """
-        return sweeping.due(self._change(), policies, allocate, now, now if stamp is None else stamp, limit)
+        return sweeping.due(self._change(), policies, now, limit)
 
     def cancel_scheduled(self, entity: int, sequences: Sequence[int]) -> list[Outcome]:
         """Delete scheduled messages that have not fallen due."""
@@ -254,6 +262,13 @@ class Store:
         return outcomes
 
     # The requeue pump
+
+    def begin_pump(self, appended: int) -> None:
+        """Take up what an earlier broker left; called once, before the first `pump_batch`.
+
+        The store must have taken all that the inbox held at the start; `appended` is the inbox's newest commit.
+        """
+        self._change().records.settle_taken(appended)
 
     def pump_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Transfer]:
         """Messages to append to the inbox, after the transaction has ended; then call `pumped` or `pump_refused`.
@@ -304,7 +319,6 @@ class Store:
         entity: int,
         sequences: Sequence[int],
         policy: Policy,
-        allocate: Allocate,
         now: int,
         sub_queue: SubQueue = SubQueue.DEAD_LETTER,
         *,
@@ -312,7 +326,8 @@ class Store:
     ) -> list[Outcome]:
         """Make dead letters new messages of their entity: a new number, no deliveries, their time to live from now.
 
-        One that a receiver holds is not found. `behind` is how far `now` is behind the time that expiry goes by.
+        A queue's are handed to the pump. One that a receiver holds is not found. `behind` is how far `now` is behind
+        the time that expiry goes by.
         """
         tables = self._change()
         outcomes = []
@@ -321,15 +336,18 @@ class Store:
             if copy is None or copy.stage not in (Stage.READY, Stage.DEFERRED) or sub_queue is SubQueue.MAIN:
                 outcomes.append(Outcome.MESSAGE_NOT_FOUND)
                 continue
-            lane = (tables.messages.full(copy.id).session or "") if policy.requires_session else ""
             expires = None if copy.expires is None else now + behind + max(copy.expires - copy.enqueued, 0)
-            sweeping.enqueue(tables, copy, policy, allocate, lane, now, expires, keep=True)
+            sweeping.resubmit(tables, copy, policy, now, expires)
             outcomes.append(Outcome.DONE)
         return outcomes
 
     def unknown_blobs(self, names: Iterable[str]) -> list[str]:
         """Those of these body files that no row which was taken ever named."""
         return self._tables.blobs.unknown(names)
+
+    def needed_blobs(self) -> list[str]:
+        """Names of body files that messages need."""
+        return self._tables.blobs.needed()
 
     def unused_blobs(self, limit: int = 1000) -> list[str]:
         """Names of body files that no message needs any more."""
@@ -338,6 +356,15 @@ class Store:
     def forget_blobs(self, names: Sequence[str]) -> None:
         """Their files are gone."""
         self._change().blobs.forget(names)
+
+    def bring_back(self, now: int, longest_lock: int) -> int:
+        """Let no time that the broker has written lie in the future; how many messages were enqueued later than now.
+
+        They are enqueued now, and live for as long as they would have lived from then on. Locks end `longest_lock` from
+        now at the latest. What senders ask for, the time that a message is scheduled for, stays.
+        """
+        self._connection.need_transaction()
+        return times.bring_back(self._connection, now, longest_lock)
 
     # Records
 
@@ -371,7 +398,7 @@ class Store:
         return [quarantine.discard(tables, number) for number in numbers]
 
     def release_quarantined(self, numbers: Sequence[int], policies: Mapping[int, Policy], now: int) -> list[Outcome]:
-        """Let quarantined rows fall due now: they are routed by the rules of today, and lie here if they fail again."""
+        """Let quarantined rows fall due now: they are routed by today's rules, and return here if they fail again."""
         tables = self._change()
         return [quarantine.release(tables, number, policies, now) for number in numbers]
 

@@ -8,7 +8,7 @@ from oncebus.messages import PARTITION_SHIFT
 from oncebus.store import sessions
 from oncebus.store.rules import expire, is_expired, policy_of, put_back
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import Allocate, Copy, Highest, Kind, Place, Policy, Stage, SubQueue, Sweep
+from oncebus.store.values import Copy, Highest, Kind, Place, Policy, Stage, Sweep
 
 
 def expire_locks(tables: Tables, policies: Mapping[int, Policy], now: int, limit: int) -> Sweep:
@@ -35,7 +35,7 @@ def expire_messages(tables: Tables, policies: Mapping[int, Policy], now: int, li
     return sweep
 
 
-def due(tables: Tables, policies: Mapping[int, Policy], allocate: Allocate, now: int, stamp: int, limit: int) -> Sweep:
+def due(tables: Tables, policies: Mapping[int, Policy], now: int, limit: int) -> Sweep:
     """See `Store.due`."""
     sweep = Sweep()
     copies = tables.messages.due(now, limit)
@@ -43,44 +43,29 @@ def due(tables: Tables, policies: Mapping[int, Policy], allocate: Allocate, now:
         policy = policy_of(policies, copy.entity)
         if is_expired(copy, now):
             _note(sweep, expire(tables, copy, policy))
-        elif policy.kind is Kind.TOPIC:
-            tables.messages.set_stage(copy, Stage.TRANSFER)
         else:
-            _note(sweep, enqueue(tables, copy, policy, allocate, copy.lane, stamp, copy.expires, keep=False))
+            tables.messages.send_back(copy, copy.expires)
     sweep.handled, sweep.more = len(copies), len(copies) == limit
+    sweep.next = tables.messages.next_due(now)
     return sweep
 
 
-def enqueue(
-    tables: Tables,
-    copy: Copy,
-    policy: Policy,
-    allocate: Allocate,
-    lane: str,
-    enqueued: int,
-    expires: int | None,
-    *,
-    keep: bool,
-) -> Place | None:
-    """Give a message a new number and make it active; `keep` leaves it the number it was first enqueued under.
-
-    A subscription counts its own copies; a queue's numbers are the caller's.
-    """
+def resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int | None) -> None:
+    """Make a dead letter a new message of its entity."""
+    if policy.kind is not Kind.SUBSCRIPTION:
+        # Others with lower numbers may be on their way: it takes its place behind them.
+        tables.messages.send_back(copy, expires)
+        return
+    # A subscription numbers its copies as they arrive, so all that are on their way get higher numbers than this one.
+    lane = (tables.messages.full(copy.id).session or "") if policy.requires_session else ""
     partition = copy.sequence >> PARTITION_SHIFT if policy.partitioned else 0
-    if policy.kind is Kind.SUBSCRIPTION:
-        known = tables.records.highest(copy.entity, partition)
-        sequence = (known.sequence if known else partition << PARTITION_SHIFT) + 1
-        enqueued_at = 0
-    else:
-        sequence = allocate(copy.entity, partition)
-        enqueued_at = enqueued
-    tables.records.raise_highest([Highest(copy.entity, partition, sequence, enqueued_at)])
+    known = tables.records.highest(copy.entity, partition)
+    sequence = (known.sequence if known else partition << PARTITION_SHIFT) + 1
+    tables.records.raise_highest([Highest(copy.entity, partition, sequence, 0)])
     leaves = policy.forward_to is not None
-    stage = Stage.TRANSFER if leaves else Stage.READY
-    tables.messages.enqueue(copy, stage, lane, sequence, enqueued, expires, None if keep else sequence)
+    tables.messages.enqueue(copy, Stage.TRANSFER if leaves else Stage.READY, lane, sequence, now, expires)
     if policy.requires_session and not leaves:
         tables.sessions.arrive([(copy.entity, lane, sequence)])
-    return None if leaves else Place(copy.entity, SubQueue.MAIN)
 
 
 def _note(sweep: Sweep, place: Place | None) -> None:

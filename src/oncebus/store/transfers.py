@@ -1,4 +1,8 @@
-"""The requeue pump: messages that are appended to the inbox again, because they are forwarded or fell due.
+"""The requeue pump: messages that are appended to the inbox again.
+
+They are forwarded, or they are to be enqueued in their own entity: they fell due, were released from quarantine or
+resubmitted. Only the inbox gives them a place behind all that was accepted before, so nothing here makes a queue's
+message receivable under a new number by itself.
 
 A message that leaves is first set on its way, durably; then the caller appends it with its origin; then it is removed.
 Whatever dies between leaves it on its way, and it is appended again with the same origin, which `ingest` takes once.
@@ -6,6 +10,9 @@ Whatever dies between leaves it on its way, and it is appended again with the sa
 An origin is remembered from the first row that was taken until no other can come. No row with it is appended after
 `pumped`, which names the inbox commit that the last one stands in: once the store has taken that commit, the origin is
 forgotten. So no more origins are remembered than messages are under way.
+
+A message that returns to its own entity is shown there until it is removed. Where its row arrives before `pumped` is
+called, the arrival removes it, so that it never counts twice.
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from oncebus.store.rules import NO_TARGET, TOO_MANY_HOPS
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import MAX_HOPS, Copy, Errand, Kind, Policy, Stage, SubQueue, Transfer
+from oncebus.store.values import LEAVING, MAX_HOPS, Copy, Errand, Kind, Policy, Stage, SubQueue, Transfer
 
 
 def pump_batch(tables: Tables, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Transfer]:
@@ -25,20 +32,38 @@ def pump_batch(tables: Tables, policies: Mapping[int, Policy], appended: int, li
         if policy.forward_dead_letters_to is not None:
             tables.messages.claim(entity, SubQueue.DEAD_LETTER, limit)
     batch: list[Transfer] = []
-    last = 0
-    while len(batch) < limit and (copies := tables.messages.transfers(last, limit)):
+    sources = tables.messages.leaving_entities()
+    # A share for each, so that one with very many does not hold up the others.
+    share = max(limit // max(len(sources), 1), 1)
+    for source in sources[:limit]:
+        batch += _from(tables, source, policies, appended, share)
+    tables.records.forget_origins(tables.records.position())
+    return batch
+
+
+def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Transfer]:
+    """The next messages to append of those that leave one entity; others may turn out to stay."""
+    batch: list[Transfer] = []
+    if source not in policies:
+        # It is being deleted, with all that it holds.
+        return batch
+    while not batch and (copies := tables.messages.leaving(source, limit)):
         for copy in copies:
-            last = copy.id
             if tables.records.is_taken(copy.entity, copy.sequence):
                 _leave(tables, copy, appended)
-                continue
-            found = _errand(tables, copy, policies)
-            if found is not None and len(batch) < limit:
+            elif (found := _errand(tables, copy, policies)) is not None:
                 errand, target = found
                 hops = copy.hops if errand is Errand.DUE else copy.hops + 1
                 batch.append(Transfer(errand, target, hops, tables.messages.full(copy.id)))
-    tables.records.forget_origins(tables.records.position())
     return batch
+
+
+def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
+    """Remove messages whose row has come back to their entity before the pump could say that it was appended."""
+    for entity, sequence in origins:
+        copy = tables.messages.returning(entity, sequence)
+        if copy is not None:
+            tables.messages.remove([copy])
 
 
 def pumped(tables: Tables, transfers: Sequence[Transfer], commit: int) -> None:
@@ -46,10 +71,10 @@ def pumped(tables: Tables, transfers: Sequence[Transfer], commit: int) -> None:
     for transfer in transfers:
         message = transfer.message
         copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
-        if copy is not None and copy.stage == Stage.TRANSFER:
+        if copy is not None and copy.stage in LEAVING:
             _leave(tables, copy, commit)
         else:
-            # Its entity was deleted meanwhile; its rows come all the same.
+            # It has arrived, or its entity was deleted meanwhile and its rows come all the same.
             tables.records.settle_origin(message.entity, message.sequence, commit, None)
     tables.records.forget_origins(tables.records.position())
 
@@ -59,15 +84,14 @@ def refuse(tables: Tables, transfers: Sequence[Transfer], reason: str, descripti
     for transfer in transfers:
         message = transfer.message
         copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
-        if copy is not None and copy.stage == Stage.TRANSFER:
+        if copy is not None and copy.stage in LEAVING:
             _strand(tables, copy, reason, description)
 
 
 def _errand(tables: Tables, copy: Copy, policies: Mapping[int, Policy]) -> tuple[Errand, int] | None:
-    policy = policies.get(copy.entity)
-    if policy is None:
-        return None
-    if policy.kind is Kind.TOPIC:
+    policy = policies[copy.entity]
+    # A topic forwards nothing: an earlier version has set this on its way when it fell due.
+    if copy.stage == Stage.RETURN or policy.kind is Kind.TOPIC:
         return Errand.DUE, copy.entity
     dead = copy.sub_queue == SubQueue.DEAD_LETTER
     target = policy.forward_dead_letters_to if dead else policy.forward_to

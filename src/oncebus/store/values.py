@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MAX_HOPS = 4
 """So often may one message be forwarded."""
-
-Allocate = Callable[[int, int], int]
-"""(queue, partition) -> a sequence number that was never given out before, with the partition in its top bits."""
 
 
 class Kind(enum.Enum):
@@ -62,9 +59,18 @@ class Stage(enum.IntEnum):
     # Decided to go elsewhere: neither received, cancelled nor expired any more.
     TRANSFER = 4
     DEFERRED_LOCKED = 5
+    # Goes through the inbox to be enqueued in its own entity. Until it has left, it is shown and counted where it was.
+    RETURN = 6
 
 
-_STATES = {Stage.DEFERRED: State.DEFERRED, Stage.DEFERRED_LOCKED: State.DEFERRED, Stage.SCHEDULED: State.SCHEDULED}
+LEAVING = (Stage.TRANSFER, Stage.RETURN)
+"""The pump appends these to the inbox."""
+
+_STATES = {
+    Stage.DEFERRED: State.DEFERRED,
+    Stage.DEFERRED_LOCKED: State.DEFERRED,
+    Stage.SCHEDULED: State.SCHEDULED,
+}
 
 
 class Copy(NamedTuple):
@@ -123,6 +129,8 @@ class Message(NamedTuple):
     @property
     def state(self) -> State:
         """Active, deferred or scheduled."""
+        if self.stage == Stage.RETURN and self.sub_queue == SubQueue.MAIN:
+            return State.SCHEDULED
         return _STATES.get(Stage(self.stage), State.ACTIVE)
 
 
@@ -190,10 +198,11 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sweep:
-    """What one bounded step of a sweep did. Where `more` is set, call again."""
+    """What one bounded step of a sweep did. Where `more` is set, call again. `next` is when a message is due next."""
 
     handled: int = 0
     more: bool = False
+    next: int | None = None
     arrived: set[Place] = field(default_factory=set)
 
 
@@ -284,7 +293,7 @@ class Errand(enum.Enum):
 
     FORWARD = "forward"
     FORWARD_DEAD_LETTER = "forward-dead-letter"
-    # A scheduled message of a topic that fell due: judged already, to be routed.
+    # Fell due, was released from quarantine or resubmitted: judged already, to be routed and enqueued.
     DUE = "due"
 
 

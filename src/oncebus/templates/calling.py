@@ -73,12 +73,16 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function by the name it is written with, and how many arguments it takes; `most` is None for any number."""
+    """A function by the name it is written with, and how many arguments it takes; `most` is None for any number.
+
+    A shallow one does not look at all that is in its arguments.
+    """
 
     name: str
     least: int
     most: int | None
     call: Callable[[Arguments], Value]
+    is_shallow: bool
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -86,12 +90,13 @@ FUNCTIONS: dict[str, Function] = {}
 
 
 def function(
-    name: str, least: int = 1, most: int | None = None
+    name: str, least: int = 1, most: int | None = None, *, is_shallow: bool = False
 ) -> Callable[[Callable[[Arguments], Value]], Callable[[Arguments], Value]]:
     """Declare a function. It takes exactly `least` arguments where no `most` is given; -1 is any number."""
 
     def declared(call: Callable[[Arguments], Value]) -> Callable[[Arguments], Value]:
-        FUNCTIONS[name.lower()] = Function(name, least, least if most is None else None if most < 0 else most, call)
+        at_most = least if most is None else None if most < 0 else most
+        FUNCTIONS[name.lower()] = Function(name, least, at_most, call, is_shallow)
         return call
 
     return declared

@@ -21,13 +21,13 @@ def _concat(given: Arguments) -> Value:
     return "".join(texts)
 
 
-@function("length")
+@function("length", is_shallow=True)
 def _length(given: Arguments) -> Value:
     value = given.values[0]
     return len(value) if isinstance(value, str | list | dict) else given.array(0)
 
 
-@function("empty")
+@function("empty", is_shallow=True)
 def _empty(given: Arguments) -> Value:
     value = given.values[0]
     return value is None or len(value if isinstance(value, str | list | dict) else given.array(0)) == 0
@@ -82,8 +82,11 @@ def _canonical(value: Value) -> str:
 
 def _merged(one: dict[str, Value], other: dict[str, Value]) -> dict[str, Value]:
     merged = dict(one)
+    spellings: dict[str, str] = {}
+    for name in one:
+        spellings.setdefault(name.lower(), name)
     for name, value in other.items():
-        known = written_name(merged, name) or name
+        known = name if name in merged else spellings.setdefault(name.lower(), name)
         old = merged.get(known)
         merged[known] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
@@ -98,13 +101,13 @@ def _intersection(given: Arguments) -> Value:
     return [each for each in given.array(0) if all(_canonical(each) in other for other in others)]
 
 
-@function("first")
+@function("first", is_shallow=True)
 def _first(given: Arguments) -> Value:
     value = given.values[0] if isinstance(given.values[0], str) else given.array(0)
     return value[0] if value else "" if isinstance(value, str) else None
 
 
-@function("last")
+@function("last", is_shallow=True)
 def _last(given: Arguments) -> Value:
     value = given.values[0] if isinstance(given.values[0], str) else given.array(0)
     return value[-1] if value else "" if isinstance(value, str) else None

@@ -6,7 +6,6 @@ stands; what depends on it is not reported again.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -17,12 +16,13 @@ import oncebus.templates.text_functions  # noqa: F401
 from oncebus.templates.calling import FUNCTIONS, Arguments, check_count
 from oncebus.templates.document import Object, is_object, kind_of, written_name
 from oncebus.templates.expressions import Access, Call, Literal, Node, is_expression, parse_expression, unescaped
-from oncebus.templates.problems import Fault, Problems, Told, item, member
+from oncebus.templates.problems import Fault, Problems, Told, hint, item, member, nearest
 from oncebus.templates.scope import Budget, Deployment, Loops, Value
 
 MOST_COPIES = 800
 """Of one loop, as the Resource Manager has it."""
 
+_STEPS_OF_A_COPY = 20
 _AT_RUN_TIME = {"reference", "listkeys", "list", "listsecrets", "providers", "references", "tenant", "environment"}
 _LAMBDAS = {"map", "filter", "reduce", "sort", "groupby", "toobject", "lambda", "lambdavariables"}
 
@@ -47,22 +47,41 @@ BROKEN: Final = _Broken()
 
 
 def is_whole(value: Value) -> bool:
-    """Whether a value could be had, with all that is in it."""
-    if isinstance(value, dict):
-        return all(is_whole(each) for each in value.values())
-    return all(is_whole(each) for each in value) if isinstance(value, list) else value is not BROKEN
+    """Whether a value could be had, with all that is in it. What is in it several times is looked at once."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if each is BROKEN:
+            return False
+        if isinstance(each, list | dict) and id(each) not in seen:
+            seen.add(id(each))
+            waiting.extend(each.values() if isinstance(each, dict) else each)
+    return True
 
 
 class Evaluator:
-    """Evaluates what stands in one template. `parameter` answers a parameter's value, or raises `Fault`."""
+    """Evaluates what stands in one template. `parameter` answers a parameter's value, or raises `Fault`.
 
-    def __init__(self, variables: Object, parameter: Resolve, deployment: Deployment, problems: Problems) -> None:
+    Everything is charged to one budget, also what is only referred to: a variable that holds another twice is twice as
+    large, though it takes no more memory. Once the budget is spent, nothing is evaluated any more.
+    """
+
+    def __init__(
+        self,
+        variables: Object,
+        parameter: Resolve,
+        deployment: Deployment,
+        problems: Problems,
+        budget: Budget | None = None,
+    ) -> None:
         self.loops = Loops()
         self.problems = problems
         self._deployment = deployment
         self._parameter = parameter
         self._variables = Lazy("variable", _with_loops(variables), self._variable)
-        self._budget = Budget()
+        self._budget = budget or Budget()
+        self._parsed: dict[str, Node] = {}
         self._lazy: dict[str, tuple[int, int | None, Callable[[Call], Value]]] = {
             "if": (3, 3, self._if),
             "and": (2, None, self._and),
@@ -77,6 +96,8 @@ class Evaluator:
 
     def value(self, written: Value, path: str) -> Value:
         """What a value comes to, with all that is in it. What goes wrong is noted, and `BROKEN` stands in its place."""
+        if not self._can_afford(1 + len(written) // 8 if isinstance(written, str) else 1, path):
+            return BROKEN
         if isinstance(written, str):
             return self._text(written, path)
         if isinstance(written, list):
@@ -104,7 +125,9 @@ class Evaluator:
         if not is_expression(written):
             return unescaped(written)
         try:
-            return self._evaluated(parse_expression(written))
+            made = self._evaluated(self._tree(written))
+            self._budget.spend(made)
+            return made
         except Told:
             return BROKEN
         except Fault as error:
@@ -112,6 +135,22 @@ class Evaluator:
         except RecursionError:
             self.problems.add(path, "The expression leads through too many parameters and variables.")
         return BROKEN
+
+    def _tree(self, written: str) -> Node:
+        """The tree of an expression; one in a loop is read once."""
+        if written not in self._parsed:
+            self._parsed[written] = parse_expression(written)
+        return self._parsed[written]
+
+    def _can_afford(self, steps: int, path: str) -> bool:
+        try:
+            self._budget.spend_steps(steps)
+        except Told:
+            return False
+        except Fault as error:
+            self.problems.add(path, str(error))
+            return False
+        return True
 
     def _object(self, written: Object, path: str) -> Object:
         found: Object = {}
@@ -146,16 +185,10 @@ class Evaluator:
             self.problems.add(member(path, "count"), f"A copy loop makes 0 to {MOST_COPIES} copies, not {count!r}.")
             raise Told
         for index in range(count):
-            self._spend_on_copy(path)
+            if not self._can_afford(_STEPS_OF_A_COPY, path):
+                raise Told
             with self.loops.at(name, index):
                 yield index
-
-    def _spend_on_copy(self, path: str) -> None:
-        try:
-            self._budget.spend(None)
-        except Fault as error:
-            self.problems.add(path, str(error))
-            raise Told from None
 
     def _variable(self, name: str, written: Value) -> Value:
         with self._outside_of_loops():
@@ -178,6 +211,7 @@ class Evaluator:
     # Expressions
 
     def _evaluated(self, node: Node) -> Value:
+        self._budget.spend_steps(1)
         match node:
             case Literal():
                 return node.value
@@ -197,6 +231,9 @@ class Evaluator:
             raise self._unknown(call.name)
         check_count(function.name, function.least, function.most, len(call.arguments))
         values = [self._evaluated(each) for each in call.arguments]
+        if not function.is_shallow:
+            for value in values:
+                self._budget.spend(value)
         made = function.call(Arguments(function.name, values, self._deployment, self.loops))
         self._budget.spend(made)
         return made
@@ -207,15 +244,20 @@ class Evaluator:
         if name.lower() in _LAMBDAS:
             return Fault(f"The function '{name}' takes other functions; such functions are not supported.")
         known = {each: function.name for each, function in FUNCTIONS.items()} | {each: each for each in self._lazy}
-        near = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f" Did you mean '{known[near[0]]}'?" if near else ""
-        return Fault(f"The function '{name}' is not known.{hint}")
+        near = nearest(name.lower(), known)
+        return Fault(f"The function '{name}' is not known.{hint(known[near] if near else None)}")
 
     def _accessed(self, access: Access) -> Value:
         value = self._evaluated(access.of)
         for step in access.steps:
-            value = _entered(value, step if isinstance(step, str) else self._evaluated(step))
+            value = self._entered(value, step if isinstance(step, str) else self._evaluated(step))
         return value
+
+    def _entered(self, value: Value, key: Value) -> Value:
+        if isinstance(value, dict) and isinstance(key, str) and key not in value:
+            # It may be written in another case of letters: all names are looked at.
+            self._budget.spend_steps(len(value))
+        return _entered(value, key)
 
     def _if(self, call: Call) -> Value:
         return self._evaluated(call.arguments[1 if self._flag(call, 0) else 2])
@@ -241,7 +283,7 @@ class Evaluator:
         value = self._evaluated(call.arguments[0])
         for argument in call.arguments[1:]:
             try:
-                value = _entered(value, self._evaluated(argument))
+                value = self._entered(value, self._evaluated(argument))
             except _NotThere:
                 return None
         return value
@@ -269,9 +311,7 @@ class Lazy:
         """The value of that name. Raises `Fault`, and `Told` where what is wrong with it is noted already."""
         written = written_name(self._written, name)
         if written is None:
-            near = difflib.get_close_matches(name, self._written, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else ""
-            raise Fault(f"The {self._noun} '{name}' is not there.{hint}")
+            raise Fault(f"The {self._noun} '{name}' is not there.{hint(nearest(name, self._written))}")
         if written not in self._known:
             self._known[written] = self._made(written)
         if self._known[written] is BROKEN:

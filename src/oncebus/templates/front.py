@@ -16,7 +16,8 @@ import contextlib
 import json
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect
@@ -46,6 +47,10 @@ from oncebus.templates.template import plan_template
 
 MOST_ATTEMPTS = 5
 """To deploy while other changes come in between."""
+DEADLINE_SECONDS = 20.0
+"""For reading and planning a template. It is asked for while it is evaluated; whatever it does, nobody waits longer."""
+MOST_WAITING = 8
+"""Requests with a template at the same time; they are worked on one after the other."""
 
 _TYPE = "Microsoft.Resources/deployments"
 _PATH = re.compile(
@@ -53,6 +58,9 @@ _PATH = re.compile(
     rb"(?:providers/microsoft\.resources/deployments/(?P<name>[^/]+)(?P<action>/whatif|/validate)?|exporttemplate)/?",
     re.IGNORECASE,
 )
+
+
+Made = TypeVar("Made")
 
 
 class _Target(NamedTuple):
@@ -100,6 +108,9 @@ class Deployments:
         self._limits = limits
         self._namespace_rules = namespace_rules
         self._keys = keys
+        # Its own: a template that takes long keeps others of its kind waiting, and nothing else.
+        self._thread = ThreadPoolExecutor(1, "templates")
+        self._waiting = 0
         self._table = {
             "": _Does("PUT", Operation.DEPLOY, self._deploy),
             "/whatif": _Does("POST", Operation.DEPLOY, self._what_if),
@@ -204,7 +215,7 @@ class Deployments:
         if body is None:
             raise Refused(413, f"The body of the request exceeds the limit of {LARGEST} bytes.")
         try:
-            content = parse_document(body or b"{}")
+            content = await self._worked_out(lambda _: parse_document(body or b"{}"))
         except Fault as error:
             raise _bad(f"The body of the request is not JSON: {error}") from None
         if not is_object(content):
@@ -213,16 +224,35 @@ class Deployments:
 
     async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
         rules = None if self._keys is None else self._keys.rules()
-        # Away from the loop: a large template takes a while.
-        return await asyncio.to_thread(
-            plan_template,
-            template,
-            given,
-            self._broker.catalogue,
-            self._core.clock.now(),
-            deployment=deployment,
-            namespace_rules=rules,
-        )
+        catalogue, now = self._broker.catalogue, self._core.clock.now()
+
+        def work(is_late: Callable[[], bool]) -> Plan:
+            return plan_template(
+                template, given, catalogue, now, deployment=deployment, namespace_rules=rules, is_late=is_late
+            )
+
+        return await self._worked_out(work)
+
+    async def _worked_out(self, work: Callable[[Callable[[], bool]], Made]) -> Made:
+        """What the work returns, done away from the loop. It is given what tells it that it has no time left."""
+        if self._waiting >= MOST_WAITING:
+            raise Refused(503, "The server is busy: too many templates are deployed at the same time.")
+        loop = asyncio.get_running_loop()
+        self._waiting += 1
+        deadline = loop.time() + DEADLINE_SECONDS
+        job = self._thread.submit(work, lambda: loop.time() > deadline)
+        job.add_done_callback(lambda _: _quietly(loop, self._finish))
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(job), DEADLINE_SECONDS + 1)
+        except TimeoutError:
+            raise ArmRefused(
+                400,
+                "InvalidTemplate",
+                f"The template takes more than {DEADLINE_SECONDS:.0f} s to read. Make it smaller.",
+            ) from None
+
+    def _finish(self) -> None:
+        self._waiting -= 1
 
     async def _apply(self, planned: Plan) -> None:
         """Bring a plan about, all of it or nothing. Raises `_Moved` where something came in between."""
@@ -337,6 +367,12 @@ def _refusal(error: FileRefused) -> Object:
     ]
     text = f"The template cannot be deployed: {'1 error' if count == 1 else f'{count} errors'}. Nothing was changed."
     return {"error": {"code": "InvalidTemplate", "message": text, "details": details}}
+
+
+def _quietly(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    # The loop may have ended before the work.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)
 
 
 def _bad(text: str) -> ArmRefused:

@@ -8,12 +8,11 @@ hold expressions. The values of secure parameters are in no error.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from oncebus.templates.document import Object, find, is_object, kind_of, parse_document, written_name
 from oncebus.templates.evaluation import Lazy
-from oncebus.templates.problems import Fault, Problems, Told, member
+from oncebus.templates.problems import Fault, Problems, Told, hint, member, nearest
 from oncebus.templates.scope import Value
 
 MOST = 256
@@ -54,17 +53,18 @@ class Parameters:
 
     def check(self) -> None:
         """Note what is wrong with any of them, used or not, and what is given without being declared."""
-        if len(self._declared) > MOST:
-            self._problems.add("parameters", f"There are {len(self._declared)} parameters; {MOST} is the limit.")
+        if len(self._declared) > MOST or len(self._given) > MOST:
+            many = max(len(self._declared), len(self._given))
+            self._problems.add("parameters", f"There are {many} parameters; {MOST} is the limit.")
+            return
         for name in self._values.names:
             with self._problems.noted(member("parameters", name)):
                 self._values.get(name)
         for name in self._given:
             if written_name(self._declared, name) is None:
-                near = difflib.get_close_matches(name, self._declared, n=1)
-                hint = f" Did you mean '{near[0]}'?" if near else ""
+                meant = hint(nearest(name, self._declared))
                 self._problems.add(
-                    "", f"The parameter '{name}' is given, but the template has none of that name.{hint}"
+                    "", f"The parameter '{name}' is given, but the template has none of that name.{meant}"
                 )
 
     def _made(self, name: str, about: Value) -> Value:

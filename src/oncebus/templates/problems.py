@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple
 
 from oncebus.errors import OncebusError
 
+MOST_PROBLEMS = 1000
+"""That are kept of one file."""
+
+_LONGEST_NAME = 80
+_MOST_NAMES = 1000
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
 
@@ -64,7 +71,8 @@ class Problems:
 
     def add(self, path: str, text: str) -> None:
         """Note a problem. Line breaks become spaces."""
-        self._found.setdefault(Problem(path, " ".join(text.split())))
+        if len(self._found) < MOST_PROBLEMS:
+            self._found.setdefault(Problem(path, " ".join(text.split())))
 
     @contextmanager
     def noted(self, path: str) -> Iterator[None]:
@@ -83,7 +91,9 @@ class Problems:
 
 
 def member(path: str, name: str) -> str:
-    """The place of a member of the object at a path."""
+    """The place of a member of the object at a path. Long names are cut: each value has its place made."""
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[:_LONGEST_NAME]}…"
     if not _PLAIN.fullmatch(name):
         return f"{path}[{name!r}]"
     return f"{path}.{name}" if path else name
@@ -92,3 +102,16 @@ def member(path: str, name: str) -> str:
 def item(path: str, index: int) -> str:
     """The place of an item of the list at a path."""
     return f"{path}[{index}]"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The most similar of the known names, if any is. Long names have none: comparing them takes too long."""
+    if len(name) > _LONGEST_NAME:
+        return None
+    short = [each for each in islice(known, _MOST_NAMES) if len(each) <= _LONGEST_NAME]
+    return next(iter(difflib.get_close_matches(name, short, n=1)), None)
+
+
+def hint(meant: str | None) -> str:
+    """The end of an error that says what was meant, or nothing."""
+    return "" if meant is None else f" Did you mean '{meant}'?"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncebus.templates.problems import Fault
+from oncebus.templates.problems import Fault, Told
 
-MOST_COST = 500_000
-"""Steps, characters and members that all expressions of a template may make together: a second of work or so."""
+MOST_COST = 2_000_000
+"""What all of a template may cost to evaluate: a second of work or so. Each value that is looked at costs a step, and
+each value that is made or given to a function costs its members, and its characters by eight."""
+
+_STEPS_BETWEEN_LOOKS = 1000
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 GROUP = "local"
@@ -90,21 +93,41 @@ class Loops:
 
 
 class Budget:
-    """How much may still be computed."""
+    """How much may still be computed. `is_late` says whether there is no time left."""
 
-    def __init__(self, most: int = MOST_COST) -> None:
+    def __init__(self, most: int = MOST_COST, is_late: Callable[[], bool] = lambda: False) -> None:
         self._left = most
+        self._is_late = is_late
+        self._look_below = most
+        self._is_over = False
 
     def spend(self, value: Value) -> None:
-        """Account for a value that was made."""
-        self._left -= 1
-        waiting = [value]
-        while waiting and self._left > 0:
-            each = waiting.pop()
-            if isinstance(each, str):
-                self._left -= len(each) // 8
-            elif isinstance(each, list | dict):
-                self._left -= 1 + len(each)
-                waiting.extend(each.values() if isinstance(each, dict) else each)
-        if self._left <= 0:
+        """Charge for all that is in a value, each time that it is in it. Raises as `spend_steps` does."""
+        self.spend_steps(_size_of(value, {}))
+
+    def spend_steps(self, steps: int) -> None:
+        """Charge for some steps. Raises `Fault` when there are none left, and from then on `Told`."""
+        if self._is_over:
+            raise Told
+        self._left -= steps
+        if self._left < 0:
+            self._is_over = True
             raise Fault("The expressions of the template compute too much.")
+        if self._left < self._look_below:
+            self._look_below = self._left - _STEPS_BETWEEN_LOOKS
+            if self._is_late():
+                self._is_over = True
+                raise Fault("The template takes too long to evaluate.")
+
+
+def _size_of(value: Value, known: dict[int, int]) -> int:
+    """What a value costs. What is in it several times is looked at once: `known` has its size by its identity."""
+    if isinstance(value, str):
+        return 1 + len(value) // 8
+    if not isinstance(value, list | dict):
+        return 1
+    size = known.get(id(value))
+    if size is None:
+        inside = value.values() if isinstance(value, dict) else value
+        size = known[id(value)] = 1 + sum(_size_of(each, known) for each in inside)
+    return size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from oncebus.access import AuthorizationRule
 from oncebus.entities import Catalogue
@@ -13,14 +13,20 @@ from oncebus.templates.planning import Plan, plan
 from oncebus.templates.problems import Problems, member
 from oncebus.templates.reading import Reader
 from oncebus.templates.resources import Resources
-from oncebus.templates.scope import Deployment, Value
+from oncebus.templates.scope import Budget, Deployment, Value
 from oncebus.templates.wanted import Wanted
 
 MOST_VARIABLES = 256
 """As the Resource Manager has it."""
 
 
-def read_template(template: Value, given: Value, problems: Problems, deployment: Deployment | None = None) -> Wanted:
+def read_template(
+    template: Value,
+    given: Value,
+    problems: Problems,
+    deployment: Deployment | None = None,
+    budget: Budget | None = None,
+) -> Wanted:
     """What a template asks for with these values, {"name": {"value": …}}, as far as that can be said.
 
     What is wrong is noted. Its outputs are not looked at.
@@ -30,7 +36,8 @@ def read_template(template: Value, given: Value, problems: Problems, deployment:
     declared, variables = _section(template, "parameters", problems), _section(template, "variables", problems)
     if len(variables) > MOST_VARIABLES:
         problems.add("variables", f"There are {len(variables)} variables; {MOST_VARIABLES} is the limit.")
-    evaluator = Evaluator(variables, lambda name: parameters.get(name), deployment, problems)
+        return Wanted(is_complete=False)
+    evaluator = Evaluator(variables, lambda name: parameters.get(name), deployment, problems, budget)
     values = _object(given, "The values of the parameters are", problems)
     parameters = Parameters(declared, values, evaluator.known, problems)
     parameters.check()
@@ -53,13 +60,15 @@ def plan_template(
     *,
     deployment: Deployment | None = None,
     namespace_rules: Iterable[AuthorizationRule] | None = None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Plan:
     """What it takes to deploy a template to a namespace. Raises `FileRefused` with everything that is wrong.
 
-    `namespace_rules` is None where the namespace's own authorization rules cannot be changed.
+    `namespace_rules` is None where the namespace's own authorization rules cannot be changed. `is_late` is asked now
+    and then; once it says yes, the template is refused.
     """
     problems = Problems()
-    wanted = read_template(template, given, problems, deployment)
+    wanted = read_template(template, given, problems, deployment, Budget(is_late=is_late))
     return plan(wanted, before, now, problems, namespace_rules)
 
 

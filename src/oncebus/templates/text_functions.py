@@ -15,6 +15,7 @@ from oncebus.templates.scope import Value
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(?P<at>[0-9]{1,3})(?::(?P<how>[^{}]*))?\}|[{}]")
 _LONGEST_PADDING = 10_000
+_MOST_SEPARATORS = 32
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
@@ -101,6 +102,9 @@ def _split(given: Arguments) -> Value:
     separators = [given.text(1)] if isinstance(given.values[1], str) else given.array(1)
     if not separators or not all(isinstance(each, str) and each for each in separators):
         raise given.fault("takes one separator or several, and none that is empty.")
+    if len(separators) > _MOST_SEPARATORS:
+        # Each is tried at every character.
+        raise given.fault(f"takes up to {_MOST_SEPARATORS} separators, not {len(separators)}.")
     return re.split("|".join(map(re.escape, separators)), given.text(0))
 
 

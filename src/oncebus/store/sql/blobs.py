@@ -25,6 +25,10 @@ class BlobReferences:
         """Take one reference away."""
         self._connection.execute("UPDATE blob SET copies = copies - 1 WHERE name = ?", (name,))
 
+    def needed(self) -> list[str]:
+        """Names with a reference."""
+        return [name for (name,) in self._connection.execute("SELECT name FROM blob WHERE copies > 0")]
+
     def unused(self, limit: int) -> list[str]:
         """Names without a reference."""
         rows = self._connection.execute("SELECT name FROM blob WHERE copies = 0 ORDER BY name LIMIT ?", (limit,))

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self, TypeVar
 
 from oncebus.store.errors import StoreError, StoreFull, StoreInUse, StoreMismatch
-from oncebus.store.sql.schema import APPLICATION, TABLES, VERSION
+from oncebus.store.sql.schema import APPLICATION, TABLES, UPGRADES, VERSION
 
 _PAGE_BYTES = 4096
 _CACHE_KIB = 64 * 1024
@@ -136,11 +136,16 @@ def _make_or_check(database: sqlite3.Connection, path: str, start: int) -> None:
             f"Store '{path}' has version {version}; this Oncebus knows versions up to {VERSION}. "
             "Use the Oncebus that wrote it, or a newer one."
         )
-    elif version < VERSION:
+    elif version < VERSION and version not in UPGRADES:
         raise StoreMismatch(
             f"Store '{path}' has version {version}; this Oncebus writes version {VERSION} and "
             "cannot bring it up to date. Use the Oncebus that wrote it."
         )
+    elif version < VERSION:
+        for each in range(version, VERSION):
+            for statement in UPGRADES[each].split(";"):
+                database.execute(statement)
+        database.execute(f"PRAGMA user_version = {VERSION}")
     database.execute("COMMIT")
 
 

@@ -18,6 +18,7 @@ _MAIN = {
     Stage.DEFERRED: "deferred",
     Stage.DEFERRED_LOCKED: "deferred",
     Stage.SCHEDULED: "scheduled",
+    Stage.RETURN: "scheduled",
 }
 _SUB_QUEUES = {SubQueue.DEAD_LETTER: "dead_letter", SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter"}
 _HELD: dict[tuple[int, int], int] = {

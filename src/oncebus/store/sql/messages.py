@@ -9,7 +9,7 @@ from typing import Any
 from oncebus.store.sql.blobs import BlobReferences
 from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.sql.counters import Counters
-from oncebus.store.values import Copy, Message, Quarantined, Stage, SubQueue
+from oncebus.store.values import LEAVING, Copy, Message, Quarantined, Stage, SubQueue
 
 _COPY = ", ".join(f"m.{name}" for name in Copy._fields)
 _FULL = (
@@ -145,7 +145,7 @@ class Messages:
                 more.append(session)
         rows = self._execute(
             f"SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id WHERE {condition} "
-            "AND m.stage IN (0, 1, 2, 3, 5) "
+            "AND m.stage IN (0, 1, 2, 3, 5, 6) "
             "AND (m.sub_queue <> 0 OR m.expires IS NULL OR m.expires > ?) "
             "ORDER BY m.sequence LIMIT ?",
             (*values, *more, now, limit),
@@ -181,9 +181,43 @@ class Messages:
         """Scheduled messages whose time has come, the first to come first."""
         return self._copies("m.stage = 2 AND m.scheduled <= ? ORDER BY m.scheduled, m.sequence LIMIT ?", (now, limit))
 
-    def transfers(self, after: int, limit: int) -> list[Copy]:
-        """Messages on their way elsewhere, in the order of their arrival, from beyond an id."""
-        return self._copies("m.stage = 4 AND m.id > ? ORDER BY m.id LIMIT ?", (after, limit))
+    def next_due(self, now: int) -> int | None:
+        """The first time after this one that a scheduled message waits for."""
+        row = self._execute(
+            "SELECT scheduled FROM message WHERE stage = 2 AND scheduled > ? ORDER BY scheduled LIMIT 1", (now,)
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    def leaving_entities(self) -> list[int]:
+        """The entities with messages that are to be appended to the inbox. One step of an index for each."""
+        found: set[int] = set()
+        for stage in LEAVING:
+            entity = -1
+            while True:
+                row = self._execute(
+                    f"SELECT entity FROM message WHERE stage = {stage} AND entity > ? ORDER BY entity LIMIT 1",
+                    (entity,),
+                ).fetchone()
+                if row is None:
+                    break
+                entity = row[0]
+                found.add(entity)
+        return sorted(found)
+
+    def returning(self, entity: int, sequence: int) -> Copy | None:
+        """The message of this number that is on its way back to its own entity."""
+        return self._copy(
+            "m.entity = ? AND m.sub_queue IN (0, 1, 2) AND m.sequence = ? AND m.stage = 6", (entity, sequence)
+        )
+
+    def leaving(self, entity: int, limit: int) -> list[Copy]:
+        """Messages of an entity that are to be appended to the inbox: those that were due first, then by number."""
+        found = self._copies("m.stage = 6 AND m.entity = ? ORDER BY m.scheduled, m.sequence LIMIT ?", (entity, limit))
+        if len(found) < limit:
+            found += self._copies(
+                "m.stage = 4 AND m.entity = ? ORDER BY m.sequence LIMIT ?", (entity, limit - len(found))
+            )
+        return found
 
     def oldest(self, entity: int, sub_queue: int, before: int, limit: int) -> list[Copy]:
         """Messages that nobody holds, enqueued before a time."""
@@ -245,20 +279,28 @@ class Messages:
         sequence: int,
         enqueued: int,
         expires: int | None,
-        enqueued_sequence: int | None = None,
     ) -> None:
-        """Make a message a new one of its main queue."""
+        """Make a message a new one of its main queue, in place."""
         self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (SubQueue.MAIN, stage))
         self._execute(
             "UPDATE message SET sub_queue = 0, stage = ?, lane = ?, sequence = ?, enqueued = ?, expires = ?, "
-            "enqueued_sequence = coalesce(?, enqueued_sequence), deliveries = 0, "
-            "reason = NULL, description = NULL, source = NULL WHERE id = ?",
-            (stage, lane, sequence, enqueued, expires, enqueued_sequence, copy.id),
+            "deliveries = 0, reason = NULL, description = NULL, source = NULL WHERE id = ?",
+            (stage, lane, sequence, enqueued, expires, copy.id),
         )
 
+    def send_back(self, copy: Copy, expires: int | None) -> None:
+        """Send a message that nobody holds on its way through the inbox, with the end that it is to have there."""
+        self.set_stage(copy, Stage.RETURN)
+        if expires != copy.expires:
+            self._execute("UPDATE message SET expires = ? WHERE id = ?", (expires, copy.id))
+
     def claim(self, entity: int, sub_queue: SubQueue, limit: int) -> int:
-        """Send messages that nobody holds on their way elsewhere. Answers how many."""
-        claimed = self._copies("m.entity = ? AND m.sub_queue = ? AND m.stage = 0 LIMIT ?", (entity, sub_queue, limit))
+        """Send the first messages that nobody holds on their way elsewhere. Answers how many."""
+        # What is forwarded has no lane: a queue with sessions keeps its messages, and dead letters leave their session.
+        claimed = self._copies(
+            "m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.lane = '' ORDER BY m.sequence LIMIT ?",
+            (entity, sub_queue, limit),
+        )
         for copy in claimed:
             self.set_stage(copy, Stage.TRANSFER)
         return len(claimed)
@@ -283,7 +325,7 @@ class Messages:
         for sequence, stage, blob in self._execute(
             "SELECT sequence, stage, blob FROM message WHERE entity = ? AND blob IS NOT NULL", (entity,)
         ).fetchall():
-            if stage == Stage.TRANSFER:
+            if stage in LEAVING:
                 leaving.append((sequence, blob))
             else:
                 self._blobs.release(blob)

@@ -38,11 +38,24 @@ class Records:
 
     def raise_time(self, time: int) -> None:
         """A time was seen of an entity that is gone."""
+        self.raise_mark("time", time)
+
+    def mark(self, name: str) -> int:
+        """The greatest value that was seen under a name; 0 where there was none."""
+        row = self._execute("SELECT value FROM progress WHERE name = ?", (name,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def raise_mark(self, name: str, value: int) -> None:
+        """A value was seen: one that is higher stays."""
         self._execute(
-            "INSERT INTO progress (name, value) VALUES ('time', ?) ON CONFLICT (name) DO UPDATE SET "
+            "INSERT INTO progress (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET "
             "value = CASE WHEN progress.value > excluded.value THEN progress.value ELSE excluded.value END",
-            (time,),
+            (name, value),
         )
+
+    def forget_mark(self, name: str) -> None:
+        """Nothing was seen under this name."""
+        self._execute("DELETE FROM progress WHERE name = ?", (name,))
 
     def highest(self, entity: int, partition: int) -> Highest | None:
         """The highest number and time seen of one partition."""
@@ -157,6 +170,15 @@ class Records:
     def settle_origins_of(self, entity: int, commit: int) -> None:
         """No row with an origin in this entity stands beyond this commit."""
         self._execute("UPDATE origin SET settled = ? WHERE entity = ? AND settled IS NULL", (commit, entity))
+
+    def settle_taken(self, commit: int) -> None:
+        """No row stands beyond this commit with an origin that was taken and whose message is gone."""
+        self._execute(
+            "UPDATE origin SET settled = ? WHERE settled IS NULL AND taken = 1 AND NOT EXISTS (SELECT 1 FROM message m "
+            "WHERE m.entity = origin.entity AND m.sub_queue IN (0, 1, 2) AND m.sequence = origin.sequence "
+            "AND m.stage IN (4, 6))",
+            (commit,),
+        )
 
     def forget_origins(self, position: int) -> None:
         """Forget the origins of which no row can come any more."""

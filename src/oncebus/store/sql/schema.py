@@ -7,7 +7,7 @@ sessions, else empty. Numbers in conditions are those of `Stage` and `SubQueue`.
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 
 APPLICATION = 0x6F6E6362
 """Written into the file's header: this is a store, not some other database."""
@@ -41,7 +41,8 @@ CREATE UNIQUE INDEX token ON message (token) WHERE token IS NOT NULL;
 CREATE INDEX lock ON message (locked_until) WHERE locked_until IS NOT NULL;
 CREATE INDEX expiry ON message (expires) WHERE expires IS NOT NULL AND sub_queue = 0 AND stage < 3;
 CREATE INDEX schedule ON message (scheduled, sequence) WHERE stage = 2;
-CREATE INDEX transfer ON message (id) WHERE stage = 4;
+CREATE INDEX transfer ON message (entity, sequence) WHERE stage = 4;
+CREATE INDEX back ON message (entity, scheduled, sequence) WHERE stage = 6;
 
 CREATE TABLE content (
     id INTEGER PRIMARY KEY,
@@ -136,3 +137,16 @@ CREATE INDEX settled ON origin (settled) WHERE settled IS NOT NULL;
 
 CREATE TABLE progress (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
 """
+
+UPGRADES = {
+    # Messages leave an entity by number; quarantined rows count for its size.
+    1: """
+DROP INDEX transfer;
+CREATE INDEX transfer ON message (entity, sequence) WHERE stage = 4;
+CREATE INDEX back ON message (entity, scheduled, sequence) WHERE stage = 6;
+UPDATE counter SET size = size + (
+    SELECT coalesce(sum(quarantine.size), 0) FROM quarantine WHERE quarantine.entity = counter.entity
+)
+""",
+}
+"""How a store of each earlier version becomes one of the next."""

@@ -27,7 +27,7 @@ class SessionRow(NamedTuple):
 _COLUMNS = ", ".join(SessionRow._fields)
 _MESSAGE = (
     "EXISTS (SELECT 1 FROM message m WHERE m.entity = session.entity AND m.sub_queue = 0 "
-    "AND m.stage IN (0, 1, 2, 3, 5) AND m.lane = session.session)"
+    "AND m.stage IN (0, 1, 2, 3, 5, 6) AND m.lane = session.session)"
 )
 
 

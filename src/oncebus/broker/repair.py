@@ -1,0 +1,140 @@
+"""Repairing the data folder of a broker that is stopped.
+
+A **clock** that was ahead: every time that the broker has written and that lies in the future is moved to the time of
+the repair:
+
+- An id is remembered for its window from then on. Ids that were forgotten for the wrong clock and whose entries are
+  still there are remembered again, for what is left of their window.
+- A message was enqueued then, in its place in the order. It lives for as long as it would have lived from the time that
+  it was enqueued at. Locks end five minutes later at most.
+- The time that a message is scheduled for stays: its sender asked for it.
+
+What the wrong clock has brought about stays: what fell due has fallen due, what expired is gone, and ids whose entries
+were deleted are forgotten.
+
+A **ledger** that is lost or damaged: it is set aside, and a new one begins. All ids are forgotten; no message is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from oncebus.entities.limits import LONGEST_LOCK
+from oncebus.errors import OncebusError
+from oncebus.files import publish, sync_folder
+from oncebus.folders import Folders
+from oncebus.inbox import InboxReader, InboxWriter
+from oncebus.inbox.rewriting import rewrite_rows
+from oncebus.ledger.rewriting import bring_back
+from oncebus.outbox import Outbox
+from oncebus.pipeline.agreement import NO_LEDGER, check_no_repair
+from oncebus.store import Store
+
+
+class CannotRepair(OncebusError):
+    """There is no data of a broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """To which time how much was moved. `rows` are on their way to the store, some of them may be counted twice."""
+
+    now: int
+    ids: int
+    rows: int
+    messages: int
+
+
+def repair_clock(folders: Folders, now: int, step: Callable[[str], None] = lambda what: None) -> Repaired:  # noqa: ARG005
+    """Move all times after `now` to `now`. `step` is called with the name of each part before it is repaired.
+
+    Neither gateway nor pipeline may run: the caller sees to that for the pipeline, and `InboxInUse` or `StoreInUse` is
+    raised for a gateway. Killed at any instant it can be called again, and until it has been the folder is refused; a
+    later call goes on with the time of the first.
+    """
+    with _opened(folders) as (inbox, store):
+        now = _begun(folders, "clock", now)
+        step("ledger")
+        ids = bring_back(folders.ledger, now)
+        step("outbox")
+        rows = Outbox(folders.outbox).rewrite(lambda table: brought_back(table, now))
+        step("inbox")
+        rows += rewrite_rows(folders.inbox, store.position(), inbox.last_commit, lambda batch: brought_back(batch, now))
+        step("store")
+        with store.transaction():
+            messages = store.bring_back(now, LONGEST_LOCK)
+        _done(folders)
+    return Repaired(now, ids, rows, messages)
+
+
+def brought_back(rows: pa.Table, now: int) -> pa.Table:
+    """Rows of the inbox or the outbox without times after `now`; the same object where there are none."""
+    latest = pa.scalar(now, pa.int64())
+    time, expires = rows.column("time"), rows.column("expires")
+    lead = pc.max_element_wise(pc.subtract(time, latest), pa.scalar(0, pa.int64()))
+    if not pc.any(pc.greater(lead, 0)).as_py():
+        return rows
+    changed = {"time": pc.subtract(time, lead), "expires": pc.subtract(expires, lead)}
+    if "original_time" in rows.schema.names:
+        changed["original_time"] = pc.min_element_wise(rows.column("original_time"), latest, skip_nulls=False)
+    for name, values in changed.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), values)
+    return rows
+
+
+def give_up_ledger(folders: Folders, now: int) -> Path | None:
+    """Let the broker begin a new ledger; the folder in which the old one is now, if there was one.
+
+    See `repair_clock` for who may be at work, and for what happens if it is killed.
+    """
+    with _opened(folders) as (_, store):
+        now = _begun(folders, "ledger", now)
+        # So that nothing tells of messages that the new ledger does not know.
+        Outbox(folders.outbox).rewrite(_without_keys, NO_LEDGER)
+        aside = folders.ledger.with_name(f"ledger-{now}")
+        if folders.ledger.exists() and not aside.exists():
+            folders.ledger.rename(aside)
+            sync_folder(str(folders.data))
+        with store.transaction():
+            store.forget_judged()
+        _done(folders)
+    return aside if aside.exists() else None
+
+
+def _without_keys(rows: pa.Table) -> pa.Table:
+    at = rows.schema.get_field_index("key")
+    return rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
+
+
+@contextmanager
+def _opened(folders: Folders) -> Iterator[tuple[InboxWriter, Store]]:
+    """Inbox and store, held against a gateway."""
+    shards = InboxReader(folders.inbox).shards()
+    if shards is None or not folders.store.exists():
+        raise CannotRepair(f"Data folder '{folders.data}' has no inbox or no store. Give the folder of a broker.")
+    with InboxWriter.open(folders.inbox, shards) as inbox, closing(Store.open(folders.store)) as store:
+        yield inbox, store
+
+
+def _begun(folders: Folders, what: str, now: int) -> int:
+    """Note durably that a repair is under way; the time it moves to: that of an earlier call, unless it is later."""
+    if folders.repair.exists():
+        begun = json.loads(folders.repair.read_bytes())
+        if begun["repairs"] != what:
+            check_no_repair(folders)
+        now = min(now, int(begun["now"]))
+    publish(str(folders.data), folders.repair.name, [json.dumps({"repairs": what, "now": now}).encode() + b"\n"])
+    return now
+
+
+def _done(folders: Folders) -> None:
+    folders.repair.unlink()
+    sync_folder(str(folders.data))

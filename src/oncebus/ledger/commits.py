@@ -1,0 +1,41 @@
+"""Which batches of a query are committed, read from the query's checkpoint.
+
+Spark notes a batch in the folder `commits` once the sink is done with it. Nothing else tells: the batch that a query's
+`lastProgress` names may not have begun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+from oncebus.errors import OncebusError
+from oncebus.ledger.storage import storage_at
+
+_METADATA = "metadata"
+
+
+class BadCheckpoint(OncebusError):
+    """The folder is not the checkpoint of a query that has committed a batch."""
+
+
+class Committed(NamedTuple):
+    """The newest committed batch of a query."""
+
+    query: str
+    batch: int
+
+
+def committed_in(checkpoint: str | os.PathLike[str]) -> Committed | None:
+    """What a checkpoint, at a path or URI, says; None if no batch is committed yet. Raises `BadCheckpoint`."""
+    folder = os.fspath(checkpoint).rstrip("/")
+    try:
+        query = json.loads(bytes(storage_at(folder).read(_METADATA)))["id"]
+    except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
+        raise BadCheckpoint(
+            f"Folder '{folder}' is not the checkpoint of a streaming query: it has no readable '{_METADATA}'. Give the "
+            "query's checkpointLocation."
+        ) from error
+    batches = [int(name) for name in storage_at(f"{folder}/commits").names() if name.isdecimal()]
+    return Committed(str(query), max(batches)) if batches else None

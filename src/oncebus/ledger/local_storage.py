@@ -1,0 +1,114 @@
+"""A ledger in a folder of the local file system, or of one that is mounted like it."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from oncebus.files import TEMPORARY, make_folder, map_file, sync_folder
+from oncebus.ledger.copies import Copies
+from oncebus.ledger.storage import ABANDONED_SECONDS, Piece, Stamp, StorageError, agreed
+
+
+class LocalStorage:
+    """A folder. A claim is a hard link, which fails where the name is taken."""
+
+    def __init__(self, path: str) -> None:
+        self.location = path
+        self._copies = Copies(path)
+
+    def names(self) -> dict[str, Stamp]:
+        """See `Storage`."""
+        return agreed(self._scan)
+
+    def _scan(self) -> dict[str, Stamp]:
+        found: dict[str, Stamp] = {}
+        try:
+            with os.scandir(self.location) as entries:
+                for entry in entries:
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        continue
+                    if not entry.name.startswith(TEMPORARY) or time.time() - status.st_mtime > ABANDONED_SECONDS:
+                        found[entry.name] = Stamp(status.st_size, status.st_mtime_ns)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise StorageError(f"Ledger folder '{self.location}' cannot be read: {error.strerror}") from error
+        return found
+
+    def read(self, name: str) -> memoryview:
+        """See `Storage`."""
+        try:
+            return memoryview(map_file(os.path.join(self.location, name))).cast("B")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StorageError(f"Ledger file '{self.location}/{name}' cannot be read: {error.strerror}") from error
+
+    def publish(self, name: str, pieces: Sequence[Piece]) -> None:
+        """See `Storage`."""
+        self._write(name, pieces, os.replace)
+
+    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
+        """See `Storage`. Exactly one caller gets True, whatever they write."""
+        is_taken = False
+
+        def link(temporary: str, target: str) -> None:
+            nonlocal is_taken
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                is_taken = True
+
+        self._write(name, pieces, link)
+        return not is_taken
+
+    def _write(self, name: str, pieces: Sequence[Piece], place: Callable[[str, str], None]) -> None:
+        temporary = os.path.join(self.location, TEMPORARY + uuid.uuid4().hex)
+        try:
+            make_folder(self.location)
+            try:
+                with open(temporary, "wb") as file:
+                    for piece in pieces:
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                place(temporary, os.path.join(self.location, name))
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+            sync_folder(self.location)
+        except OSError as error:
+            raise StorageError(
+                f"Ledger folder '{self.location}' cannot be written: {error.strerror} ('{name}')"
+            ) from error
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Storage`."""
+        for name in names:
+            try:
+                Path(self.location, name).unlink(missing_ok=True)
+            except OSError as error:
+                raise StorageError(
+                    f"Ledger file '{self.location}/{name}' cannot be deleted: {error.strerror}"
+                ) from error
+            self._copies.forget(name)
+
+    def is_verified(self, name: str, stamp: Stamp) -> bool:
+        """See `Storage`."""
+        return self._copies.is_verified(name, stamp)
+
+    def set_verified(self, name: str, stamp: Stamp) -> None:
+        """See `Storage`."""
+        if self._copies.is_worth_marking(stamp):
+            # Another machine may have deleted files since: here their markers go.
+            self._copies.sweep(self._scan())
+            self._copies.set_verified(name, stamp)
+
+    def forget(self, name: str) -> bool:  # noqa: ARG002
+        """See `Storage`. There is no copy: the file itself is damaged."""
+        return False

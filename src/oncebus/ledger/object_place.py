@@ -1,0 +1,164 @@
+"""Which folder of which object store a URI names, and how to reach it. Pure, but for `ObjectPlace.connect`.
+
+    s3://bucket/path, s3a://…                             Amazon S3, or a store that speaks its protocol
+    gs://bucket/path, gcs://…                             Google Cloud Storage
+    abfss://container@account.dfs.core.windows.net/path   Azure Blob Storage and Data Lake, as Spark writes it
+    abfss://account.blob.core.windows.net/container/path  the same
+    abfss://account@container/path                        the same; abfss://container/path with the account's name in
+                                                          AZURE_STORAGE_ACCOUNT_NAME; abfs and az for abfss
+
+Credentials, endpoints and regions come from the environment, as the stores' own tools read it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from oncebus.ledger.storage import StorageError
+
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
+
+_S3, _GCS, _AZURE = "s3", "gcs", "azure"
+_STORES = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE}
+_USABLE = "Use a path (also of a mounted file system), or s3://, gs:// or abfss://."
+_ENDPOINTS = {
+    _S3: ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    _GCS: ("GOOGLE_BASE_URL",),
+    _AZURE: ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+_SECRETS = {
+    _S3: "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    _GCS: "GOOGLE_APPLICATION_CREDENTIALS",
+    _AZURE: "AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a store may take. `request` is for one request of at most a few megabytes, all in seconds."""
+
+    connect: float = 5.0
+    request: float = 30.0
+    total: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """A folder of an object store: the bucket (Azure: container) and the path in it.
+
+    `account` is Azure's, `region` and `endpoint` are S3's; None where the environment does not say either.
+    """
+
+    store: str
+    bucket: str
+    path: str
+    account: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+
+    @property
+    def may_ignore_conditions(self) -> bool:
+        """Whether this may be a store that takes a conditional put for a plain one: of those that imitate S3, some."""
+        return self.store == _S3 and self.endpoint is not None
+
+    def connect(self, patience: Patience) -> S3Store | GCSStore | AzureStore:
+        """A client. Makes no request but, where S3's region is not known, one that asks for it."""
+        from obstore import store as stores
+
+        client: ClientConfig = {
+            "connect_timeout": timedelta(seconds=patience.connect),
+            "timeout": timedelta(seconds=patience.request),
+            # A plain endpoint has been asked for by its name.
+            "allow_http": (self.endpoint or "").startswith("http://"),
+        }
+        retry: RetryConfig = {
+            "max_retries": 5,
+            "retry_timeout": timedelta(seconds=patience.total),
+            "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
+        }
+        prefix = self.path or None
+        if self.store == _AZURE:
+            named = {"account_name": self.account} if self.account else {}
+            return stores.AzureStore(self.bucket, prefix=prefix, client_options=client, retry_config=retry, **named)  # type: ignore[arg-type]
+        if self.store == _GCS:
+            return stores.GCSStore(self.bucket, prefix=prefix, client_options=client, retry_config=retry)
+        from oncebus.ledger.aws import keys_of_profile, region_of
+
+        region = self.region or region_of(self.bucket, self.endpoint)
+        placed = {"endpoint": self.endpoint} if self.endpoint else {}
+        return stores.S3Store(
+            self.bucket,
+            prefix=prefix,
+            region=region,
+            client_options=client,
+            retry_config=retry,
+            credential_provider=keys_of_profile(),
+            **placed,  # type: ignore[arg-type]
+        )
+
+
+def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> ObjectPlace:
+    """The place that a URI names. Raises `StorageError` with the way out for all that cannot be used."""
+    parts = urlsplit(uri)
+    store = _STORES.get(parts.scheme)
+    if parts.scheme in ("hdfs", "viewfs"):
+        raise StorageError(
+            f"Ledger location '{uri}' cannot be used: HDFS has no rename that replaces a file in one step. {_USABLE}"
+        )
+    if store is None:
+        raise StorageError(f"Ledger location '{uri}' has the scheme '{parts.scheme}', which is not known. {_USABLE}")
+    if parts.password:
+        # Not shown: a location stands in errors and logs.
+        raise StorageError(
+            f"Ledger location '{parts.scheme}://…@{parts.hostname}{parts.path}' holds a secret. Leave it out and set "
+            f"{_SECRETS[store]}."
+        )
+    options = dict(parse_qsl(parts.query))
+    path = unquote(parts.path).strip("/")
+    endpoint = next((environment[name] for name in _ENDPOINTS[store] if environment.get(name)), None)
+    if store == _AZURE:
+        place = _azure(uri, parts, path, endpoint, environment)
+    elif parts.username is not None:
+        raise StorageError(f"Ledger location '{uri}' names a user. Leave it out and set {_SECRETS[store]}.")
+    elif store == _GCS:
+        place = ObjectPlace(_GCS, parts.netloc, path, endpoint=endpoint)
+    else:
+        override, scheme = options.pop("endpoint_override", None), options.pop("scheme", "https")
+        if override is not None:
+            endpoint = override if "://" in override else f"{scheme}://{override}"
+        place = ObjectPlace(_S3, parts.netloc, path, region=options.pop("region", None), endpoint=endpoint)
+    if options or parts.fragment:
+        raise StorageError(
+            f"Ledger location '{uri}' has the unknown option '{next(iter(options), parts.fragment)}'. Leave it out; "
+            f"the environment decides, for example {_ENDPOINTS[store][0]}."
+        )
+    if not place.bucket:
+        raise StorageError(f"Ledger location '{uri}' names no bucket: write it like {parts.scheme}://bucket/folder.")
+    return place
+
+
+def _azure(
+    uri: str, parts: SplitResult, path: str, endpoint: str | None, environment: Mapping[str, str]
+) -> ObjectPlace:
+    host, user = parts.hostname or "", parts.username
+    if ":" in parts.netloc.rpartition("@")[2]:
+        raise StorageError(f"Ledger location '{uri}' names a port. Leave it out and set {_ENDPOINTS[_AZURE][0]}.")
+    if "." in host:
+        account = host.partition(".")[0]
+        if user is not None:
+            return ObjectPlace(_AZURE, user, path, account, endpoint=endpoint)
+        container, _, rest = path.partition("/")
+        return ObjectPlace(_AZURE, container, rest, account, endpoint=endpoint)
+    account_name = user or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if account_name is None:
+        raise StorageError(
+            f"Ledger location '{uri}' names no storage account: write it like "
+            "abfss://container@account.dfs.core.windows.net/folder, or set AZURE_STORAGE_ACCOUNT_NAME."
+        )
+    return ObjectPlace(_AZURE, host, path, account_name, endpoint=endpoint)

@@ -1,0 +1,266 @@
+"""A ledger in a folder of an object store: S3, Google Cloud Storage or Azure Blob Storage, through obstore.
+
+An object appears whole or not at all. A claim is a put on the condition that there is no object of that name. What is
+read is kept as a copy on this machine: see `oncebus.ledger.copies`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
+
+from oncebus.files import TEMPORARY
+from oncebus.ledger.copies import Copies
+from oncebus.ledger.object_place import ObjectPlace, Patience, parse_place
+from oncebus.ledger.storage import Piece, Stamp, StorageError, agreed
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+_CHUNK = 8 << 20
+"""No request carries more, so that each ends soon or fails: larger objects go and come in parts of this size."""
+
+_PARTS_AT_ONCE = 4
+_ATTEMPTS = 3
+_PAUSE = 0.2
+
+_Answer = TypeVar("_Answer")
+
+
+def object_storage(uri: str) -> ObjectStorage:
+    """The storage at a URI. A process has one for each place: its connections and its knowledge of copies stay."""
+    place = parse_place(uri)
+    known = _OPENED.pop((uri, place), None) or ObjectStorage(place, uri)
+    _OPENED[(uri, place)] = known
+    while len(_OPENED) > _MOST_OPENED:
+        del _OPENED[next(iter(_OPENED))]
+    return known
+
+
+class ObjectStorage:
+    """A folder of an object store. Each call ends within a few times `patience.total`."""
+
+    def __init__(self, place: ObjectPlace, location: str, patience: Patience | None = None) -> None:
+        self.location = location
+        self._place = place
+        self._patience = patience or Patience()
+        self._copies = Copies(location)
+        self._listed: dict[str, Stamp] = {}
+        self._keeps_conditions = not place.may_ignore_conditions
+
+    def names(self) -> dict[str, Stamp]:
+        """See `Storage`."""
+        self._listed = agreed(self._scan)
+        self._copies.sweep(self._listed)
+        return dict(self._listed)
+
+    def _scan(self) -> dict[str, Stamp]:
+        found = self._asking(f"Ledger folder '{self.location}' cannot be read", self._list)
+        # Other programs mark a folder by an object without a name.
+        return {meta["path"]: _stamp(meta) for meta in found if meta["path"]}
+
+    def _list(self) -> Sequence[ObjectMeta]:
+        return obstore.list_with_delimiter(self._client)["objects"]
+
+    def read(self, name: str) -> memoryview:
+        """See `Storage`. A copy of the object as it was last listed answers without a request."""
+        what = f"Ledger file '{self.location}/{name}' cannot be read"
+        for _ in range(_ATTEMPTS):
+            stamp = self._listed.get(name) or _stamp(self._asking(what, lambda: obstore.head(self._client, name)))
+            copy = self._copies.find(name, stamp)
+            if copy is not None:
+                return copy
+            try:
+                return self._download(name, stamp, what)
+            except PreconditionError:
+                # Replaced since it was listed.
+                self._listed.pop(name, None)
+        raise StorageError(f"{what}: it changes faster than it can be read. Start again.")
+
+    def _download(self, name: str, stamp: Stamp, what: str) -> memoryview:
+        received = 0
+
+        def pieces() -> Iterator[memoryview]:
+            nonlocal received
+            while received < stamp.size:
+                end = min(received + _CHUNK, stamp.size)
+                piece = self._get(name, stamp, what, received, end)
+                if len(piece) != end - received:
+                    raise StorageError(f"{what}: {len(piece)} of {end - received} bytes came from {received} on.")
+                yield piece
+                received = end
+
+        try:
+            return self._copies.keep(name, stamp, pieces())
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and received == 0 and stamp.size:
+                # The object's, unless it is there: then it is the cache's folder that another process has removed.
+                self._asking(what, lambda: obstore.head(self._client, name))
+            # No room for a copy. The ledger itself is well, so go on without one.
+            received = 0
+            return memoryview(b"".join(pieces()))
+
+    def _get(self, name: str, stamp: Stamp, what: str, begin: int, end: int) -> memoryview:
+        options: GetOptions = {"range": (begin, end)}
+        if stamp.tag:
+            options["if_match"] = f'"{stamp.tag}"'
+        return self._asking(what, lambda: memoryview(obstore.get(self._client, name, options=options).bytes()))
+
+    def publish(self, name: str, pieces: Sequence[Piece]) -> None:
+        """See `Storage`. Put again with the same content it is the same object, so this can be tried again."""
+        size = sum(len(piece) for piece in pieces)
+
+        def put() -> None:
+            if size <= _CHUNK:
+                obstore.put(self._client, name, b"".join(pieces), use_multipart=False)
+            else:
+                views = (memoryview(piece).cast("B") for piece in pieces)
+                obstore.put(self._client, name, views, chunk_size=_CHUNK, max_concurrency=_PARTS_AT_ONCE)
+
+        self._writing(name, put)
+        self._listed.pop(name, None)
+
+    def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
+        """See `Storage`."""
+        content = b"".join(pieces)
+        if not self._keeps_conditions:
+            self._prove_conditions()
+        self._listed.pop(name, None)
+        for _ in range(_ATTEMPTS):
+            try:
+                self._writing(name, lambda: obstore.put(self._client, name, content, mode="create"))
+            except (AlreadyExistsError, PreconditionError):
+                try:
+                    # If the answer to our own put was lost, or the client has put again, it is ours.
+                    return self._content(name) == content
+                except FileNotFoundError:
+                    # S3 answers in the same way when another put or delete of that name is under way.
+                    time.sleep(_PAUSE)
+            else:
+                return True
+        raise StorageError(
+            f"Ledger folder '{self.location}' cannot be written: '{name}' is said to be there and is not. Start again."
+        )
+
+    def _content(self, name: str) -> bytes:
+        what = f"Ledger file '{self.location}/{name}' cannot be read"
+        return self._asking(what, lambda: bytes(obstore.get(self._client, name).bytes()))
+
+    def _prove_conditions(self) -> None:
+        """Refuse a store that ignores the condition of a put, before two claims overwrite each other there."""
+        probe = f"{TEMPORARY}{uuid.uuid4().hex}"
+        self._writing(probe, lambda: obstore.put(self._client, probe, b"one", mode="create"))
+        try:
+            self._writing(probe, lambda: obstore.put(self._client, probe, b"two", mode="create"))
+        except (AlreadyExistsError, PreconditionError):
+            self._keeps_conditions = True
+        finally:
+            self.delete([probe])
+        if not self._keeps_conditions:
+            raise StorageError(
+                f"Ledger location '{self.location}' cannot be used: the store at {self._place.endpoint} ignores "
+                "'If-None-Match: *', so two writers could claim the ledger at once. Update the store or use another."
+            )
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See `Storage`."""
+        wanted = list(dict.fromkeys(names))
+        if not wanted:
+            return
+        what = f"Ledger folder '{self.location}' cannot be cleared of '{wanted[0]}'"
+        try:
+            self._asking(what, lambda: obstore.delete(self._client, wanted))
+        except FileNotFoundError:
+            # Azure stops at what is gone already.
+            for name in wanted:
+                try:
+                    self._asking(what, lambda name=name: obstore.delete(self._client, name))  # type: ignore[misc]
+                except FileNotFoundError:
+                    continue
+        for name in wanted:
+            self._listed.pop(name, None)
+            self._copies.forget(name)
+
+    def is_verified(self, name: str, stamp: Stamp) -> bool:
+        """See `Storage`."""
+        return self._copies.is_verified(name, stamp)
+
+    def set_verified(self, name: str, stamp: Stamp) -> None:
+        """See `Storage`."""
+        self._copies.set_verified(name, stamp)
+
+    def forget(self, name: str) -> bool:
+        """See `Storage`."""
+        return self._copies.forget(name)
+
+    @cached_property
+    def _connected(self) -> S3Store | GCSStore | AzureStore:
+        try:
+            return self._place.connect(self._patience)
+        except (BaseError, ValueError) as error:
+            raise StorageError(f"Ledger location '{self.location}' cannot be opened: {_one_line(error)}") from error
+
+    @property
+    def _client(self) -> S3Store | GCSStore | AzureStore:
+        # The threads that do the client's work stay behind in a fork: a request would never return.
+        if _USERS and os.getpid() not in _USERS:
+            raise StorageError(
+                f"Ledger location '{self.location}' cannot be used: this process was forked off one that has used an "
+                "object store. Start processes with multiprocessing's 'spawn'."
+            )
+        _USERS.add(os.getpid())
+        return self._connected
+
+    def _asking(self, what: str, ask: Callable[[], _Answer]) -> _Answer:
+        """The answer; `FileNotFoundError` and a failed condition are answers too. The client tries again by itself."""
+        try:
+            return ask()
+        except (FileNotFoundError, AlreadyExistsError, PreconditionError, StorageError):
+            raise
+        except (BaseError, OSError, ValueError) as error:
+            raise StorageError(f"{what}: {_one_line(error)}") from error
+
+    def _writing(self, name: str, put: Callable[[], object]) -> None:
+        """Put, and put again where the outcome is not known, which the client does not do by itself."""
+        what = f"Ledger folder '{self.location}' cannot be written"
+        deadline = time.monotonic() + self._patience.total
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                put()
+                return
+            except (AlreadyExistsError, PreconditionError, StorageError):
+                raise
+            except GenericError as error:
+                if attempt == _ATTEMPTS or time.monotonic() > deadline:
+                    raise StorageError(f"{what}: {_one_line(error)} ('{name}')") from error
+                time.sleep(_PAUSE * attempt)
+            except (BaseError, OSError, ValueError) as error:
+                raise StorageError(f"{what}: {_one_line(error)} ('{name}')") from error
+
+
+_OPENED: dict[tuple[str, ObjectPlace], ObjectStorage] = {}
+_MOST_OPENED = 16
+_USERS: set[int] = set()
+"""The process that has sent requests: this one, or the one that it was forked off."""
+
+_ANSWER = re.compile(r"<\?xml.*<Code>(?P<code>[^<]*)</Code>\s*<Message>(?P<message>[^<\n]*).*", re.DOTALL)
+
+
+def _stamp(meta: ObjectMeta) -> Stamp:
+    # Some answers have the tag in quotation marks and some do not.
+    return Stamp(meta["size"], int(meta["last_modified"].timestamp() * 1e9), (meta["e_tag"] or "").strip('"'))
+
+
+def _one_line(error: BaseException) -> str:
+    """What the client says, and of the store's answer what is for people."""
+    text = str(error).partition("\n\nDebug source:")[0]
+    return " ".join(_ANSWER.sub(r"\g<code>, \g<message>", text).split())

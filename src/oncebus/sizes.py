@@ -1,0 +1,25 @@
+"""Sizes as people write them: bytes, or a number with a unit."""
+
+from __future__ import annotations
+
+import re
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+_SIZE = re.compile(r"(?P<number>[0-9]{1,18})\s*(?P<unit>[A-Za-z]*)")
+_UNITS: dict[str, int] = {"": 1, "b": 1} | {
+    name: base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for name, base in ((f"{letter}b", 1000), (f"{letter}ib", 1024))
+}
+
+
+def parse_size(text: str) -> int:
+    """The bytes of '4 GiB', '500 MB' or '1048576'. Raises `ValueError` unless there is at least one and 63 bits do."""
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match["number"]) * _UNITS.get(match["unit"].lower(), 0) if match else 0
+    if not 0 < size < 1 << 63:
+        raise ValueError("Not a size: write it like '4 GiB', or in bytes.")
+    return size

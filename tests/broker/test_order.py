@@ -1,0 +1,288 @@
+"""Whatever is enqueued anew takes its place behind all that was accepted before it, and arrives once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.in_process import FakeTime
+from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
+from oncebus.broker.addresses import Address
+from oncebus.entities import EntityStatus
+from oncebus.messages import PARTITION_SHIFT
+from oncebus.store import Action, Mode, Outcome, State, StoreFull
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "detecting": {"detects": True},
+    "partitioned": {"enable_partitioning": True},
+    "forwarding": {"forward_to": "end"},
+}
+
+
+async def chores(scene: Scene) -> None:
+    """A round that does not wait for the pipeline."""
+    for chore in scene.core._chores.all:
+        chore.next = float("-inf")
+    await scene.core._chores.round()
+    assert scene.core._chores.trouble is None
+
+
+async def received(scene: Scene, path: str) -> list[str]:
+    """What a receiver gets at once."""
+    return ids(await scene.broker.receive(Address(path), 100, mode=Mode.RECEIVE_AND_DELETE))
+
+
+async def dead_letter(scene: Scene, path: str, identity: str) -> int:
+    """Send a message and dead-letter it; its number."""
+    await scene.send(path, identity)
+    [held] = await scene.receive(path)
+    await scene.settle(path, held, Action.DEAD_LETTER)
+    return held.message.sequence
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_due_message_stands_behind_what_was_accepted_before_it(tmp_path: Path, kind: str) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("end")
+        await scene.queue("q", **KINDS[kind])
+        end = "end" if kind == "forwarding" else "q"
+        key: dict[str, Any] = {"partition_key": "k"} if kind == "partitioned" else {}
+        [number] = await scene.send("q", message("due", scheduled=scene.time.now + HOUR, **key))
+        await scene.flow()
+        scene.time.advance(3600)
+        scene.pipeline.is_paused = True
+        await scene.send("q", *(message(each, **key) for each in "ab"))
+        await chores(scene)
+        await scene.send("q", message("c", **key))
+        assert await received(scene, end) == []
+        scene.pipeline.is_paused = False
+        await scene.rounds(2)
+        found = await scene.receive(end)
+        assert ids(found) == ["a", "b", "due", "c"]
+        assert sequences(found) == sorted(sequences(found))
+        assert len({each.message.sequence >> PARTITION_SHIFT for each in found}) == 1
+        due = found[2].message
+        assert (due.enqueued, due.state, due.deliveries) == (scene.time.now, State.ACTIVE, 1)
+        if kind != "forwarding":
+            assert due.sequence == due.enqueued_sequence == number + 3
+            assert due.scheduled == scene.time.now
+            counts = await scene.counts()
+            assert (counts.accepted, counts.delivered, counts.duplicates) == (4, 4, 0)
+            assert (counts.active, counts.scheduled, counts.transfer) == (4, 0, 0)
+
+    play(tmp_path, plot)
+
+
+def test_a_due_message_of_a_session_stands_behind_the_others_of_it(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(requires_session=True)
+        await scene.send("q", message("due", session="s", scheduled=scene.time.now + HOUR))
+        await scene.flow()
+        scene.time.advance(3600)
+        scene.pipeline.is_paused = True
+        await scene.send("q", message("a", session="s"))
+        await chores(scene)
+        assert await scene.broker.accept_session(Address("q"), None) is None
+        scene.pipeline.is_paused = False
+        await scene.flow()
+        lock = await scene.broker.accept_session(Address("q"), "s")
+        assert ids(await scene.broker.receive(Address("q"), 9, session=lock)) == ["a", "due"]
+
+    play(tmp_path, plot)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_resubmitted_dead_letter_stands_behind_what_was_accepted_before_it(tmp_path: Path, kind: str) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("end")
+        properties = dict(KINDS[kind])
+        detects = properties.pop("detects", False)
+        await scene.queue("q", detects=detects, **{k: v for k, v in properties.items() if k != "forward_to"})
+        number = await dead_letter(scene, "q", "again")
+        if "forward_to" in properties:
+            changed = replace(scene.broker.catalogue.queue("q"), **properties)
+            await scene.broker.change(lambda catalogue, now: catalogue.update_queue(changed, now))
+        end = "end" if kind == "forwarding" else "q"
+        scene.pipeline.is_paused = True
+        key: dict[str, Any] = {"session": "again"} if kind == "partitioned" else {}
+        await scene.send("q", message("a", **key))
+        assert await scene.broker.resubmit("q", [number]) == [Outcome.DONE]
+        assert await scene.broker.resubmit("q", [number]) == [Outcome.MESSAGE_NOT_FOUND]
+        assert await received(scene, end) == []
+        scene.pipeline.is_paused = False
+        if kind == "forwarding":
+            await scene.rounds(2)
+        # It is read as what was sent is: without a wait for the next round.
+        assert {*ids(await scene.broker.peek(Address(end), 0, 9))} == {"a", "again"}
+        found = await scene.receive(end)
+        if kind != "partitioned":
+            assert ids(found) == ["a", "again"]
+        counts = await scene.counts()
+        assert (counts.dead_letter, counts.accepted, counts.duplicates) == (0, 2, 0)
+
+    play(tmp_path, plot)
+
+
+def test_what_is_resubmitted_in_a_subscription_is_numbered_there(tmp_path: Path) -> None:
+    """What is on its way to the subscription gets its number as it arrives, so a later one."""
+
+    async def plot(scene: Scene) -> None:
+        await scene.topic()
+        path = await scene.subscription()
+        await scene.send("t", "again")
+        [held] = await scene.receive(path)
+        await scene.settle(path, held, Action.DEAD_LETTER)
+        scene.pipeline.is_paused = True
+        await scene.send("t", "a")
+        assert await scene.broker.resubmit(path, [1]) == [Outcome.DONE]
+        [first] = await scene.broker.receive(Address(path), 9)
+        scene.pipeline.is_paused = False
+        [second] = await scene.receive(path)
+        assert [(each.message.message_id, each.message.sequence) for each in (first, second)] == [
+            ("again", 2),
+            ("a", 3),
+        ]
+
+    play(tmp_path, plot)
+
+
+def test_what_is_due_and_on_its_way_is_seen_once_and_cannot_be_cancelled(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        numbers = await scene.send(
+            "q", *(message(each, bytes(1000), scheduled=scene.time.now + SECOND) for each in ("a", "b"))
+        )
+        await scene.flow()
+        size = (await scene.counts()).size
+        assert await scene.broker.cancel_scheduled("q", numbers[:1]) == [Outcome.DONE]
+        scene.time.advance(1)
+        scene.pipeline.is_paused = True
+        core = scene.core
+        await core._chores._fall_due()
+
+        async def seen() -> tuple[list[tuple[str, State]], int, int, int]:
+            found = await scene.broker.peek(Address("q"), 0, 9)
+            counts = await scene.broker.counts("q")
+            states = [(each.message.message_id, each.message.state) for each in found]
+            return states, counts.scheduled, counts.active, core.held(scene.broker.catalogue.queue("q"))
+
+        assert await seen() == ([("b", State.SCHEDULED)], 1, 0, size)
+        await core.refresh_sizes()
+        assert (await seen())[3] == size // 2
+        await core._chores.pump.step()
+        # In the pipeline its bytes count too, and once.
+        assert core.held(scene.broker.catalogue.queue("q")) == size // 2
+        looking = asyncio.create_task(seen())
+        cancelling = asyncio.create_task(scene.broker.cancel_scheduled("q", numbers))
+        scene.pipeline.is_paused = False
+        assert await looking == ([("b", State.ACTIVE)], 0, 1, size // 2)
+        assert await cancelling == [Outcome.MESSAGE_NOT_FOUND, Outcome.MESSAGE_NOT_FOUND]
+
+    play(tmp_path, plot)
+
+
+def test_due_messages_stand_in_the_order_of_their_times(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        for identity, seconds in (("c", 3), ("a", 1), ("b", 2), ("also c", 3)):
+            await scene.send("q", message(identity, scheduled=scene.time.now + seconds * SECOND))
+        await scene.later(60)
+        assert await scene.taken() == ["a", "b", "c", "also c"]
+
+    play(tmp_path, plot)
+
+
+@pytest.mark.parametrize("status", [EntityStatus.SEND_DISABLED, EntityStatus.DISABLED])
+def test_a_full_or_disabled_queue_takes_what_it_had_accepted(
+    tmp_path: Path, status: EntityStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        number = await dead_letter(scene, "q", "again")
+        await scene.send("q", message("due", scheduled=scene.time.now + SECOND))
+        await scene.flow()
+        disabled = replace(scene.broker.catalogue.queue("q"), status=status)
+        await scene.broker.change(lambda catalogue, now: catalogue.update_queue(disabled, now))
+        with monkeypatch.context() as patch:
+            patch.setattr(scene.core, "held", lambda entity: 1 << 40)
+            await scene.broker.resubmit("q", [number])
+            await scene.later(1)
+        active = replace(disabled, status=EntityStatus.ACTIVE)
+        await scene.broker.change(lambda catalogue, now: catalogue.update_queue(active, now))
+        assert await scene.taken() == ["again", "due"]
+
+    play(tmp_path, plot)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+@pytest.mark.parametrize("has_arrived", [True, False])
+def test_what_returns_arrives_once_and_counts_once_whenever_everything_dies(
+    tmp_path: Path, is_told: bool, has_arrived: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are durable in the inbox. The store may have been told, and may have taken them."""
+
+    async def run() -> None:
+        time = FakeTime()
+        async with scene(tmp_path, time) as first:
+            await first.queue(detects=True)
+            number = await dead_letter(first, "q", "again")
+            await first.send("q", message("due", bytes(100_000), scheduled=time.now + SECOND))
+            await first.flow()
+            time.advance(1)
+            first.pipeline.is_paused = True
+            await first.send("q", "a")
+            await first.core._chores._fall_due()
+
+            def die(*arguments: object) -> None:
+                raise StoreFull("dead")
+
+            if not is_told:
+                monkeypatch.setattr(first.core._transactions._store, "pumped", die)
+            # Its own step hands over what is due as well.
+            assert await first.broker.resubmit("q", [number]) == [Outcome.DONE]
+            if has_arrived:
+                first.pipeline.is_paused = False
+                await first.flow()
+        async with scene(tmp_path, time) as second:
+            await second.flow()
+            counts = await second.counts()
+            assert (counts.active, counts.scheduled, counts.dead_letter, counts.transfer) == (3, 0, 0, 0)
+            assert await second.peeked() == ["a", "again", "due"]
+            await second.rounds(3)
+            assert await second.peeked(sub_queue=DEAD) == []
+            found = await second.receive()
+            assert (ids(found), len(found[2].body) > 100_000) == (["a", "again", "due"], True)
+            counts = await second.counts()
+            assert (counts.accepted, counts.duplicates, counts.active) == (3, 0, 3)
+            # Nothing is remembered for ever of what was on its way.
+            await second.send("q", "last")
+            await second.rounds(2)
+            assert second.core._transactions._store._tables.records.origins() == 0
+
+    asyncio.run(run())
+
+
+def test_nothing_is_forwarded_into_a_pipeline_that_is_full(tmp_path: Path) -> None:
+    """It is as safe in the store, and goes on by itself."""
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue("end")
+        await scene.queue("q", forward_to="end")
+        await scene.send("q", message("a", bytes(2000)))
+        await scene.flow()
+        scene.pipeline.is_paused = True
+        await scene.send("end", message("b", bytes(7000)))
+        appended = scene.core.acceptor.last_commit
+        for _ in range(3):
+            await scene.core._chores.pump.step()
+        assert scene.core.acceptor.last_commit == appended
+        scene.pipeline.is_paused = False
+        await scene.rounds(2)
+        assert await scene.taken("end") == ["b", "a"]
+
+    play(tmp_path, plot, most_bytes=8000)

@@ -1,0 +1,83 @@
+"""No message can make rules cost more than a bound, and what it costs does not depend on the messages before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncebus.filters import Properties, Rule, Verdict, copies, parse_action, parse_filter
+from oncebus.filters.budget import MOST_STEPS_OF_A_MESSAGE, MOST_STEPS_OF_A_RULE, Budget
+from oncebus.filters.errors import EvaluationFailure
+
+LONG = "a" * 200_000
+SLOW = "%" + "a_" * 400 + "b%"
+"""At each place of a long value, nearly all of it fits."""
+
+
+@pytest.mark.parametrize(
+    ("text", "user"),
+    [
+        ("a LIKE b", {"a": LONG, "b": SLOW}),
+        (" OR ".join(["a LIKE b"] * 80), {"a": LONG, "b": SLOW}),
+        ("a LIKE '%a_a_a_a_a_a_a_a_a_a_a_a_a_a_b%'", {"a": LONG}),
+        (" OR ".join(f"x LIKE p{at}" for at in range(40)), {"x": "a"} | {f"p{at}": "a_" * 512 for at in range(40)}),
+        (" OR ".join(["a=b"] * 120), {"a": LONG * 5 + "x", "b": LONG * 5 + "y"}),
+        ("a IN (" + ", ".join("b" * 200) + ")", {"a": LONG * 5 + "x", "b": LONG * 5 + "y"}),
+        (" OR ".join(["p(a) = 1"] * 80), {"a": LONG}),
+        ("A = 1", {f"p{at}": 1 for at in range(300_000)}),
+    ],
+    ids=["like", "many likes", "constant pattern", "many patterns", "equal", "in", "names", "spelling"],
+)
+def test_a_filter_that_costs_too_much_fails(text: str, user: dict[str, object]) -> None:
+    outcome = parse_filter(text).evaluate(Properties(user=user))
+    assert outcome.verdict is Verdict.ERROR
+    assert outcome.error is not None
+    assert f"needs more than {MOST_STEPS_OF_A_RULE:,} steps on this message" in outcome.error
+
+
+def test_an_action_that_costs_too_much_fails() -> None:
+    text = "; ".join(f"REMOVE P{at}; SET q{at} = 1" for at in range(16))
+    few, many = ({f"p{at}": 1 for at in range(size)} for size in (5000, 9000))
+    assert isinstance(parse_action(text).apply(Properties(user=few)), Properties)
+    failure = parse_action(text).apply(Properties(user=many))
+    assert "needs more than" in getattr(failure, "error", "")
+
+
+def test_all_rules_together_are_bounded_and_the_cheap_ones_go_on() -> None:
+    slow = [Rule(f"slow {at}", parse_filter("a LIKE b OR TRUE = TRUE")) for at in range(200)]
+    cheap = Rule("cheap", parse_filter("n = 1"), parse_action("SET sys.Label = 'cheap'"))
+    message = Properties(user={"a": "a" * 2000, "b": SLOW, "n": 1})
+    routed = copies([*slow, cheap], message, b"seed")
+    failed = [failure.rule for failure in routed.failures]
+    # Those that fail are the last ones, each time again.
+    assert 0 < len(failed) < 200
+    assert failed == [f"slow {at}" for at in range(200 - len(failed), 200)]
+    assert f"all rules together need more than {MOST_STEPS_OF_A_MESSAGE:,} steps" in routed.failures[0].error
+    assert [copy.rule for copy in routed.copies] == [None, "cheap"]
+    again = Properties(user=dict(message.user))
+    assert [failure.rule for failure in copies([*slow, cheap], again, b"seed").failures] == failed
+
+
+def test_what_is_refused_is_not_charged() -> None:
+    budget = Budget()
+    for _ in range(100):
+        with pytest.raises(EvaluationFailure):
+            budget.spend(MOST_STEPS_OF_A_RULE + 1)
+    for _ in range(MOST_STEPS_OF_A_MESSAGE // MOST_STEPS_OF_A_RULE):
+        budget.spend(MOST_STEPS_OF_A_RULE)
+        with pytest.raises(EvaluationFailure):
+            budget.spend(1)
+        budget.start_rule()
+    with pytest.raises(EvaluationFailure, match="all rules together"):
+        budget.spend(1)
+
+
+def test_an_ordinary_message_has_room_for_all_the_rules_of_a_topic() -> None:
+    """As many SQL filters as a topic can have, on the longest properties that the service takes."""
+    user = {f"p{at}": "x" * 100 for at in range(20)} | {"long": "lorem ipsum " * 2700}
+    rules = [
+        Rule(str(at), parse_filter("p7 LIKE '%y_z%' OR long LIKE 'dolor%' OR P9 = p8 + 'x'")) for at in range(2000)
+    ]
+    assert not copies(rules, Properties(user=user), b"seed").failures
+    assert parse_filter("long LIKE '%sit_amet%' OR long LIKE '%x%' OR long LIKE p1").evaluate(
+        Properties(user={**user, "p1": "%a_b%"})
+    ).verdict in (Verdict.MATCH, Verdict.NO_MATCH)

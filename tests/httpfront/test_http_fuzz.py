@@ -1,0 +1,115 @@
+"""Spoiled requests to the HTTP server, over a socket: all are answered or hung up on, none fails, nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from httpfront.http_front import HOST, ROOT, Front, running_front
+from httpfront.mutations import TOKEN, spoiled
+from oncebus.access import make_token
+from oncebus.durations import HOUR
+from oncebus.http import Limits, listen, server
+
+AT_ONCE = 64
+BLOCK = 2_000
+SILENCE = 0.5
+"""For how long an answer is waited for: the server may be waiting for the rest of a body itself."""
+_LAST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+GROWTH = 150 << 20
+"""How much larger the process may be at the end than after the first tenth."""
+LIMITS = Limits(longest_wait_seconds=0.02, body_seconds=5.0)
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+
+
+def memory() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def say(port: int, data: bytes) -> list[int]:
+    """Say this on a connection; the statuses of the answers. It ends when the server hangs up or waits for more."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    said = b""
+    try:
+        with suppress(ConnectionError, TimeoutError):
+            writer.write(data + _LAST)
+            while True:
+                async with asyncio.timeout(SILENCE):
+                    piece = await reader.read(1 << 16)
+                if not piece:
+                    break
+                said += piece
+        return [int(status) for status in _STATUS.findall(said)]
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def prepare(front: Front) -> None:
+    """Have the entities that requests are about, whatever was done to them."""
+    for queue in front.broker.catalogue.queues:
+        await front.broker.change(lambda catalogue, _, name=queue.name: catalogue.delete_queue(name))  # type: ignore[misc]
+    for topic in front.broker.catalogue.topics:
+        await front.broker.change(lambda catalogue, _, name=topic.name: catalogue.delete_topic(name))  # type: ignore[misc]
+    await front.queue("orders")
+    await front.topic("news", "all")
+
+
+async def fuzz(data: Path, count: int, seed: int, caplog: pytest.LogCaptureFixture) -> dict[int, int]:
+    """How often each status was answered."""
+    found: dict[int, int] = {}
+    async with running_front(data, limits=LIMITS, host=None) as front:
+        http = server(front.app, listen("127.0.0.1", 0))
+        await http.start()
+        token = make_token(f"http://{HOST}/", ROOT.name, ROOT.primary_key, front.time.now + HOUR).encode()
+        began = 0
+        try:
+            for block in range(0, count, BLOCK):
+                await prepare(front)
+                random = Random(f"{seed} {block}")
+                requests = [spoiled(random).replace(TOKEN.encode(), token) for _ in range(min(BLOCK, count - block))]
+
+                async def speak(requests: list[bytes] = requests) -> None:
+                    while requests:
+                        one = requests.pop()
+                        for status in await say(http.port, one):
+                            found[status] = found.get(status, 0) + 1
+                            assert status < 500 or status == 503, (status, one)
+                        assert not failures(caplog), (one, failures(caplog))
+
+                await asyncio.gather(*(speak() for _ in range(AT_ONCE)))
+                caplog.clear()
+                if block <= count // 10:
+                    began = memory()
+            assert memory() - began < GROWTH, (began, memory())
+            await prepare(front)
+            assert (await front.send("orders")).status == 201
+        finally:
+            await http.stop()
+    return found
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
+
+
+def test_some_spoiled_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        found = asyncio.run(fuzz(tmp_path, 1000, 0, caplog))
+    # Some are good after all.
+    assert {200, 201, 400, 404} <= found.keys(), found
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_very_many_spoiled_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture, seed: int) -> None:
+    with caplog.at_level(logging.INFO):
+        asyncio.run(fuzz(tmp_path, int(os.environ.get("FUZZ_REQUESTS", "60000")), seed, caplog))

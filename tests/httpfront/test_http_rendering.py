@@ -1,0 +1,168 @@
+"""Looking at messages that are much work to read: bounded, and beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from pathlib import Path
+
+import pytest
+
+from httpfront.http_front import Front, scenario
+from oncebus import amqp
+from oncebus.broker.sending import Incoming
+from oncebus.http import receiving, rendering
+from oncebus.http.errors import Refused
+from oncebus.http.rendering import LARGEST_SHOWN_VALUE, LARGEST_VALUE, MOST_PAGES, MOST_WAITING, Renderer, bytes_to_read
+from oncebus.portal import contents
+from portal.visitor import Visitor, visit
+
+
+def nested(size: int) -> bytes:
+    """A body that is a value: a list with a list in each byte."""
+    return b"\x00\x53\x77\xd0" + (size + 4).to_bytes(4) + size.to_bytes(4) + b"\x45" * size
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, *modules: object) -> list[tuple[int, bool]]:
+    """The sizes of the bodies that are decoded from here on, each with whether it was the event loop's thread."""
+    decoded: list[tuple[int, bool]] = []
+    decode = amqp.decode_body
+
+    def decode_body(body: bytes) -> amqp.Body:
+        decoded.append((len(body), threading.current_thread() is threading.main_thread()))
+        return decode(body)
+
+    monkeypatch.setattr(amqp, "decode_body", decode_body)
+    return decoded
+
+
+async def send(front: Front, *bodies: bytes, head: bytes = b"") -> None:
+    await front.queue("q")
+    for number, body in enumerate(bodies):
+        await front.broker.send("q", [Incoming(head, body, f"id-{number}")])
+
+
+def test_large_values_are_shown_as_their_bytes_and_decoded_by_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = counted(monkeypatch)
+
+    async def play(front: Front) -> None:
+        await send(front, *[nested(250_000)] * 30, nested(3))
+        seen: list[dict[str, object]] = []
+        start: int | None = 0
+        while start is not None:
+            page = (await front.ask("GET", "/q/$messages", query=f"count=100&from={start}")).json
+            seen += page["messages"]
+            start = page["next"]
+        assert len(seen) == 31
+        assert base64.b64decode(seen[0]["Body"]) == nested(250_000)
+        assert seen[0]["IsBodyBase64"]
+        assert seen[30]["Body"] == "[[],[],[]]"
+        assert decoded == [(len(nested(3)), False)]
+
+    scenario(tmp_path, play)
+
+
+def test_a_page_is_cut_where_its_values_are_too_much_work_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = counted(monkeypatch)
+
+    async def play(front: Front) -> None:
+        await send(front, *[nested(60_000)] * 10)
+        page = (await front.ask("GET", "/q/$messages", query="count=10")).json
+        assert len(page["messages"]) == rendering.MOST_BYTES_READ // len(nested(60_000)) == 8
+        assert page["next"] == 9
+        assert not any(is_loop for _, is_loop in decoded)
+        page = (await front.ask("GET", "/q/$messages", query="count=10&from=9")).json
+        assert [each["BrokerProperties"]["SequenceNumber"] for each in page["messages"]] == [9, 10]
+
+    scenario(tmp_path, play)
+
+
+def test_a_page_is_cut_where_its_bodies_are_too_large_together(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        data = b"\x00\x53\x75\xb0" + (250_000).to_bytes(4) + b"x" * 250_000
+        await send(front, *[data] * 40)
+        page = (await front.ask("GET", "/q/$messages", query="count=100")).json
+        assert len(page["messages"]) == (8 << 20) // 250_017
+        assert page["next"] == len(page["messages"]) + 1
+
+    scenario(tmp_path, play)
+
+
+def test_what_is_received_is_read_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = counted(monkeypatch)
+
+    async def play(front: Front) -> None:
+        await send(front, nested(200_000))
+        answer = await front.take("q")
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.body == b"[" + b",".join([b"[]"] * 200_000) + b"]"
+        assert decoded == [(len(nested(200_000)), False)]
+
+    scenario(tmp_path, play)
+
+
+def test_the_portal_reads_no_large_values_and_none_in_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = counted(monkeypatch)
+
+    async def play(visitor: Visitor) -> None:
+        await send(visitor.front, *[nested(60_000)] * 12, *[nested(250_000)] * 8)
+        page = await visitor.get("entity/messages", path="q")
+        assert page.text.count("Body, a value") == 8
+        assert page.text.count("Body that is too large to be read here") == 12
+        assert decoded == [(len(nested(60_000)), False)] * 8
+
+    visit(tmp_path, play)
+
+
+def test_large_properties_are_left_out_of_a_look() -> None:
+    head = amqp.with_application_properties(b"", {f"property {number}": "x" * 1000 for number in range(300)})
+    shown = contents.properties_list(head, rendering.Allowance())
+    assert "are too large to be shown here" in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [
+        (b"", 0),
+        (b"\xff\xff", 0),
+        (b"\x00\x53\x75\xa0\x02ab", 0),
+        (b"\x00\x53\x75\xa0\x02ab" * 3, 0),
+        (b"\x00\x53\x75\xa0\x02ab" * 100, 700),
+        (b"\x00\x53\x77\xa1\x02ab", 0),
+        (b"\x00\x53\x77\x45", 4),
+        (b"\x00\x53\x76\x45", 4),
+    ],
+)
+def test_what_has_to_be_decoded(body: bytes, size: int) -> None:
+    assert bytes_to_read(body) == size
+
+
+def test_a_value_beyond_all_bounds_is_handed_out_as_it_is() -> None:
+    body = nested(LARGEST_VALUE)
+    assert receiving._content(body, LARGEST_VALUE).body is body
+    assert receiving._content(nested(LARGEST_SHOWN_VALUE), LARGEST_VALUE).kind == "application/json"
+
+
+def test_only_so_many_may_wait_for_a_page() -> None:
+    async def play() -> None:
+        renderer = Renderer()
+        done = asyncio.Event()
+
+        async def look() -> None:
+            async with renderer.page():
+                await done.wait()
+
+        looks = [asyncio.create_task(look()) for _ in range(MOST_PAGES + MOST_WAITING)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="too many look at messages"):
+            await look()
+        done.set()
+        await asyncio.gather(*looks)
+        await look()
+
+    asyncio.run(play())

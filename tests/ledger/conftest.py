@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from object_stores import Server
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test has a machine of its own, as the ledger's cache sees it."""
+    folder = tmp_path_factory.mktemp("machine") / "cache"
+    monkeypatch.setenv("ONCEBUS_LEDGER_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def remote(object_store: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of a new folder on each kind of object store."""
+    return _reached(object_store, monkeypatch)
+
+
+@pytest.fixture(params=["local", "s3", "azure"])
+def location(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    object_servers: Callable[[str], Server],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """A new folder, on each kind of place."""
+    if request.param == "local":
+        return str(tmp_path / "ledger")
+    return _reached(object_servers(request.param), monkeypatch)
+
+
+def _reached(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    return server.new_location()

@@ -1,0 +1,108 @@
+"""What holds for a ledger in a folder holds for one on an object store: the same tests, and random histories."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from histories import Batch, histories
+from ledger import test_ledger_properties as properties
+
+# Found here, these are run again, with the folder below in place of the one that each was written for.
+from ledger.test_generations import (
+    test_a_batch_is_refused_beside_a_stream,
+    test_a_batch_joins_once_and_stays,
+    test_a_dead_writer_is_succeeded_at_once,
+    test_a_living_writer_is_not_joined,
+    test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one,
+    test_a_query_that_restarts_elsewhere_goes_on_at_once,
+    test_a_restart_proves_what_was_committed_and_a_stale_confirmation_nothing,
+    test_a_writer_that_was_succeeded_is_refused,
+    test_of_two_writers_that_come_at_the_same_moment_one_is_refused,
+    test_only_the_last_writer_can_be_confirmed,
+)
+from object_stores import Server
+
+__all__ = [
+    "test_a_batch_is_refused_beside_a_stream",
+    "test_a_batch_joins_once_and_stays",
+    "test_a_dead_writer_is_succeeded_at_once",
+    "test_a_living_writer_is_not_joined",
+    "test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one",
+    "test_a_query_that_restarts_elsewhere_goes_on_at_once",
+    "test_a_restart_proves_what_was_committed_and_a_stale_confirmation_nothing",
+    "test_a_writer_that_was_succeeded_is_refused",
+    "test_of_two_writers_that_come_at_the_same_moment_one_is_refused",
+    "test_only_the_last_writer_can_be_confirmed",
+]
+
+FEW = settings(
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+MANY = settings(FEW, max_examples=150)
+
+
+class Folder(str):
+    """A URI that has the way of a path with what lies below it."""
+
+    def __truediv__(self, name: str) -> Folder:
+        return Folder(f"{self}/{name}")
+
+
+@pytest.fixture
+def tmp_path(remote: str) -> Folder:
+    return Folder(remote)
+
+
+def on(server: Server) -> AbstractContextManager[Any]:
+    """Each random history goes to a new folder on the store."""
+
+    def new_folder() -> AbstractContextManager[str]:
+        return nullcontext(server.new_location())
+
+    return mock.patch.object(properties, "memory_folder", new_folder)
+
+
+def check_history(server: Server, history: list[Batch], data: st.DataObject) -> None:
+    with on(server):
+        test = properties.test_a_history_is_judged_as_the_reference_does
+        test.hypothesis.inner_test(history, 0, 2, 1, data)  # type: ignore[attr-defined]
+
+
+def check_batches(server: Server, history: list[Batch], mixed: list[bool]) -> None:
+    with on(server):
+        test = properties.test_batches_that_join_are_judged_as_the_reference_does
+        test.hypothesis.inner_test(history, mixed)  # type: ignore[attr-defined]
+
+
+@given(history=histories(most_batches=8), data=st.data())
+@FEW
+def test_histories(object_store: Server, remote: str, history: list[Batch], data: st.DataObject) -> None:
+    check_history(object_store, history, data)
+
+
+@given(history=histories(most_batches=5), mixed=st.lists(st.booleans(), min_size=5, max_size=5))
+@FEW
+def test_batches(object_store: Server, remote: str, history: list[Batch], mixed: list[bool]) -> None:
+    check_batches(object_store, history, mixed)
+
+
+@pytest.mark.torture
+@given(history=histories(most_batches=30), data=st.data())
+@MANY
+def test_long_histories(object_store: Server, remote: str, history: list[Batch], data: st.DataObject) -> None:
+    check_history(object_store, history, data)
+
+
+@pytest.mark.torture
+@given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
+@MANY
+def test_many_batches(object_store: Server, remote: str, history: list[Batch], mixed: list[bool]) -> None:
+    check_batches(object_store, history, mixed)

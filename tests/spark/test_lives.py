@@ -1,0 +1,81 @@
+"""Random lives of a ledger agree with the reference model, on one machine and on a cluster that loses executors."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cluster import QUICK_JVM, Cluster
+from spark.lives import Life, seed_of_run
+
+SCRIPT = Path(__file__).parent / "life.py"
+
+
+def test_a_life(spark: SparkSession, tmp_path: Path) -> None:
+    Life(spark, tmp_path, seed_of_run()).live(epochs=3)
+
+
+@pytest.mark.torture
+def test_many_lives(spark: SparkSession, tmp_path: Path) -> None:
+    first, batches = seed_of_run(), 0
+    for seed in range(first, first + 25):
+        life = Life(spark, tmp_path / str(seed), seed)
+        life.folder.mkdir()
+        life.live(epochs=6)
+        batches += life.batches
+    print(f"{batches} batches")
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("offset", range(4))
+def test_a_life_on_a_cluster_that_loses_executors(cluster: Cluster, tmp_path: Path, offset: int) -> None:
+    seed = seed_of_run() + offset
+    chance = random.Random(seed)
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), cluster.master, str(tmp_path), str(seed)],
+        env=os.environ | QUICK_JVM | cluster.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        killed = 0
+        while process.poll() is None:
+            # With real processes there is no clock to move: a kill comes whenever it comes.
+            time.sleep(chance.uniform(3, 10))
+            killed += kill_one(cluster, chance)
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors[-6000:]
+        assert killed, "no executor was killed"
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def kill_one(cluster: Cluster, chance: random.Random) -> int:
+    """Kill an executor of the running application; how many there were to kill."""
+    folders = {str(path) for path in cluster.executors()}
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(path / "cwd") in folders and b"ExecutorBackend" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    if not found:
+        return 0
+    try:
+        os.kill(chance.choice(sorted(found)), signal.SIGKILL)
+    except ProcessLookupError:
+        return 0
+    return 1
