@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Tests leave nothing in the user's own cache.
-warm-up test torture: export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
+warm-up test torture history: export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-programs check torture test-compat bench bench-broker clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-programs check torture history test-compat bench bench-broker clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s : -l 2
@@ -51,6 +51,10 @@ test: setup test-programs ## check and test everything
 torture: setup test-programs warm-up ## run the long tests: kills, fuzzing, many connections
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
+
+# HISTORY_SEED and HISTORY_FAULTS play one again; FILE checks one that was written before.
+history: setup warm-up ## use the broker at random under random faults, and check the history
+	cd tests && $(CURDIR)/$(BIN)/python -m history $(FILE)
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.
 test-compat: java ## run the operator's tests on the oldest supported PySpark

@@ -1,0 +1,346 @@
+"""What must hold of every history. Each rule is a pure function of the model and lists what breaks it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from .entities import DEAD_LETTERS, NEWS, PLAIN, RECREATED, SINKS
+from .history import FAILED, NEVER, OK, UNKNOWN, History
+from .model import MILLISECOND, Attempt, Model
+from .operations import COMPLETE, DEAD_LETTER, DEFER
+from .ordering import delivered_out_of_order, enqueued_time_steps_back, numbered_out_of_order
+
+
+class Violation(NamedTuple):
+    """A rule that does not hold, and what shows it."""
+
+    rule: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.what}"
+
+
+Rule = Callable[[Model], Iterator[str]]
+
+
+def check(history: History) -> list[Violation]:
+    """All that is wrong with a history."""
+    model = Model(history)
+    return [Violation(rule.__name__.replace("_", " "), what) for rule in RULES for what in rule(model)]
+
+
+# Messages
+
+
+def lost(model: Model) -> Iterator[str]:
+    """What was answered as accepted is delivered, was cancelled, or is on record as a duplicate of what was."""
+    dropped = _dropped(model)
+    for (entity, _, name), attempts in model.by_key.items():
+        if model.is_gone(attempts[0]):
+            continue
+        sure = [attempt.uid for attempt in attempts if attempt.is_sure]
+        accepted = [attempt for attempt in attempts if _may_be_accepted(model, attempt)]
+        if len(sure) > len(accepted) + dropped[entity, name]:
+            seen = [each.uid for each in accepted]
+            yield f"{name} of {entity}: accepted {sure}, seen {seen}, {dropped[entity, name]} drops"
+        elif sure and not accepted:
+            yield f"{name} of {entity}: accepted {sure}, all dropped"
+
+
+def invented(model: Model) -> Iterator[str]:
+    """Nothing comes out that was not sent, or was refused; no more is dropped than was sent."""
+    for uid in model.arrivals:
+        if uid not in model.attempts:
+            yield f"{uid} was never sent"
+        elif not model.attempts[uid].is_possible:
+            yield f"{uid} was refused, and delivered"
+        else:
+            wrong = set(model.arrivals[uid]) - set(model.attempts[uid].sink.arrives)
+            if wrong:
+                yield f"{uid} was sent to {model.attempts[uid].sink.name}, and came out of {wrong}"
+    dropped = _dropped(model)
+    for (entity, _, name), attempts in model.by_key.items():
+        possible = sum(attempt.is_possible for attempt in attempts if not model.is_gone(attempt) or not attempt.is_sure)
+        arrived = sum(model.has_arrived(attempt) for attempt in attempts if not model.is_gone(attempt))
+        if not model.is_gone(attempts[0]) and arrived + dropped[entity, name] > possible + _from_before(
+            model, attempts
+        ):
+            yield f"{name} of {entity}: sent {possible} times, {arrived} delivered, {dropped[entity, name]} dropped"
+
+
+def doubled(model: Model) -> Iterator[str]:
+    """Each message has one copy in a place, and one more for each time that it was resubmitted."""
+    for uid, places in model.arrivals.items():
+        for place, numbers in places.items():
+            allowed = 1 + sum(each.outcome != FAILED for each in model.resubmits[place, uid])
+            if len(numbers) > allowed:
+                yield f"{uid} in {place} under {numbers}"
+
+
+def came_back(model: Model) -> Iterator[str]:
+    """A settlement that was answered holds: what is completed or dead-lettered is not delivered there again."""
+    for copy, deliveries in model.copies.items():
+        place, uid, number = copy
+        done = [each for each in model.settlements[copy] if each.outcome == OK]
+        for settle in done:
+            action = settle.args["action"]
+            for delivery in deliveries:
+                by_number = delivery.operation.args.get("deferred") is not None
+                is_final = action in (COMPLETE, DEAD_LETTER) or (action == DEFER and not by_number)
+                if is_final and settle.is_before(delivery.operation):
+                    yield f"{uid}, number {number} of {place}, after {action} was answered (op {settle.number})"
+        finals = [each for each in done if each.args["action"] in (COMPLETE, DEAD_LETTER)]
+        if any(one.is_before(other) for one in finals for other in finals):
+            yield f"{uid}, number {number} of {place} was settled twice"
+
+
+def vanished(model: Model) -> Iterator[str]:
+    """What was delivered stays until it is settled; a dead letter is among the dead letters."""
+    for place, uid, number in model.copies:
+        attempt = model.attempts.get(uid)
+        if attempt is not None and model.is_gone(attempt):
+            continue
+        possible = [each for each in model.settlements[place, uid, number] if each.outcome != FAILED]
+        actions = {each.args["action"] for each in possible}
+        if COMPLETE in actions:
+            continue
+        if DEAD_LETTER in actions:
+            letters = place + DEAD_LETTERS
+            if not any(copy[:2] == (letters, uid) for copy in model.copies) and not model.resubmits[place, uid]:
+                yield f"{uid}, number {number} of {place} was dead-lettered, and is not there"
+        elif not (place.endswith(DEAD_LETTERS) and model.resubmits[place.removesuffix(DEAD_LETTERS), uid]):
+            yield f"{uid}, number {number} of {place} was delivered, not settled, and is gone"
+
+
+def batch_torn(model: Model) -> Iterator[str]:
+    """A batch is accepted whole or not at all."""
+    for send in model.history.of("send"):
+        if send.args["entity"] == PLAIN and send.outcome == UNKNOWN:
+            arrived = [each["uid"] in model.arrivals for each in send.args["messages"]]
+            if any(arrived) and not all(arrived):
+                yield f"op {send.number}: {[each['uid'] for each in send.args['messages']]} arrived {arrived}"
+
+
+# Detection
+
+
+def duplicate_delivered(model: Model) -> Iterator[str]:
+    """Of those with one id, none is accepted less than a window after another."""
+    for (entity, _, name), attempts in model.by_key.items():
+        accepted = [each for each in attempts if model.has_arrived(each) or model.was_cancelled(each) == OK]
+        for at, one in enumerate(accepted):
+            for other in accepted[at + 1 :]:
+                shortest = min(model.windows(one) + model.windows(other))
+                apart = _apart(model, one, other)
+                if apart is None or apart + MILLISECOND < shortest:
+                    yield f"{name} of {entity}: {one.uid} and {other.uid}, {apart} µs apart"
+
+
+def dropped_wrongly(model: Model) -> Iterator[str]:
+    """Each drop names a message that was accepted, with the same id, less than a window before."""
+    attempts: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
+    for attempt in model.attempts.values():
+        if not model.is_gone(attempt) or not attempt.is_sure:
+            attempts[attempt.sink.name, attempt.id].append(attempt)
+    for drop in model.drops:
+        if drop.entity not in SINKS:
+            yield f"{drop.id} was forwarded to {drop.entity} twice"
+            continue
+        tried = attempts[drop.entity, drop.id]
+        longest = max((window for each in tried for window in model.windows(each)), default=0)
+        if drop.time - drop.original_time >= longest:
+            yield f"{drop.id} of {drop.entity}: {drop.time - drop.original_time} µs after its original"
+        numbers = {number for each in tried for number in _numbers(model, each)}
+        # What was cancelled, or waits in a forward, is not seen under the number that it was accepted with.
+        is_hidden = any(_may_be_accepted(model, each) and not _numbers(model, each) for each in tried)
+        if drop.original not in numbers and not is_hidden:
+            yield f"{drop.id} of {drop.entity}: its original is number {drop.original}, the id was {sorted(numbers)}"
+
+
+# Schedules, routes, entities
+
+
+def wrong_time(model: Model) -> Iterator[str]:
+    """What is scheduled comes neither before its time nor after it was cancelled."""
+    faults = model.history.of("fault")
+    # From the first of these on, the broker's clock is not ours: where it was set back, stamps stand still, while what
+    # is scheduled waits for as long as it should.
+    ours = min((each.invoked for each in faults if each.args["fault"].startswith("clock ")), default=NEVER)
+    for delivery in model.deliveries:
+        attempt = model.attempts.get(delivery.uid)
+        if attempt is None:
+            continue
+        if model.was_cancelled(attempt) == OK:
+            yield f"{attempt.uid} was cancelled, and delivered"
+        received = delivery.operation.ended
+        if attempt.due is None or received > ours:
+            continue
+        if delivery.latest < attempt.due - MILLISECOND:
+            yield f"{attempt.uid} was enqueued {attempt.due - delivery.latest} µs before its time"
+        if model.history.began + received < attempt.due - 2 * MILLISECOND:
+            yield f"{attempt.uid} was delivered before its time"
+
+
+def routed_wrongly(model: Model) -> Iterator[str]:
+    """Each subscription gets what its rule lets pass, and nothing else."""
+    for attempt in model.attempts.values():
+        if attempt.sink.name != NEWS or not model.has_arrived(attempt):
+            continue
+        for place, wanted in model.routes(attempt).items():
+            has_come = place in model.arrivals[attempt.uid]
+            if wanted is not None and wanted != has_come:
+                yield f"{attempt.uid} ({attempt.colour}) in {place}: {has_come}"
+
+
+def remembers_the_deleted(model: Model) -> Iterator[str]:
+    """An entity that was deleted and made again holds nothing of before."""
+    for delete in model.history.of("delete"):
+        for delivery in model.deliveries:
+            attempt = model.attempts.get(delivery.uid)
+            if attempt is None or attempt.sink.name != RECREATED or not attempt.is_sure or delete.outcome != OK:
+                continue
+            if attempt.incarnation < delete.args["incarnation"] and delete.is_before(delivery.operation):
+                yield f"{attempt.uid} of incarnation {attempt.incarnation} after {delete.args['incarnation']} was made"
+
+
+# Counts
+
+
+def left(model: Model) -> Iterator[str]:
+    """In the end all was received: nothing is held anywhere."""
+    for entity, states in model.end.result["held"].items():
+        yield f"{entity}: {states}"
+
+
+def miscounted(model: Model) -> Iterator[str]:
+    """The broker's own counters agree with the history."""
+    metrics = model.end.result["metrics"]
+    seen: dict[str, set[str]] = defaultdict(set)
+    for uid, places in model.arrivals.items():
+        attempt = model.attempts.get(uid)
+        for place in places:
+            if attempt is not None and not model.is_gone(attempt):
+                seen[place].add(uid)
+    for name, values in metrics.items():
+        expected: dict[str, tuple[int, int]] = dict.fromkeys(("unrouted", "quarantined", "discarded"), (0, 0))
+        if name in SINKS:
+            expected |= _counts_of_sink(model, name)
+        elif name in seen:
+            expected["delivered"] = (len(seen[name]), len(seen[name]))
+        expected["dead_lettered"] = _dead_lettered(model, name)
+        for counter, (least, most) in expected.items():
+            if counter in values and not least <= values[counter] <= most:
+                yield f"{counter} of {name} is {values[counter]}, not {least} to {most}"
+
+
+def _counts_of_sink(model: Model, name: str) -> dict[str, tuple[int, int]]:
+    attempts = [each for each in model.attempts.values() if each.sink.name == name]
+    here = [each for each in attempts if not model.is_gone(each)]
+    # One that was not answered may have come to the entity that was made after it.
+    late = sum(model.is_gone(each) and each.operation.outcome == UNKNOWN for each in attempts)
+    sure = sum(each.is_sure for each in here)
+    possible = sum(each.is_possible for each in here) + late
+    accepted = sum(model.has_arrived(each) or model.was_cancelled(each) == OK for each in here)
+    unseen = sum(model.was_cancelled(each) == UNKNOWN and not model.has_arrived(each) for each in here)
+    drops = sum(drop.entity == name for drop in model.drops)
+    least, most = accepted, accepted + unseen + late
+    found = {"accepted": (max(least, sure - drops), min(most, possible)), "duplicates": (drops, drops)}
+    if not SINKS[name].subscriptions:
+        found["delivered"] = found["accepted"]
+    return found
+
+
+def _dead_lettered(model: Model, name: str) -> tuple[int, int]:
+    settles = [
+        each
+        for each in model.history.of("settle")
+        if each.args["place"] == name and each.args["action"] == DEAD_LETTER and each.outcome != FAILED
+    ]
+    if name == RECREATED:
+        gone = [each for each in settles if model.is_gone(model.attempts[each.args["uid"]])]
+        settles = [each for each in settles if each not in gone]
+    return sum(each.outcome == OK for each in settles), len(settles)
+
+
+def internal_errors(model: Model) -> Iterator[str]:
+    """No request meets a fault of the broker's own."""
+    for operation in model.history.operations:
+        if "unable to process the request" in operation.error:
+            yield f"op {operation.number} ({operation.kind} {dict(operation.args)}): {operation.error}"
+
+
+# What several rules ask
+
+
+def _dropped(model: Model) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for drop in model.drops:
+        found[drop.entity, drop.id] += 1
+    return found
+
+
+def _may_be_accepted(model: Model, attempt: Attempt) -> bool:
+    return model.has_arrived(attempt) or model.was_cancelled(attempt) is not None
+
+
+def _from_before(model: Model, attempts: list[Attempt]) -> int:
+    """How many of an earlier incarnation may have come to this one, because nobody knows when they were accepted."""
+    entity, _, name = attempts[0].key
+    return sum(
+        each.operation.outcome == UNKNOWN
+        for key, others in model.by_key.items()
+        if key[0] == entity and key[2] == name and key != attempts[0].key
+        for each in others
+    )
+
+
+def _numbers(model: Model, attempt: Attempt) -> set[int]:
+    """The numbers under which it may have been accepted by the entity that it was sent to."""
+    found: set[int | None] = {attempt.number}
+    if attempt.due is None:
+        for delivery in model.deliveries_of(attempt.uid):
+            if attempt.sink.subscriptions and delivery.place.startswith(attempt.sink.name):
+                found.add(delivery.origin)
+            elif delivery.place == attempt.sink.name:
+                found.add(delivery.number)
+    return {number for number in found if number is not None}
+
+
+def _apart(model: Model, one: Attempt, other: Attempt) -> int | None:
+    """The longest time that may lie between the acceptance of two, in microseconds; None where it is not told."""
+    if one.due is not None or other.due is not None:
+        return None
+    first, second = (
+        [each for each in model.deliveries_of(attempt.uid) if not model.resubmits[each.place, each.uid]]
+        for attempt in (one, other)
+    )
+    if not first or not second:
+        return None
+    # Each delivery tells the same time, some more exactly.
+    late = [min(each.latest for each in some) for some in (first, second)]
+    early = [max(each.earliest for each in some) for some in (first, second)]
+    return max(late[0] - early[1], late[1] - early[0])
+
+
+RULES: tuple[Rule, ...] = (
+    lost,
+    invented,
+    doubled,
+    came_back,
+    vanished,
+    batch_torn,
+    duplicate_delivered,
+    dropped_wrongly,
+    wrong_time,
+    routed_wrongly,
+    remembers_the_deleted,
+    numbered_out_of_order,
+    delivered_out_of_order,
+    enqueued_time_steps_back,
+    left,
+    miscounted,
+    internal_errors,
+)

@@ -1,0 +1,214 @@
+"""Service Bus over HTTP, one request an attempt: messages, entities, and what an operator looks at."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from atom.admin import VERSION, description, elements
+from oncebus.portal.links import link
+from serve.clients import BATCH, Client
+
+from .entities import DEAD_LETTERS, filter_of
+from .history import Refused, Unanswered
+from .operations import ABANDON, COMPLETE, RENEW, Message
+
+_METHODS = {COMPLETE: "DELETE", ABANDON: "PUT", RENEW: "POST"}
+_SEAL = re.compile(r'name="seal" value="([0-9a-f]{64})"')
+_RESUBMITTED = re.compile(r"(\d+) dead letters? resubmitted")
+_METRIC = re.compile(r'^oncebus_(\w+)\{entity="([^"]+)"[^}]*?(?:state="(\w+)")?\} (\d+)$', re.MULTILINE)
+
+
+class HttpClient:
+    """One client. Every answer that is no success is a refusal, but for those that leave open what was done."""
+
+    def __init__(self, client: Client, connection_string: str) -> None:
+        self._client, self._string = client, connection_string
+
+    def send(self, entity: str, messages: Sequence[Message]) -> None:
+        now = time.time()
+
+        def properties(message: Message) -> dict[str, Any]:
+            found = {"MessageId": message.id}
+            if message.session is not None:
+                found["SessionId"] = message.session
+            if message.due is not None:
+                found["ScheduledEnqueueTimeUtc"] = _iso(now + message.due)
+            return found
+
+        path = f"/{entity}/messages"
+        if len(messages) == 1:
+            [message] = messages
+            headers = {"BrokerProperties": json.dumps(properties(message)), "colour": f'"{message.colour}"'}
+            self._ask("POST", path, message.uid.encode(), headers)
+            return
+        items = [
+            {"Body": each.uid, "BrokerProperties": properties(each), "UserProperties": {"colour": each.colour}}
+            for each in messages
+        ]
+        self._ask("POST", path, json.dumps(items).encode(), {"Content-Type": BATCH})
+
+    def receive(self, place: str, seconds: float) -> tuple[dict[str, Any], str] | None:
+        """Lock the next message; what the history says of it, and the path to settle it by."""
+        status, headers, body = self._ask("POST", f"/{place}/messages/head?timeout={seconds}")
+        if status == 204:
+            return None
+        found = json.loads(headers["brokerproperties"])
+        # Over HTTP it is the number of this delivery.
+        count = found["DeliveryCount"] - 1
+        told = {
+            "uid": body.decode(),
+            "id": found["MessageId"],
+            "number": found["SequenceNumber"],
+            "origin": found.get("EnqueuedSequenceNumber"),
+            "count": count,
+            "session": found.get("SessionId"),
+            # Whole seconds are too coarse to judge a window by.
+            "second": int(parsedate_to_datetime(found["EnqueuedTimeUtc"]).timestamp()),
+        }
+        return told, urlsplit(headers["location"]).path
+
+    def settle(self, path: str, action: str) -> None:
+        self._ask(_METHODS[action], path)
+
+    def look(self, place: str) -> list[dict[str, Any]]:
+        """All messages of a place in any state: uid, number, state."""
+        found: list[dict[str, Any]] = []
+        start: int | None = 0
+        while start is not None:
+            _, _, body = self._ask("GET", f"/{place}/$messages?from={start}&count=100")
+            page = json.loads(body)
+            start = page["next"]
+            for item in page["messages"]:
+                told = item["BrokerProperties"]
+                found.append(
+                    {
+                        "uid": item["Body"],
+                        "number": told["SequenceNumber"],
+                        "state": told["State"],
+                        "session": told.get("SessionId"),
+                    }
+                )
+        return found
+
+    def drops(self, entity: str) -> list[dict[str, Any]]:
+        """The whole record of duplicates that were dropped."""
+        found: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None:
+            _, _, body = self._ask("GET", f"/{entity}/$duplicates?limit=1000&after={after}")
+            page = json.loads(body)
+            found += page["duplicates"]
+            after = page["next"]
+        return found
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """What is counted, by entity; what is held, by state, is under the state's name."""
+        _, _, body = self._ask("GET", "/metrics")
+        found: dict[str, dict[str, int]] = {}
+        for name, entity, state, value in _METRIC.findall(body.decode()):
+            key = state if name == "messages" else name.removeprefix("messages_").removesuffix("_total")
+            found.setdefault(entity, {})[key] = int(value)
+        return found
+
+    def is_healthy(self) -> bool:
+        try:
+            return self._client.health() == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def is_answered(self) -> bool:
+        """Whether there is an answer, of any kind."""
+        try:
+            return self._client.health() > 0
+        except (OSError, http.client.HTTPException):
+            return False
+
+    # Entities
+
+    def create(self, queue: str, window: str, **values: object) -> None:
+        self._put(queue, {**values, **_detecting(window)})
+
+    def change_window(self, queue: str, window: str, **values: object) -> None:
+        self._put(queue, {**values, **_detecting(window)}, {"If-Match": "*"})
+
+    def delete(self, entity: str) -> None:
+        self._ask("DELETE", f"/{entity}?{VERSION}")
+
+    def change_rule(self, place: str, colour: str) -> None:
+        sql = f'<Filter i:type="SqlFilter"><SqlExpression>{filter_of(colour)}</SqlExpression></Filter>'
+        body = description("RuleDescription", f'{sql}<Action i:type="EmptyRuleAction"/><Name>colour</Name>')
+        self._ask("PUT", f"/{place}/rules/colour?{VERSION}", body, {"If-Match": "*"})
+
+    def _put(self, queue: str, values: Mapping[str, object], headers: dict[str, str] | None = None) -> None:
+        self._ask("PUT", f"/{queue}?{VERSION}", description("QueueDescription", elements(**values)), headers)
+
+    # The portal
+
+    def resubmit(self, place: str, numbers: Sequence[int]) -> int:
+        """Resubmit dead letters in the portal, the one place that offers it; how many there were."""
+        try:
+            with httpx.Client(base_url=self._client.url, timeout=60) as browser:
+                form = browser.get(link("sign-in"))
+                answer = browser.post(link("sign-in"), data={"seal": _seal(form), "connection-string": self._string})
+                page = browser.get(link("entity/messages", path=place, of="dead-letters"))
+                if answer.status_code != 303 or page.status_code != 200:
+                    raise Refused(f"no page: {answer.status_code}, {page.status_code}")
+                data = {"seal": _seal(page), "path": place, "number": list(map(str, numbers))}
+                answer = browser.post(link("entity/resubmit"), data=data)
+                if answer.status_code != 303:
+                    _judge(answer.status_code, answer.content)
+                told = browser.get(answer.headers["location"]).text
+        except httpx.HTTPError as error:
+            raise Unanswered(repr(error)) from error
+        found = _RESUBMITTED.search(told)
+        if found is None:
+            raise Unanswered("the portal does not tell")
+        return int(found[1])
+
+    def _ask(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        try:
+            status, found, answer = self._client.exchange(method, path, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            raise Unanswered(repr(error)) from error
+        _judge(status, answer)
+        return status, found, answer
+
+
+def letters_of(place: str) -> str:
+    """The path of a place's dead letters over HTTP."""
+    return place.removesuffix(DEAD_LETTERS) + "/$DeadLetterQueue"
+
+
+def _judge(status: int, answer: bytes) -> None:
+    if status < 400:
+        return
+    text = f"{status}: {answer.decode()}"
+    # A fault of the broker's own says nothing of what was done; the checker reports it.
+    raise Unanswered(text) if status == 500 else Refused(text)
+
+
+def _seal(page: httpx.Response) -> str:
+    found = _SEAL.search(page.text)
+    if found is None:
+        raise Refused(f"no form: {page.status_code}")
+    return found[1]
+
+
+def _detecting(window: str) -> dict[str, object]:
+    return {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": window}
+
+
+def _iso(seconds: float) -> str:
+    whole, rest = divmod(round(seconds * 1000), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{rest:03}Z"

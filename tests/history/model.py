@@ -1,0 +1,243 @@
+"""A history read as messages: what was tried, what came out where, what became of it. All of it is pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from .entities import CHANGING, COLOURS, DEAD_LETTERS, OUTLETS, RECREATED, RULES, SINKS, WINDOW, WINDOWS, Sink
+from .history import FAILED, NEVER, OK, History, Operation
+
+MILLISECOND, SECOND = 1000, 1_000_000
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One message of one send. `at` is its place in the batch, `due` a wall time, `number` what scheduling answered."""
+
+    uid: str
+    id: str
+    sink: Sink
+    incarnation: int
+    colour: str
+    session: str | None
+    due: int | None
+    at: int
+    number: int | None
+    operation: Operation
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it was answered as accepted."""
+        return self.operation.outcome == OK
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether it may have been accepted."""
+        return self.operation.outcome != FAILED
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What detection goes by; where there is none, each message is alone."""
+        return self.sink.name, self.incarnation, self.id if self.sink.detects else f"uid {self.uid}"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One message in the hands of a receiver. `earliest` to `latest` is when it was enqueued."""
+
+    place: str
+    uid: str
+    number: int
+    origin: int | None
+    count: int
+    session: str | None
+    earliest: int
+    latest: int
+    operation: Operation
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A record of a dropped duplicate."""
+
+    entity: str
+    id: str
+    number: int
+    time: int
+    original: int
+    original_time: int
+
+
+Copy = tuple[str, str, int]
+"""A place, a uid and a sequence number: one copy of a message, however often it is delivered."""
+
+
+class Model:
+    """All that a history says of its messages."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.attempts = {attempt.uid: attempt for attempt in _attempts(history)}
+        self.deliveries = list(_deliveries(history))
+        self.settlements: dict[Copy, list[Operation]] = defaultdict(list)
+        for settle in history.of("settle"):
+            self.settlements[settle.args["place"], settle.args["uid"], settle.args["number"]].append(settle)
+        self.cancels = {cancel.args["uid"]: cancel for cancel in history.of("cancel")}
+        self.resubmits: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+        for resubmit in history.of("resubmit"):
+            for uid in resubmit.args["uids"]:
+                self.resubmits[resubmit.args["place"], uid].append(resubmit)
+        [self.end] = history.of("end")
+
+    @cached_property
+    def by_key(self) -> dict[tuple[str, int, str], list[Attempt]]:
+        found = defaultdict(list)
+        for attempt in self.attempts.values():
+            found[attempt.key].append(attempt)
+        return found
+
+    @cached_property
+    def copies(self) -> dict[Copy, list[Delivery]]:
+        """All deliveries of each copy, by the time they were asked for."""
+        found = defaultdict(list)
+        for delivery in self.deliveries:
+            found[delivery.place, delivery.uid, delivery.number].append(delivery)
+        return found
+
+    @cached_property
+    def arrivals(self) -> dict[str, dict[str, list[int]]]:
+        """For each uid, the places where it came out and the numbers it had there. Dead letters count for it."""
+        found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for place, uid, number in self.copies:
+            numbers = found[uid][place.removesuffix(DEAD_LETTERS)]
+            if number not in numbers:
+                numbers.append(number)
+        return found
+
+    @cached_property
+    def _by_uid(self) -> dict[str, list[Delivery]]:
+        found = defaultdict(list)
+        for delivery in self.deliveries:
+            found[delivery.uid].append(delivery)
+        return found
+
+    def deliveries_of(self, uid: str) -> list[Delivery]:
+        return self._by_uid.get(uid, [])
+
+    @cached_property
+    def drops(self) -> list[Drop]:
+        return [
+            Drop(
+                entity,
+                each["messageId"],
+                each["sequenceNumber"],
+                _microseconds(each["time"]),
+                each["original"]["sequenceNumber"],
+                _microseconds(each["original"]["time"]),
+            )
+            for entity, drops in self.end.result["drops"].items()
+            for each in drops
+        ]
+
+    @cached_property
+    def last_incarnation(self) -> int:
+        return max((each.args["incarnation"] for each in self.history.of("create")), default=0)
+
+    def has_arrived(self, attempt: Attempt) -> bool:
+        return attempt.uid in self.arrivals
+
+    def was_cancelled(self, attempt: Attempt) -> str | None:
+        """`OK` where it was, `UNKNOWN` where it may have been."""
+        cancel = self.cancels.get(attempt.uid)
+        return None if cancel is None or cancel.outcome == FAILED else cancel.outcome
+
+    def is_gone(self, attempt: Attempt) -> bool:
+        """Whether its entity was deleted, with all that was in it."""
+        return attempt.sink.name == RECREATED and attempt.incarnation < self.last_incarnation
+
+    # What holds when
+
+    def windows(self, attempt: Attempt) -> list[int]:
+        """The windows that may have held when it was accepted, in microseconds."""
+        assert attempt.sink.window is not None
+        if attempt.sink.name != WINDOW:
+            return [WINDOWS[attempt.sink.window] * SECOND]
+        changes = [(each, each.args["window"]) for each in self.history.of("window")]
+        return [WINDOWS[each] * SECOND for each in _in_force(attempt.sink.window, changes, attempt.operation)]
+
+    def routes(self, attempt: Attempt) -> dict[str, bool | None]:
+        """Where a message of a topic goes: it has to, it must not, or, where rules were changed meanwhile, it may."""
+        found: dict[str, bool | None] = {}
+        for name in attempt.sink.subscriptions:
+            place = attempt.sink.place(name)
+            colours = {RULES[place]} if place in RULES else set[str]()
+            if place == CHANGING:
+                changes = [(each, each.args["colour"]) for each in self.history.of("rule")]
+                colours = set(_in_force(COLOURS[0], changes, attempt.operation, attempt.due))
+            passing = {colour == attempt.colour for colour in colours} or {True}
+            found[OUTLETS.get(place, place)] = passing.pop() if len(passing) == 1 else None
+        return found
+
+
+def _in_force(
+    first: str, changes: Iterable[tuple[Operation, str]], meant: Operation, due: int | None = None
+) -> list[str]:
+    """The values that may have held while an operation was under way; of one that falls due later, until the end."""
+    values = [first]
+    until = NEVER if due is not None else meant.returned
+    for change, value in changes:
+        if change.outcome == FAILED or change.invoked > until:
+            continue
+        if change.outcome == OK and change.is_before(meant):
+            values = [value]
+        else:
+            values.append(value)
+    return values
+
+
+def _attempts(history: History) -> Iterable[Attempt]:
+    for send in history.of("send"):
+        numbers = send.result.get("numbers") or [None] * len(send.args["messages"])
+        for at, (message, number) in enumerate(zip(send.args["messages"], numbers, strict=True)):
+            yield Attempt(
+                message["uid"],
+                message["id"],
+                SINKS[send.args["entity"]],
+                send.args["incarnation"],
+                message["colour"],
+                message["session"],
+                message["due"],
+                at,
+                number,
+                send,
+            )
+
+
+def _deliveries(history: History) -> Iterable[Delivery]:
+    for receive in history.of("receive"):
+        for each in receive.result.get("messages", []):
+            yield Delivery(
+                receive.args["place"],
+                each["uid"],
+                each["number"],
+                each["origin"],
+                each["count"],
+                each["session"],
+                *_enqueued(each),
+                receive,
+            )
+
+
+def _enqueued(told: dict[str, Any]) -> tuple[int, int]:
+    if "second" in told:
+        return told["second"] * SECOND, told["second"] * SECOND + SECOND - 1
+    return told["enqueued"], told["enqueued"] + MILLISECOND - 1
+
+
+def _microseconds(iso: str) -> int:
+    return (datetime.fromisoformat(iso) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

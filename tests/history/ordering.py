@@ -1,0 +1,110 @@
+"""The rules of order: what was accepted first has the lower number, and is delivered first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from .entities import DEAD_LETTERS, LOCK_SECONDS, RECREATED, SESSION
+from .history import OK, UNKNOWN, Operation
+from .model import SECOND, Attempt, Delivery, Model
+from .operations import HTTP
+
+_HIDDEN_FOR = (LOCK_SECONDS + 6) * SECOND
+"""How long a message may be locked for a receiver that never saw it: its lock, and a pause of the gateway's."""
+
+
+def numbered_out_of_order(model: Model) -> Iterator[str]:
+    """Of two sends to one entity, the second begun after the first was answered, the first has the lower number."""
+    lanes: dict[tuple[str, str, int], list[tuple[Attempt, int]]] = defaultdict(list)
+    for uid, places in model.arrivals.items():
+        attempt = model.attempts.get(uid)
+        if attempt is None or attempt.due is not None:
+            continue
+        for place, numbers in places.items():
+            lanes[place, attempt.sink.name, attempt.incarnation].append((attempt, min(numbers)))
+    for (place, _, _), lane in lanes.items():
+        lane.sort(key=lambda each: (each[0].operation.invoked, each[0].operation.number, each[0].at))
+        answered = sorted(lane, key=lambda each: each[0].operation.returned)
+        at, highest = 0, (0, "")
+        before: tuple[Attempt, int] | None = None
+        for attempt, number in lane:
+            while at < len(answered) and answered[at][0].operation.is_before(attempt.operation):
+                highest = max(highest, (answered[at][1], answered[at][0].uid))
+                at += 1
+            if number < highest[0]:
+                yield f"{place}: {attempt.uid} is number {number}, {highest[1]}, accepted before it, {highest[0]}"
+            if before is not None and before[0].operation is attempt.operation and number < before[1]:
+                yield f"{place}: {attempt.uid} is number {number}, {before[0].uid}, before it in a batch, {before[1]}"
+            before = attempt, number
+
+
+def delivered_out_of_order(model: Model) -> Iterator[str]:
+    """Nobody gets a message while one with a lower number waits that nobody has had.
+
+    Within a session without exception. Elsewhere a receiver that fails, or closes while it could still be sent
+    something, may have held messages that it never showed: those are let pass for as long as that can be.
+    """
+    hiding = _hiding(model)
+    lanes: dict[tuple[str, str | None, int], list[Delivery]] = defaultdict(list)
+    for (place, uid, _), deliveries in model.copies.items():
+        attempt = model.attempts.get(uid)
+        if attempt is None or place.endswith(DEAD_LETTERS) or deliveries[0].operation.args.get("deferred") is not None:
+            continue
+        session = deliveries[0].session if place == SESSION else None
+        lanes[place, session, attempt.incarnation].append(min(deliveries, key=lambda each: each.operation.invoked))
+    for (place, session, _), lane in lanes.items():
+        if place == RECREATED:
+            continue
+        # By numbers from the highest down: the earliest return of any above.
+        lane.sort(key=lambda each: -each.number)
+        overtaking: Delivery | None = None
+        for delivery in lane:
+            if (
+                overtaking is not None
+                and overtaking.operation.is_before(delivery.operation)
+                and not (session is None and _is_excused(delivery, overtaking, hiding[place]))
+            ):
+                where = place if session is None else f"session {session}"
+                yield (
+                    f"{where}: {overtaking.uid}, number {overtaking.number} (op {overtaking.operation.number}), came "
+                    f"before {delivery.uid}, number {delivery.number} (op {delivery.operation.number})"
+                )
+            if overtaking is None or delivery.operation.returned < overtaking.operation.returned:
+                overtaking = delivery
+
+
+def enqueued_time_steps_back(model: Model) -> Iterator[str]:
+    """In the order of the numbers, the enqueued times never go back."""
+    lanes: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
+    for (place, uid, _), deliveries in model.copies.items():
+        attempt = model.attempts.get(uid)
+        if attempt is not None and not place.endswith(DEAD_LETTERS):
+            lanes[place, attempt.incarnation].append(deliveries[0])
+    for (place, _), lane in lanes.items():
+        lane.sort(key=lambda each: each.number)
+        newest: Delivery | None = None
+        for delivery in lane:
+            if newest is not None and delivery.latest < newest.earliest:
+                yield f"{place}: number {delivery.number} at {delivery.latest}, {newest.number} at {newest.earliest}"
+            if newest is None or delivery.earliest > newest.earliest:
+                newest = delivery
+
+
+def _hiding(model: Model) -> dict[str, list[Operation]]:
+    """The receives of each place that may have locked a message and not shown it."""
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for receive in model.history.of("receive"):
+        is_full = len(receive.result.get("messages", ())) == receive.args["most"]
+        is_clean = receive.outcome == OK and (receive.args["via"] == HTTP or is_full)
+        if receive.outcome == UNKNOWN or not is_clean:
+            found[receive.args["place"]].append(receive)
+    return found
+
+
+def _is_excused(delivery: Delivery, overtaking: Delivery, hiding: list[Operation]) -> bool:
+    """Whether somebody may have held it when the other was received."""
+    return delivery.count > 0 or any(
+        each.invoked < overtaking.operation.returned and each.ended + _HIDDEN_FOR > overtaking.operation.invoked
+        for each in hiding
+    )

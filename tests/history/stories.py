@@ -1,0 +1,128 @@
+"""Histories made by hand, one operation after the other, for the checker to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .entities import SINKS
+from .history import NEVER, OK, UNKNOWN, History, Operation
+from .model import SECOND
+
+BEGAN = 1_700_000_000 * SECOND
+
+
+class Story:
+    """Each operation takes a tenth of a second, the next begins as long after it, unless they are told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.operations: list[Operation] = []
+        self.metrics: dict[str, dict[str, int]] = {}
+        self.held: dict[str, dict[str, int]] = {}
+        self.drops: dict[str, list[dict[str, Any]]] = {name: [] for name in SINKS}
+
+    def add(
+        self,
+        kind: str,
+        outcome: str = OK,
+        result: dict[str, Any] | None = None,
+        *,
+        begun: int | None = None,
+        error: str = "",
+        **args: Any,
+    ) -> Operation:
+        """`begun` is when it began, for operations that overlap."""
+        invoked = self.now if begun is None else begun
+        self.now += SECOND // 10
+        returned = NEVER if outcome == UNKNOWN else self.now
+        number = len(self.operations)
+        self.operations.append(
+            Operation(number, "hand", kind, invoked, returned, self.now, outcome, error, args, result or {})
+        )
+        self.now += SECOND // 10
+        return self.operations[-1]
+
+    def send(
+        self,
+        entity: str,
+        *uids: str,
+        name: str | None = None,
+        outcome: str = OK,
+        due: float | None = None,
+        number: int | None = None,
+        colour: str = "red",
+        incarnation: int = 0,
+        session: str | None = None,
+        **more: Any,
+    ) -> Operation:
+        """The id of each message is its uid, unless a name is given. `due` is in seconds from now."""
+        when = None if due is None else BEGAN + self.now + round(due * SECOND)
+        messages = [{"uid": uid, "id": name or uid, "colour": colour, "session": session, "due": when} for uid in uids]
+        result = {} if number is None else {"numbers": [number]}
+        return self.add(
+            "send", outcome, result, entity=entity, via="http", incarnation=incarnation, messages=messages, **more
+        )
+
+    def receive(
+        self,
+        place: str,
+        *found: tuple[str, int],
+        count: int = 0,
+        enqueued: float | None = None,
+        outcome: str = OK,
+        via: str = "http",
+        most: int | None = None,
+        session: str | None = None,
+        **more: Any,
+    ) -> Operation:
+        """Messages by uid and number. `enqueued` is in seconds since the beginning, by default a little before now."""
+        when = BEGAN + (self.now - SECOND // 10 if enqueued is None else round(enqueued * SECOND))
+        messages = [
+            {
+                "uid": uid,
+                "id": uid,
+                "number": number,
+                "origin": number,
+                "count": count,
+                "session": session,
+                "enqueued": when,
+            }
+            for uid, number in found
+        ]
+        most = len(found) or 1 if most is None else most
+        return self.add(
+            "receive", outcome, {"messages": messages}, place=place, via=via, most=most, session=session, **more
+        )
+
+    def settle(
+        self, place: str, uid: str, number: int, action: str = "complete", outcome: str = OK, **more: Any
+    ) -> Operation:
+        return self.add("settle", outcome, place=place, uid=uid, number=number, action=action, **more)
+
+    def consume(self, place: str, *found: tuple[str, int], **more: Any) -> None:
+        """Receive and complete."""
+        self.receive(place, *found, **more)
+        for uid, number in found:
+            self.settle(place, uid, number)
+
+    def drop(self, entity: str, name: str, number: int, original: int, seconds_apart: float = 1.0) -> None:
+        """A record of a drop."""
+        times = [f"2026-01-01T00:00:{second:09.6f}+00:00" for second in (0.0, seconds_apart)]
+        self.drops.setdefault(entity, []).append(
+            {
+                "messageId": name,
+                "sequenceNumber": number,
+                "time": times[1],
+                "original": {"sequenceNumber": original, "time": times[0]},
+            }
+        )
+
+    def count(self, entity: str, **counters: int) -> None:
+        self.metrics[entity] = counters
+
+    def told(self) -> History:
+        """The whole of it."""
+        self.add("end", result={"metrics": self.metrics, "held": self.held, "drops": self.drops})
+        ordered: Sequence[Operation] = sorted(self.operations, key=lambda each: (each.invoked, each.number))
+        return History(0, "", BEGAN, tuple(ordered))
