@@ -57,7 +57,7 @@ def test_large_values_are_shown_as_their_bytes_and_decoded_by_nobody(
             seen += page["messages"]
             start = page["next"]
         assert len(seen) == 31
-        assert base64.b64decode(seen[0]["Body"]) == nested(250_000)
+        assert base64.b64decode(str(seen[0]["Body"])) == nested(250_000)
         assert seen[0]["IsBodyBase64"]
         assert seen[30]["Body"] == "[[],[],[]]"
         assert decoded == [(len(nested(3)), False)]

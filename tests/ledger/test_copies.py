@@ -35,13 +35,13 @@ class Machine:
         self.cache = cache
         self._environment = monkeypatch
         self._storage = ObjectStorage(parse_place(remote), remote)
-        self._opened: ledger_module._Opened = ({}, {})
+        self._opened: ledger_module._Opened = ({}, {}, {})
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
         self._environment.setenv("ONCEBUS_LEDGER_CACHE", str(self.cache))
         ledger = Ledger(self._storage)
-        ledger._open_runs, ledger._known_generations = self._opened
+        ledger._open_runs, ledger._known_generations, ledger._known_ids = self._opened
         yield ledger
 
     def judge(self, generation: Generation, batch: int) -> list[bool]:

@@ -18,8 +18,9 @@ from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, s
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
 from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging
 from oncebus.ledger import ledger as ledger_module
+from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import parse_run_names
-from oncebus.ledger.storage import LocalStorage, Piece, Stamp
+from oncebus.ledger.storage import Piece, Stamp
 from reference import Message, Reference, Verdict
 
 
