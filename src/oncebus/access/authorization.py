@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from oncebus.access import refusal
 from oncebus.access.refusal import AccessRefused, Reason
@@ -15,6 +15,12 @@ from oncebus.access.tokens import read_token
 RulesOf = Callable[[str], Iterable[AuthorizationRule]]
 """The rules of the entity at a path, which comes in lower case; none where there is no such entity."""
 
+OwnerOf = Callable[[str], str]
+"""The path, in lower case, of the entity that a path in lower case belongs to, which may be the path itself.
+
+`orders/messages` belongs to the queue `orders`; `orders/secret` does not, whether there is such a queue or not.
+"""
+
 
 @dataclass(frozen=True)
 class Grant:
@@ -24,6 +30,9 @@ class Grant:
     rights: frozenset[Right]
     expires: int
     scope: Scope
+    holder: str = field(default="", kw_only=True)
+    """The path of the entity whose rule signed; empty for the namespace."""
+    owner_of: OwnerOf | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def require(self, operation: Operation, path: str, *, now: int) -> None:
         """Raise `AccessRefused` unless the operation on the entity at `path` is permitted now."""
@@ -34,6 +43,9 @@ class Grant:
         except BadScope:
             raise refusal.wrong_audience() from None
         if not self.scope.covers(asked):
+            raise refusal.wrong_audience()
+        # An entity may have another's path before its own; a rule of that other one does not reach it.
+        if self.holder and self.owner_of is not None and self.owner_of("/".join(asked)) != self.holder:
             raise refusal.wrong_audience()
         if operation.right not in self.rights:
             resource = "/".join((self.scope.host, *asked))
@@ -46,26 +58,31 @@ def verify(
     now: int,
     namespace_rules: Iterable[AuthorizationRule],
     rules_of: RulesOf,
+    owner_of: OwnerOf | None = None,
     host: str | None = None,
 ) -> Grant:
     """Believe a token or raise `AccessRefused`. What it permits is the grant's to say.
 
     The rule must stand at the token's resource or above it: on the namespace, or on an entity on the way. With
-    `host`, the token must be for that one; a port makes no difference. The signature is judged before all else, so
-    who has no key learns nothing but that.
+    `owner_of`, the rule of an entity grants nothing for what belongs to another one. With `host`, the token must be
+    for that one; a port makes no difference. The signature is judged before all else, so who has no key learns
+    nothing but that.
     """
     if not token:
         raise refusal.missing()
     given = read_token(token)
     rules = list(namespace_rules)
+    holders = dict.fromkeys(map(id, rules), "")
     for path in given.scope.levels():
-        rules.extend(rules_of(path))
+        found = list(rules_of(path))
+        rules.extend(found)
+        holders |= dict.fromkeys(map(id, found), path)
     rule = given.signer(rules)
     if now >= given.expires:
         raise refusal.expired(given.expires)
     if host is not None and not same_host(given.scope.host, host):
         raise refusal.wrong_audience()
-    return Grant(rule.name, rule.rights, given.expires, given.scope)
+    return Grant(rule.name, rule.rights, given.expires, given.scope, holder=holders[id(rule)], owner_of=owner_of)
 
 
 def authorize(
