@@ -162,8 +162,10 @@ def test_rotating_replaces_one_key() -> None:
     first = ROOT.rotated(WhichKey.PRIMARY)
     assert first.primary_key not in (ROOT.primary_key, ROOT.secondary_key)
     assert first.secondary_key == ROOT.secondary_key
-    second = ROOT.rotated(WhichKey.SECONDARY, "chosen")
-    assert (second.key(WhichKey.PRIMARY), second.key(WhichKey.SECONDARY)) == (ROOT.primary_key, "chosen")
+    second = ROOT.rotated(WhichKey.SECONDARY, "chosen-by-myself")
+    assert (second.key(WhichKey.PRIMARY), second.key(WhichKey.SECONDARY)) == (ROOT.primary_key, "chosen-by-myself")
+    with pytest.raises(BadRule, match="is too short: it needs at least 16 characters"):
+        ROOT.rotated(WhichKey.SECONDARY, "chosen-by-mysel")
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,17 @@ def test_the_rules_of_an_entity_and_their_keys(tmp_path: Path) -> None:
         new = (await manager.ask("POST", f"{path}/mine/regenerateKeys", {"keyType": "PrimaryKey"})).json
         assert new["primaryKey"] != first["primaryKey"]
         assert new["secondaryKey"] == first["secondaryKey"]
+        chosen = "a-key-of-my-own!"
         own = (
-            await manager.ask("POST", f"{path}/mine/regenerateKeys", {"keyType": "secondarykey", "key": "mine"})
+            await manager.ask("POST", f"{path}/mine/regenerateKeys", {"keyType": "secondarykey", "key": chosen})
         ).json
-        assert (own["primaryKey"], own["secondaryKey"]) == (new["primaryKey"], "mine")
+        assert (own["primaryKey"], own["secondaryKey"]) == (new["primaryKey"], chosen)
         (rule,) = front.broker.catalogue.topic("news").authorization_rules
-        assert (rule.primary_key, rule.secondary_key, len(rule.rights)) == (new["primaryKey"], "mine", 3)
+        assert (rule.primary_key, rule.secondary_key, len(rule.rights)) == (new["primaryKey"], chosen, 3)
         for content, text in (
             ({"keyType": "Third"}, "The property 'keyType' has value 'Third'. Not one of PrimaryKey, SecondaryKey."),
-            ({"keyType": "PrimaryKey", "key": "a;b"}, "PrimaryKey of authorization rule 'mine' is not a key"),
+            ({"keyType": "PrimaryKey", "key": "a;b" * 6}, "PrimaryKey of authorization rule 'mine' is not a key"),
+            ({"keyType": "PrimaryKey", "key": "x"}, "is too short: it needs at least 16 characters."),
             ({"keyType": "PrimaryKey", "key": 5}, "The property 'key' is not a text."),
         ):
             status, _, message = await manager.refused("POST", f"{path}/mine/regenerateKeys", content)

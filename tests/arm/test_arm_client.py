@@ -174,8 +174,8 @@ def test_the_namespaces_rules_and_keys(client: ServiceBusManagementClient, servi
     client.namespaces.create_or_update_authorization_rule(GROUP, NAME, "robot", rights("Listen"))
     rule = service.keys.rule("robot")
     assert (rule.rights, rule.primary_key) == (frozenset({Right.LISTEN}), keys.primary_key)
-    chosen = RegenerateAccessKeyParameters(key_type="SecondaryKey", key="chosen")
-    assert client.namespaces.regenerate_keys(GROUP, NAME, "robot", chosen).secondary_key == "chosen"
+    chosen = RegenerateAccessKeyParameters(key_type="SecondaryKey", key="chosen-by-myself")
+    assert client.namespaces.regenerate_keys(GROUP, NAME, "robot", chosen).secondary_key == "chosen-by-myself"
     fresh = client.namespaces.regenerate_keys(
         GROUP, NAME, "robot", RegenerateAccessKeyParameters(key_type="PrimaryKey")
     )

@@ -163,18 +163,18 @@ def test_keys_are_shown_to_those_who_manage_and_sign_from_then_on(tmp_path: Path
     async def play(front: Front) -> None:
         rules = (
             "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>"
-            "<KeyName>sender</KeyName><PrimaryKey>one</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+            "<KeyName>sender</KeyName><PrimaryKey>one-of-16-letters</PrimaryKey></AuthorizationRule></AuthorizationRules>"
         )
         made = await Admin(front).create("orders", "Queue", rules)
         (rule,) = front.broker.catalogue.queue("orders").authorization_rules
-        assert rule.primary_key == "one"
+        assert rule.primary_key == "one-of-16-letters"
         assert len(rule.secondary_key) == 44
         assert f"<SecondaryKey>{rule.secondary_key}</SecondaryKey>" in made.text
-        for key in ("one", rule.secondary_key):
+        for key in ("one-of-16-letters", rule.secondary_key):
             given = make_token("sb://bus.example.org/orders", "sender", key, front.time.now + HOUR)
             assert (await front.ask("POST", "/orders/messages", b"x", token=given)).status == 201
-        bad = rules.replace("one", "o;e")
-        refused = refusal(await Admin(front).update("orders", "Queue", bad))
-        assert (refused[0], "o;e" in refused[1]) == (400, False)
+        for key in ("o;e-of-16-letters", "two"):
+            refused = refusal(await Admin(front).update("orders", "Queue", rules.replace("one-of-16-letters", key)))
+            assert (refused[0], key in refused[1]) == (400, False)
 
     scenario(tmp_path, play)

@@ -209,13 +209,17 @@ def test_authorization_rules_within_a_description(client: ServiceBusAdministrati
         claim_value="None",
         rights=["Manage", "Send", "Listen"],
         key_name="mine",
-        primary_key="a-primary-key",
-        secondary_key="a-secondary-key",
+        primary_key="a-primary-key-of-my-own",
+        secondary_key="a-secondary-key-too",
     )
     made = client.create_queue("guarded", authorization_rules=[rule])
     assert made.authorization_rules is not None
     (found,) = made.authorization_rules
-    assert (found.key_name, found.primary_key, found.secondary_key) == ("mine", "a-primary-key", "a-secondary-key")
+    assert (found.key_name, found.primary_key, found.secondary_key) == (
+        "mine",
+        "a-primary-key-of-my-own",
+        "a-secondary-key-too",
+    )
     assert set(found.rights or ()) == {"Manage", "Send", "Listen"}
     client.update_queue(made, max_delivery_count=3)
     assert len(client.get_queue("guarded").authorization_rules or ()) == 1

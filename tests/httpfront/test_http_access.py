@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 
 from broker.in_process import FakeTime
 from httpfront.http_front import HOST, LISTENER, NAMESPACE, ROOT, SENDER, Front, Shared, scenario, token
-from oncebus.access import AuthorizationRule, KeyFileError
+from oncebus.access import AuthorizationRule, KeyFileError, Right
 from oncebus.durations import SECOND
+from oncebus.http import requests
 
 GUID = "00000000-0000-0000-0000-000000000001"
 ROUTES = [
@@ -162,3 +164,55 @@ def test_rules_that_change_are_seen_at_once(tmp_path: Path) -> None:
         assert (await front.ask("GET", "/metrics")).status == 401
 
     scenario(tmp_path, play, rules=lambda: current[0])
+
+
+def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_path(tmp_path: Path) -> None:
+    """`orders/secret` is a queue of its own: no key of `orders` opens it, whatever the token is for."""
+    own = AuthorizationRule("own", frozenset({Right.MANAGE}), "own-one", "own-two")
+
+    async def play(front: Front) -> None:
+        await front.queue("orders", authorization_rules=(own,))
+        await front.queue("orders/secret")
+        await front.topic("news", "all", authorization_rules=(own,))
+        statuses = {}
+        for resource in ("orders", "orders/secret", "orders/secret/messages", "news"):
+            for path in ("orders", "orders/secret", "orders/new", "news", "news/subscriptions/all"):
+                given = token(front.time, own, resource)
+                answer = await front.ask("GET", f"/{path}/$messages", token=given)
+                statuses[resource, path] = answer.status
+        assert {pair for pair, status in statuses.items() if status != 401} == {
+            ("orders", "orders"),
+            ("news", "news"),
+            ("news", "news/subscriptions/all"),
+        }
+        assert statuses["news", "news/subscriptions/all"] == statuses["orders", "orders"] == 200
+        # The namespace's own rules sign for whatever lies below a path, as at the service.
+        answer = await front.ask("GET", "/orders/secret/$messages", token=token(front.time, ROOT, "orders"))
+        assert answer.status == 200
+        # Nor is another entity made below it.
+        body = (
+            b'<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
+            b'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'
+        )
+        for rule, status in ((own, 401), (ROOT, 201)):
+            given = token(front.time, rule, "orders")
+            answer = await front.ask("PUT", "/orders/new", body, query="api-version=2021-05", token=given)
+            assert answer.status == status
+
+    scenario(tmp_path, play)
+
+
+def test_only_some_refused_requests_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers who announce a body and do not send it get their answer, and most of them lose their connection."""
+    monkeypatch.setattr("oncebus.http.requests.MOST_LEAVING", 2)
+    monkeypatch.setattr("oncebus.http.requests._PATIENCE_SECONDS", 0.2)
+
+    async def play(front: Front) -> None:
+        await front.queue()
+        asked = (front.ask("POST", "/orders/messages", b"x", token=None, stalls=True) for _ in range(6))
+        answers = await asyncio.gather(*asked)
+        assert {answer.status for answer in answers} == {401}
+        assert all(answer.headers["connection"] == "close" for answer in answers)
+        assert not requests._LEAVING
+
+    scenario(tmp_path, play)

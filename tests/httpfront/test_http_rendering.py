@@ -6,6 +6,7 @@ import asyncio
 import base64
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_large_values_are_shown_as_their_bytes_and_decoded_by_nobody(
 
     async def play(front: Front) -> None:
         await send(front, *[nested(250_000)] * 30, nested(3))
-        seen: list[dict[str, object]] = []
+        seen: list[dict[str, Any]] = []
         start: int | None = 0
         while start is not None:
             page = (await front.ask("GET", "/q/$messages", query=f"count=100&from={start}")).json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -69,20 +70,47 @@ def test_a_wrong_key_is_refused_and_not_shown(
     shared(play, rule=None)
 
 
-def test_who_fails_too_often_has_to_wait_and_others_do_not(tmp_path: Path) -> None:
+def test_who_fails_too_often_has_to_wait_unless_the_key_is_right(tmp_path: Path) -> None:
+    """Behind a proxy all come from one address: wrong keys of one must not keep out the right key of another."""
+
     async def play(visitor: Visitor) -> None:
         right, wrong = {"rule": ROOT.name, "key": "root-one"}, {"rule": ROOT.name, "key": "wrong"}
         for _ in range(FAILURES):
             assert (await visitor.try_to_sign_in(wrong)).status_code == 403
-        answer = await visitor.try_to_sign_in(right)
+        answer = await visitor.try_to_sign_in(wrong)
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "300")
         assert "Too many attempts failed. Try again in 300 seconds." in words(answer)
         async with visiting(visitor.front, address="10.0.0.2") as other:
-            assert (await other.try_to_sign_in(right)).status_code == 303
+            assert (await other.try_to_sign_in(wrong)).status_code == 403
         visitor.front.time.advance(seconds(FAILURES_WITHIN))
+        assert (await visitor.try_to_sign_in(wrong)).status_code == 403
+        for _ in range(FAILURES):
+            await visitor.try_to_sign_in(wrong)
+        assert (await visitor.try_to_sign_in(wrong)).status_code == 429
         assert (await visitor.try_to_sign_in(right)).status_code == 303
 
     visit(tmp_path, play, rule=None)
+
+
+def test_forms_that_do_not_come_keep_nobody_from_signing_in_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those who announce a form and do not send it, only some are waited for, and not for as long as others."""
+    monkeypatch.setattr("oncebus.portal.portal._SIGN_IN_SECONDS", 0.2)
+    monkeypatch.setattr("oncebus.portal.portal._MOST_SIGNING_IN", 3)
+
+    async def play(visitor: Visitor) -> None:
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+        async def half() -> int:
+            path = "/$portal/sign-in"
+            return (await visitor.front.ask("POST", path, b"seal=", headers, token=None, stalls=True)).status
+
+        statuses = await asyncio.gather(*(half() for _ in range(8)))
+        assert statuses == [408] * 3 + [503] * 5
+        assert (await visitor.try_to_sign_in({"rule": ROOT.name, "key": "root-one"})).status_code == 303
+
+    visit(tmp_path, play, rule=None, names=["bus.example.org"])
 
 
 def test_of_ipv6_a_whole_network_has_to_wait(tmp_path: Path) -> None:

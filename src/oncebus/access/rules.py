@@ -14,6 +14,8 @@ from oncebus.errors import OncebusError
 
 ROOT_RULE = "RootManageSharedAccessKey"
 KEY_BYTES = 32
+LEAST_KEY = 16
+"""Characters of a key that a client chooses. Keys from settings and files may be shorter: the emulator's is known."""
 MOST_RULES = 12
 """On one namespace or entity."""
 
@@ -67,8 +69,13 @@ class AuthorizationRule:
         return self.primary_key if which is WhichKey.PRIMARY else self.secondary_key
 
     def rotated(self, which: WhichKey, key: str | None = None) -> AuthorizationRule:
-        """The rule with one key replaced, by a fresh one unless given."""
+        """The rule with one key replaced, by a fresh one unless given. Raises `BadRule` for one that is too short."""
         new = fresh_key() if key is None else key
+        if len(new) < LEAST_KEY:
+            raise BadRule(
+                f"{which} of authorization rule '{self.name}' is too short: it needs at least {LEAST_KEY} characters. "
+                "Leave it out to get a random one."
+            )
         return replace(self, primary_key=new) if which is WhichKey.PRIMARY else replace(self, secondary_key=new)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from oncebus.access import AuthorizationRule, Right, fresh_key, rule_named
+from oncebus.access import AuthorizationRule, Right, WhichKey, fresh_key, rule_named
 from oncebus.atom import markup
 from oncebus.atom.document import Node
 from oncebus.entities import BadRequest
@@ -34,17 +34,13 @@ class GivenRule:
 
     def made(self, old: AuthorizationRule | None, now: int) -> AuthorizationRule:
         """The rule to have, instead of an old one of its name."""
-        if old is None:
-            return AuthorizationRule(
-                self.name, self.rights, self.primary or fresh_key(), self.secondary or fresh_key(), now, now
-            )
-        new = replace(
-            old,
-            rights=self.rights,
-            primary_key=self.primary or old.primary_key,
-            secondary_key=self.secondary or old.secondary_key,
-        )
-        return old if new == old else replace(new, modified_at=now)
+        new = old or AuthorizationRule(self.name, self.rights, fresh_key(), fresh_key(), now, now)
+        new = replace(new, rights=self.rights)
+        for which, key in ((WhichKey.PRIMARY, self.primary), (WhichKey.SECONDARY, self.secondary)):
+            # Clients send back the keys that they were shown.
+            if key and key != new.key(which):
+                new = new.rotated(which, key)
+        return new if old is None or new == old else replace(new, modified_at=now)
 
 
 def made_rules(given: Iterable[GivenRule], old: Sequence[AuthorizationRule], now: int) -> tuple[AuthorizationRule, ...]:

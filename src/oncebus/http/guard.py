@@ -12,6 +12,8 @@ from oncebus.entities.names import key_of_path
 FORWARDING = ("forward_to", "forward_dead_lettered_messages_to")
 """The fields of a description that name another entity."""
 _BEARER = "bearer "
+_PARTS = ("subscriptions", "messages")
+"""What stands below an entity and is part of it, besides names that begin with $."""
 
 NamespaceRules = Callable[[], Iterable[AuthorizationRule]]
 
@@ -43,6 +45,8 @@ class Guard:
             now=self._now(),
             namespace_rules=self._namespace_rules(),
             rules_of=lambda path: rules_of(catalogue, path),
+            # Asked again and again while a connection lasts: of the catalogue as it is then.
+            owner_of=lambda path: owner_of(self._catalogue(), path),
             host=self._host,
         )
 
@@ -126,3 +130,14 @@ def rules_of(catalogue: Catalogue, path: str) -> list[AuthorizationRule]:
     if not isinstance(entity, Queue | Topic):
         return []
     return list(entity.authorization_rules)
+
+
+def owner_of(catalogue: Catalogue, path: str) -> str:
+    """The path of the queue or topic that a path in lower case belongs to; the path itself where it is none's part."""
+    segments = path.split("/")
+    for size in range(len(segments), 0, -1):
+        above = "/".join(segments[:size])
+        if isinstance(catalogue.find(above), Queue | Topic):
+            is_part = size == len(segments) or segments[size] in _PARTS or segments[size].startswith("$")
+            return above if is_part else path
+    return path

@@ -24,6 +24,8 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]
 _WORTH_READING = 8 << 20
 """So much of a refused body is still read, that the sender gets to read the answer."""
 _PATIENCE_SECONDS = 5.0
+MOST_LEAVING = 100
+"""Requests whose rest is read at the same time: anybody can announce a body and not send it."""
 
 
 class Asked(Request):
@@ -84,14 +86,22 @@ class Asked(Request):
             return
         # Who expects to be told whether to go on has sent nothing yet.
         is_worth_it = not self._is_given_up and "expect" not in self.headers
-        if is_worth_it and self.declared_length <= _WORTH_READING:
+        if is_worth_it and self.declared_length <= _WORTH_READING and len(_LEAVING) < MOST_LEAVING:
             size = 0
-            with contextlib.suppress(TimeoutError, ClientDisconnect):
-                async with asyncio.timeout(_PATIENCE_SECONDS):
-                    while not self.is_read and size <= _WORTH_READING:
-                        size += len(await self.piece())
+            _LEAVING.add(self)
+            try:
+                with contextlib.suppress(TimeoutError, ClientDisconnect):
+                    async with asyncio.timeout(_PATIENCE_SECONDS):
+                        while not self.is_read and size <= _WORTH_READING:
+                            size += len(await self.piece())
+            finally:
+                _LEAVING.discard(self)
         if not self.is_read:
             response.headers["connection"] = "close"
+
+    def give_up(self) -> None:
+        """Read no more of the body, and close the connection behind the answer."""
+        self._is_given_up = True
 
     async def piece(self) -> bytes:
         """The next piece of the body; waits behind the last. Raises `ClientDisconnect`."""
@@ -100,6 +110,9 @@ class Asked(Request):
             raise ClientDisconnect
         self.is_read = not message.get("more_body", False)
         return bytes(message.get("body", b""))
+
+
+_LEAVING: set[Asked] = set()
 
 
 async def unless_gone(request: Asked, work: Awaitable[T]) -> T:

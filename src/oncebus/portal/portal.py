@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 LARGEST_FORM = 1 << 20
 _LARGEST_SIGN_IN = 16 * 1024
+_SIGN_IN_SECONDS = 10.0
+_MOST_SIGNING_IN = 50
 _FIRST_SEGMENT = re.compile(rb"/(?:\$|%24)portal(?:/|$)", re.IGNORECASE)
 _TITLES = {404: "Not found", 503: "Try again later", 500: "Something went wrong"}
 _FOREVER = "public, max-age=31536000, immutable"
@@ -92,6 +94,7 @@ class Portal:
         self.hosts = Hosts([host, *names])
         self._sessions = Sessions(passed)
         self._failures = Failures(passed)
+        self._signing_in = 0
         self._seal = Seal()
         self.route = _Route(self)
 
@@ -188,21 +191,22 @@ class Portal:
             response = sign_in_page(self._seal.of(nonce), Posted(), onward=onward, is_open=_is_open(request))
             self._set_cookie(response, request, name, nonce)
             return response
-        posted = await self._form(request, _LARGEST_SIGN_IN, nonce)
+        posted = await self._sign_in_form(request, nonce)
         onward = posted["onward"]
         address = request.client.host if request.client else "unknown"
-        wait = self._failures.wait_of(address)
-        if wait:
-            text = f"Too many attempts failed. Try again in {wait} seconds."
-            response = sign_in_page(self._seal.of(nonce), posted, text, 429, onward=onward)
-            response.headers["retry-after"] = str(wait)
-            return response
         try:
             shown = credentials_in(posted)
             believed = believe(shown, self._desk.guard, self._host, self._desk.core.clock.now())
         except Unreadable as error:
             return sign_in_page(self._seal.of(nonce), posted, str(error), 400, onward=onward)
         except AccessRefused as error:
+            wait = self._failures.wait_of(address)
+            if wait:
+                # Behind a proxy all have one address, so a right key is accepted all the same.
+                text = f"Too many attempts failed. Try again in {wait} seconds."
+                response = sign_in_page(self._seal.of(nonce), posted, text, 429, onward=onward)
+                response.headers["retry-after"] = str(wait)
+                return response
             self._failures.note(address)
             log.warning("Somebody could not sign in to the portal", extra={"fields": {"address": address}})
             # What else may be wrong is told only to who has the key.
@@ -241,9 +245,20 @@ class Portal:
     def _session(self, request: Asked, *, is_use: bool = True) -> Session | None:
         return self._sessions.find(_cookie(request, self._cookie_name(request)), is_use=is_use)
 
-    async def _form(self, request: Asked, most: int, cookie: str) -> Posted:
+    async def _sign_in_form(self, request: Asked, cookie: str) -> Posted:
+        """The form of somebody who may be anybody: it must come soon, and only so many are waited for."""
+        if self._signing_in >= _MOST_SIGNING_IN:
+            request.give_up()
+            raise Refused(503, "Too many sign in at the same time. Try again in a moment.")
+        self._signing_in += 1
+        try:
+            return await self._form(request, _LARGEST_SIGN_IN, cookie, _SIGN_IN_SECONDS)
+        finally:
+            self._signing_in -= 1
+
+    async def _form(self, request: Asked, most: int, cookie: str, seconds: float | None = None) -> Posted:
         """The form that a request brings, if it was made here for who sends it."""
-        body = await request.read_body(most, self._limits.body_seconds)
+        body = await request.read_body(most, seconds or self._limits.body_seconds)
         if body is None:
             raise Refused(413, f"The form exceeds the limit of {most} bytes.")
         posted = read_form(body, request.headers.get("content-type", ""))
