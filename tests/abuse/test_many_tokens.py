@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,15 +24,26 @@ from .victims import victim
 
 LIMIT = 150 * MEGABYTE
 PER_SESSION = 200
+AT_ONCE = 40
 SECONDS = 20
 
 
-async def next_of(socket: Socket, kind: type) -> object:
-    """The next frame of a kind."""
-    while True:
-        found = (await socket.frame()).performative
-        if isinstance(found, kind):
-            return found
+class Heard:
+    """How many frames of each kind have come on a connection."""
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
+        self._counts: Counter[type] = Counter()
+        self.conditions: set[str] = set()
+
+    async def until(self, kind: type, count: int) -> None:
+        """Read until so many of a kind have come, from the beginning on."""
+        while self._counts[kind] < count:
+            found = (await self._socket.frame()).performative
+            self._counts[type(found)] += 1
+            if isinstance(found, Detach):
+                assert found.error is not None
+                self.conditions.add(found.error.condition)
 
 
 @pytest.mark.parametrize(
@@ -43,36 +55,36 @@ def test_the_end_of_a_token_takes_no_time_from_others(tmp_path: Path, tokens: in
         rule = gateway.rule("only-listens", Right.LISTEN)
         watch = MemoryWatch(gateway.pid)
 
-        async def put(socket: Socket, number: int, resource: str, end: int) -> None:
+        def put(number: int, resource: str, end: int) -> bytes:
             token = make_token(f"sb://localhost/{resource}", rule.name, rule.primary_key, end)
             body = amqp.encode_message(Properties(message_id="m"), {"operation": "put-token"}, AmqpValue(token))
-            await socket.say(written(transfer(number, delivery_tag=number.to_bytes(4)), b"".join(body)))
-            await next_of(socket, Transfer)
+            return written(transfer(number, delivery_tag=number.to_bytes(4)), b"".join(body))
 
         async def attack() -> None:
             async with attacker(gateway) as socket:
+                heard = Heard(socket)
                 await socket.say(
                     written(sender(target=Target("$cbs"))),
                     written(receiver("r", 1, source=Source("$cbs"))),
                     written(credit(2 * tokens, 1)),
                 )
+                await heard.until(Attach, 2)
                 # Those for other places stay; that for the queue ends, and with it all links.
-                end = wall_time() + SECONDS * SECOND
-                await put(socket, 0, "noisy", end)
-                for number in range(1, tokens):
-                    await put(socket, number, f"other-{number}", wall_time() + HOUR)
-                for number in range(links):
-                    channel, handle = divmod(number, PER_SESSION)
-                    if handle == 0:
-                        await socket.say(written(BEGIN, channel=channel + 1))
-                    attach = receiver(f"n{number}", handle, source=Source("noisy"))
-                    await socket.say(written(attach, channel=channel + 1))
-                    await next_of(socket, Attach)
-                for _ in range(links):
-                    detach = await next_of(socket, Detach)
-                    assert isinstance(detach, Detach)
-                    assert detach.error is not None
-                    assert detach.error.condition == "amqp:unauthorized-access"
+                await socket.say(put(0, "noisy", wall_time() + SECONDS * SECOND))
+                await heard.until(Transfer, 1)
+                for first in range(1, tokens, AT_ONCE):
+                    numbers = range(first, min(first + AT_ONCE, tokens))
+                    await socket.say(*(put(number, f"other-{number}", wall_time() + HOUR) for number in numbers))
+                    await heard.until(Transfer, numbers[-1] + 1)
+                for first in range(0, links, PER_SESSION):
+                    channel, numbers = first // PER_SESSION + 1, range(first, min(first + PER_SESSION, links))
+                    attaches = [receiver(f"n{each}", each - first, source=Source("noisy")) for each in numbers]
+                    await socket.say(
+                        written(BEGIN, channel=channel), *(written(each, channel=channel) for each in attaches)
+                    )
+                    await heard.until(Attach, 2 + numbers[-1] + 1)
+                await heard.until(Detach, links)
+                assert heard.conditions == {"amqp:unauthorized-access"}
 
         asyncio.run(attack())
         somebody.goes_on()
