@@ -71,7 +71,7 @@ def test_offsets_are_commits(tmp_path: Path) -> None:
 def test_few_rows_are_one_task_and_many_are_split_by_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "ROWS_FOR_A_TASK", 10)
     with InboxWriter.open(tmp_path, 4) as writer:
-        writer.append(rows(0), 1)
+        writer.append(rows(1, 100), 1)
         writer.append(rows(9), 1)
         writer.append(rows(30, 10), 1)
         reader = stream(tmp_path)
@@ -85,7 +85,7 @@ def test_few_rows_are_one_task_and_many_are_split_by_shards(tmp_path: Path, monk
         ]
         assert len(shares(stream(tmp_path, tasks=9), 1, 3)) == 4
         tables = [read(reader, share) for share in parts]
-        assert sorted(number for table in tables for number in table["position"].to_pylist()) == list(range(1, 40))
+        assert sorted(number for table in tables for number in table["position"].to_pylist()) == list(range(2, 41))
         for share, table in zip(parts, tables, strict=True):
             assert {*table["part"].to_pylist()} == {share.of.part}
             assert table.schema.names == source.SCHEMA.names
