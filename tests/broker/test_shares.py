@@ -211,12 +211,42 @@ def test_a_send_that_waits_too_long_is_refused_and_leaves_no_trace(monkeypatch: 
     monkeypatch.setattr(shares, "WAIT_SECONDS", 0)
 
     async def plot(pipeline: Pipeline) -> None:
-        pipeline.accept(NOISY, MOST)
-        with pytest.raises(ServerBusy, match="this entity has more messages on their way than its share, with 4882 KB"):
-            await pipeline.sends(NOISY, 1000, 10)
+        pipeline.accept(QUIET, 1000)
+        pipeline.accept(NOISY, 2 * MOST)
+        sending = asyncio.create_task(pipeline.sends(NOISY, 1000, 10))
+        await asyncio.sleep(0)
+        # The quiet one's has come out.
+        pipeline.time.advance(0.1)
+        pipeline.shares.take(pipeline.warmed + 1)
+        with pytest.raises(ServerBusy, match="this entity has more messages on their way than its share, with 9765 KB"):
+            await sending
         assert pipeline.shares.waiting == {}
         pipeline.work_off()
         assert pipeline.offer(NOISY, MOST)
+
+    run(plot)
+
+
+def test_a_send_that_waits_for_a_pipeline_that_does_nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "WAIT_SECONDS", 0)
+
+    async def plot(pipeline: Pipeline) -> None:
+        pipeline.accept(NOISY, 2 * MOST)
+        await pipeline.sends(NOISY, 1000)
+
+    run(plot)
+
+
+def test_those_who_wait_go_on_once_the_pipeline_is_known_to_be_down() -> None:
+    async def plot(pipeline: Pipeline) -> None:
+        pipeline.accept(NOISY, 2 * MOST)
+        tasks = [asyncio.create_task(pipeline.sends(NOISY, 1000)) for _ in range(3)]
+        await settle_down()
+        assert pipeline.shares.waiting == {NOISY: 3}
+        pipeline.time.advance(shares.STALLED / SECOND + 1)
+        # The next that comes finds it out.
+        await pipeline.sends(NOISY, 1000)
+        await asyncio.gather(*tasks)
 
     run(plot)
 

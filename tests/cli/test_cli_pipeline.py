@@ -58,3 +58,14 @@ def test_under_serve_the_same_line_is_in_the_log(tmp_path: Path, why: str) -> No
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()
     assert line.endswith(f"The pipeline failed: {why}")
+
+
+def test_a_cluster_that_anyone_can_use_is_refused_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    done = run(tmp_path, "--master", "spark://head:7077")
+    assert (done.exit_code, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("oncebus: Spark at 'spark://head:7077' runs without spark.authenticate and ")
+    assert line.endswith("or accept the risk with --insecure-cluster.")

@@ -71,23 +71,36 @@ def test_offsets_are_commits(tmp_path: Path) -> None:
 def test_few_rows_are_one_task_and_many_are_split_by_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "ROWS_FOR_A_TASK", 10)
     with InboxWriter.open(tmp_path, 4) as writer:
+        writer.append(rows(1, 100), 1)
         writer.append(rows(9), 1)
         writer.append(rows(30, 10), 1)
         reader = stream(tmp_path)
-        reader.latestOffset({"commit": 0}, None)  # type: ignore[arg-type]
-        [alone] = shares(reader, 0, 1)
-        assert (alone.of, alone.shards) == (OutboxPart(1, 1, 0, 1), (0, 1, 2, 3))
-        parts = shares(reader, 0, 2)
+        reader.latestOffset({"commit": 1}, None)  # type: ignore[arg-type]
+        [alone] = shares(reader, 1, 2)
+        assert (alone.of, alone.shards) == (OutboxPart(2, 2, 0, 1), (0, 1, 2, 3))
+        parts = shares(reader, 1, 3)
         assert [(each.of, each.shards) for each in parts] == [
-            (OutboxPart(1, 2, 0, 2), (0, 2)),
-            (OutboxPart(1, 2, 1, 2), (1, 3)),
+            (OutboxPart(2, 3, 0, 2), (0, 2)),
+            (OutboxPart(2, 3, 1, 2), (1, 3)),
         ]
-        assert len(shares(stream(tmp_path, tasks=9), 0, 2)) == 4
+        assert len(shares(stream(tmp_path, tasks=9), 1, 3)) == 4
         tables = [read(reader, share) for share in parts]
-        assert sorted(number for table in tables for number in table["position"].to_pylist()) == list(range(1, 40))
+        assert sorted(number for table in tables for number in table["position"].to_pylist()) == list(range(2, 41))
         for share, table in zip(parts, tables, strict=True):
             assert {*table["part"].to_pylist()} == {share.of.part}
             assert table.schema.names == source.SCHEMA.names
+
+
+def test_the_first_batch_of_a_query_has_all_tasks_so_that_their_workers_are_started(tmp_path: Path) -> None:
+    with InboxWriter.open(tmp_path, 4) as writer:
+        for number in range(1, 4):
+            writer.append(rows(1, number), 1)
+    for after in (0, 1):
+        reader = stream(tmp_path, after=after)
+        reader.latestOffset({"commit": after}, None)  # type: ignore[arg-type]
+        # Asked again, as Spark may, it is cut in the same way.
+        assert [len(shares(reader, after, after + 1)) for _ in range(2)] == [2, 2]
+        assert len(shares(reader, after + 1, after + 2)) == 1
 
 
 @pytest.mark.parametrize(
@@ -122,7 +135,7 @@ def test_a_share_without_rows_still_says_which_it_is(tmp_path: Path) -> None:
     with InboxWriter.open(tmp_path, 4) as writer:
         writer.append(rows(1), 1)
         reader = stream(tmp_path)
-        [share] = shares(reader, 0, 1)
+        share = shares(reader, 0, 1)[0]
         tables = [read(reader, Share(OutboxPart(1, 1, at, 4), (at,), share.place)) for at in range(4)]
     assert sorted(table["entity"].to_pylist() for table in tables) == [[NOBODY]] * 3 + [[1]]
     assert [table["part"].to_pylist() for table in tables] == [[0], [1], [2], [3]]

@@ -201,7 +201,7 @@ def test_what_is_refused_is_on_record(tmp_path: Path) -> None:
 
 
 def test_a_group_beyond_the_share_is_refused_at_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(shares, "MOST_WAITING", 0)
     waited = []
 
     def has_room(self: Shares, entity: int, work: int) -> bool:

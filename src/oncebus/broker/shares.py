@@ -11,8 +11,9 @@ makes. How much work the pipeline does in a second is measured as it comes out.
 - An entity that is used alone may have `ALONE_DELAY` of work waiting.
 - A pipeline that does nothing cannot be shared: then the entity's quota and its share of the inbox are the bound.
 
-A send that has to wait gets its turn in the order of its entity, and entities take turns. It is refused with
-`ServerBusy` after `WAIT_SECONDS`, or at once where too much waits already.
+A send that has to wait gets its turn in the order of its entity, and entities take turns. After `WAIT_SECONDS` it is
+refused with `ServerBusy`, but goes on if the pipeline has done nothing meanwhile; where too much waits already, it is
+refused at once.
 """
 
 from __future__ import annotations
@@ -141,11 +142,17 @@ class Shares:
         waiting = _Waiting(work, size, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(entity, deque()).append(waiting)
         self._waiting_bytes[entity] += size
+        last_taken = self._last_taken
+        if self._is_stalled:
+            # Nothing comes out after which it would get its turn.
+            self._let_in()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await waiting.turn
         except TimeoutError:
-            raise self._busy_with(entity) from None
+            # Where nothing has come out all the while, it is not the others who have had their turn.
+            if self._last_taken != last_taken:
+                raise self._busy_with(entity) from None
         finally:
             self._leave(entity, waiting)
 

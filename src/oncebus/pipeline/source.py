@@ -97,11 +97,16 @@ class InboxStream(DataSourceStreamReader):
         return {"commit": self._inbox.plan(after, MOST_ROWS, MOST_BYTES, self._weight)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """One share for few rows, for the cost of a task is that of thousands of rows; else as many as there are."""
+        """One share for few rows, because a task costs as much as thousands of rows; else one for each task there is.
+
+        The first batch of a query has all of them: Spark then starts a Python worker for each, which takes a second and
+        on a busy machine several. Otherwise the first large batch would wait for that, and everyone with it.
+        """
         first, last = start["commit"] + 1, end["commit"]
         if first > last:
             return []
-        wanted = 1 + self._inbox.rows(first, last) // ROWS_FOR_A_TASK
+        is_first = start["commit"] == self._after
+        wanted = self._tasks if is_first else 1 + self._inbox.rows(first, last) // ROWS_FOR_A_TASK
         most = min(wanted, self._tasks, self._shards)
         # Shares of whole shards, and alike: then the keys of each are one part of as many in the ledger.
         count = next(number for number in range(most, 0, -1) if self._shards % number == 0)

@@ -95,7 +95,7 @@ def test_at_the_limit_sends_are_refused_and_go_on_when_the_pipeline_does(stage: 
                     status, retry_after, text = sender.refusals[0]
                     assert (status, retry_after) == (503, "10")
                     assert BUSY in text
-                    assert f"{LIMIT} is the limit. Please retry the operation later." in text
+                    assert f"which is its share of {LIMIT}. Please retry the operation later." in text
                 assert stage.core.in_pipeline(stage.broker.catalogue.queue("limited").id) <= LIMIT
                 # Receivers are not refused.
                 received = stage.client.receive("limited", 0)
