@@ -56,13 +56,18 @@ def plan(seed: int, asked: str) -> list[Fault]:
     ]
 
 
-def inject(fault: Fault, service: Service) -> bool:
-    """Do it, and undo what can be undone. False where there was nothing to be hit: no request came, no process ran.
+def wait_for(fault: Fault, service: Service) -> None:
+    """Let the pause pass. Most faults wait first until the gateway answers again after the one before.
 
-    Most faults wait until the gateway answers again after the one before: while nothing works, nothing can go wrong.
+    While nothing works, nothing can go wrong.
     """
     if fault.size < 0.8:
         until(service.http.is_answered, "the gateway answers", limit=_PATIENCE)
+    time.sleep(fault.pause)
+
+
+def inject(fault: Fault, service: Service) -> bool:
+    """Do it, and undo what can be undone. False where there was nothing to be hit: no request came, no process ran."""
     return KINDS[fault.kind](fault, service)
 
 

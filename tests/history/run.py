@@ -54,7 +54,7 @@ def run(folder: Path, seed: int, asked: str) -> Ran:
                 # The first messages flow before the first fault.
                 time.sleep(1.0)
                 for fault in faults.plan(seed, asked):
-                    time.sleep(fault.pause)
+                    faults.wait_for(fault, service)
                     args = {"fault": fault.kind, "seconds": fault.seconds, "size": fault.size}
                     with recorder.operation("faults", "fault", **args) as answer:
                         answer.result["hit"] = faults.inject(fault, service)
