@@ -12,10 +12,11 @@ import pytest
 
 from httpfront.http_front import Front, scenario
 from oncebus import amqp
+from oncebus.amqp.limits import MOST_ELEMENTS
 from oncebus.broker.sending import Incoming
 from oncebus.http import receiving, rendering
 from oncebus.http.errors import Refused
-from oncebus.http.rendering import LARGEST_SHOWN_VALUE, LARGEST_VALUE, MOST_PAGES, MOST_WAITING, Renderer, bytes_to_read
+from oncebus.http.rendering import LARGEST_VALUE, MOST_PAGES, MOST_WAITING, Renderer, bytes_to_read
 from oncebus.portal import contents
 from portal.visitor import Visitor, visit
 
@@ -98,11 +99,11 @@ def test_what_is_received_is_read_beside_the_loop(tmp_path: Path, monkeypatch: p
     decoded = counted(monkeypatch)
 
     async def play(front: Front) -> None:
-        await send(front, nested(200_000))
+        await send(front, nested(60_000))
         answer = await front.take("q")
         assert answer.headers["content-type"] == "application/json"
-        assert answer.body == b"[" + b",".join([b"[]"] * 200_000) + b"]"
-        assert decoded == [(len(nested(200_000)), False)]
+        assert answer.body == b"[" + b",".join([b"[]"] * 60_000) + b"]"
+        assert decoded == [(len(nested(60_000)), False)]
 
     scenario(tmp_path, play)
 
@@ -146,7 +147,9 @@ def test_what_has_to_be_decoded(body: bytes, size: int) -> None:
 def test_a_value_beyond_all_bounds_is_handed_out_as_it_is() -> None:
     body = nested(LARGEST_VALUE)
     assert receiving._content(body, LARGEST_VALUE).body is body
-    assert receiving._content(nested(LARGEST_SHOWN_VALUE), LARGEST_VALUE).kind == "application/json"
+    # So is one with more elements than the decoder takes.
+    assert receiving._content(nested(MOST_ELEMENTS + 1), LARGEST_VALUE).kind == "application/amqp"
+    assert receiving._content(nested(MOST_ELEMENTS // 2), LARGEST_VALUE).kind == "application/json"
 
 
 def test_only_so_many_may_wait_for_a_page() -> None:

@@ -182,3 +182,27 @@ def test_a_connection_that_asks_for_nothing_gives_way_to_one_that_does(tmp_path:
             await running.stop()
 
     scenario(tmp_path, play)
+
+
+def test_half_open_requests_give_way(tmp_path: Path) -> None:
+    """Strangers who begin a request and do not go on take no place from others, however many they are."""
+
+    async def run(front: Front) -> None:
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=5)
+        await running.start()
+        strangers = []
+        try:
+            for _ in range(20):
+                _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+                writer.write(b"POST /orders/messages HTTP/1.1\r\nHost: x\r\n")
+                await writer.drain()
+                strangers.append(writer)
+            for _ in range(3):
+                answer = await exchange(running.port, b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert answer.startswith(b"HTTP/1.1 200 ")
+        finally:
+            for writer in strangers:
+                writer.close()
+            await running.stop()
+
+    scenario(tmp_path, run)

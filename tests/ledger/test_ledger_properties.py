@@ -113,7 +113,7 @@ def test_a_long_life_is_judged_as_the_reference_does(seed: int) -> None:
             batch = Batch(messages, now, 1 if number < 60 else 2)
             expected = reference.batch(batch.messages, batch.clock)
             for _ in range(2):
-                writer = Writer(f"{number // 20:032x}", "query", Owner.this_process())
+                writer = started(ledger, number // 20)
                 assert run_batch(ledger, writer, number, batch, 0) == expected
                 rewritten |= {run for run in parse_run_names(os.listdir(ledger.location)) if run.written is not None}
     assert {run.is_merged for run in rewritten} == {False, True}
@@ -156,7 +156,7 @@ def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fa
             expected = reference.batch(batch.messages, batch.clock)
             storage.steps = data.draw(st.integers(0, 12), label="steps")
             for _ in range(2):
-                writer = Writer(f"{start:032x}", "query", Owner.this_process())
+                writer = started(Ledger(storage), start)
                 with suppress(Died):
                     assert run_batch(Ledger(storage), writer, number, batch, 0) == expected
                     break
@@ -183,7 +183,7 @@ def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batc
         fast, slow = Ledger.open(f"{folder}/ledger"), Late(f"{folder}/ledger")
         for number, batch in enumerate(history):
             expected = reference.batch(batch.messages, batch.clock)
-            writer = Writer(f"{0:032x}", "query", Owner.this_process())
+            writer = started(fast, 0)
             generation = fast.join(writer, number)
             for messages in split(batch.messages, batch.parts):
                 if messages:
