@@ -30,7 +30,8 @@ def session(how: str, url: str) -> SparkSession:
 
 OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
 APART = "/proc/self/cwd/apart"
-"""A folder that each process has for itself: drivers, clients and workers are started in folders of their own."""
+"""A folder that each process has for itself: drivers, clients and workers have working folders of their own, and through
+Connect each session has."""
 
 
 def batch_of(spark: SparkSession, messages: list[Message]) -> DataFrame:
@@ -85,13 +86,9 @@ if __name__ == "__main__":
 
     apart = Stream(spark, folder / "apart-stream", {"ledger": APART})
     apart.write(history_of(1))
-    if how == "cluster":
-        check_refused(apart.run, f"has no ledger at '{APART}': not the one that the driver opened")
-    else:
-        # The server's tasks share a folder, which is not the client's.
-        apart.run()
-        assert apart.found() == expected(history_of(1))
-        assert not Path(APART).exists()
-        check_foreach_batch(spark, Stream(spark, folder / "foreach"))
+    check_refused(apart.run, f"has no ledger at '{APART}': not the one that the driver opened")
     check_refused(lambda: check_batch_apart(spark, messages), f"has no ledger at '{APART}'")
+    if how == "connect":
+        assert not Path(APART).exists(), "the client has made a ledger that is not the server's"
+        check_foreach_batch(spark, Stream(spark, folder / "foreach"))
     spark.stop()

@@ -31,7 +31,8 @@ def run_elsewhere(how: str, url: str, folder: Path, **environment: str) -> None:
         capture_output=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    errors = [line for line in done.stderr.decode().splitlines() if not line.startswith("\tat ")]
+    assert done.returncode == 0, "\n".join(errors)[-3000:]
 
 
 def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
