@@ -46,7 +46,7 @@ FEW = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-MANY = settings(FEW, max_examples=150)
+MANY = settings(FEW, max_examples=15)
 
 
 class Folder(str):
@@ -95,7 +95,7 @@ def test_batches(object_store: Server, remote: str, history: list[Batch], mixed:
 
 
 @pytest.mark.torture
-@given(history=histories(most_batches=30), data=st.data())
+@given(history=histories(most_batches=15), data=st.data())
 @MANY
 def test_long_histories(object_store: Server, remote: str, history: list[Batch], data: st.DataObject) -> None:
     check_history(object_store, history, data)
