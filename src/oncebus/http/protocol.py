@@ -47,6 +47,8 @@ class Protocol(HttpToolsProtocol):
 
     def abort(self) -> None:
         """See `Guest`."""
+        # It counts no more from now on: others in the same turn of the loop would be answered with 503 for it.
+        self.connections.discard(self)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
