@@ -10,6 +10,8 @@ from .history import NEVER, OK, UNKNOWN, History, Operation
 from .model import SECOND
 
 BEGAN = 1_700_000_000 * SECOND
+LETTERS = "/$deadletterqueue"
+ALL, RED, COLLECTED = "news/Subscriptions/all", "news/Subscriptions/red", "collected"
 
 
 class Story:
@@ -126,3 +128,9 @@ class Story:
         self.add("end", result={"metrics": self.metrics, "held": self.held, "drops": self.drops})
         ordered: Sequence[Operation] = sorted(self.operations, key=lambda each: (each.invoked, each.number))
         return History(0, "", BEGAN, tuple(ordered))
+
+
+def routed(story: Story, uid: str, *places: str) -> None:
+    """A message of the topic, number 1 everywhere."""
+    for place in places:
+        story.consume(place, (uid, 1))

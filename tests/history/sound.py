@@ -1,0 +1,162 @@
+"""Sound histories, with all that may go wrong without anything being wrong."""
+
+from __future__ import annotations
+
+from .entities import CHANGING
+from .history import FAILED, UNKNOWN
+from .stories import ALL, COLLECTED, LETTERS, RED, Story, routed
+
+
+def plainly(story: Story) -> None:
+    story.send("direct", "a", "b")
+    story.send("direct", "c")
+    story.consume("direct", ("a", 1))
+    story.consume("direct", ("b", 2))
+    story.consume("direct", ("c", 3))
+    story.count("direct", accepted=3, duplicates=0, delivered=3, dead_lettered=0)
+
+
+def retried(story: Story) -> None:
+    """The first answer is lost; the retry is a duplicate, or the one that was accepted."""
+    for name, (first, second) in {"x": (1, 2), "y": (0, 3)}.items():
+        story.send("direct", f"{name}1", name=name, outcome=UNKNOWN)
+        story.send("direct", f"{name}2", name=name)
+        if first:
+            story.drop("direct", name, second, first)
+            story.consume("direct", (f"{name}1", first))
+        else:
+            story.consume("direct", (f"{name}2", second))
+    story.count("direct", accepted=2, duplicates=1, delivered=2)
+
+
+def refused(story: Story) -> None:
+    story.send("direct", "a", outcome=FAILED)
+    story.send("direct", "a~", name="a")
+    story.consume("direct", ("a~", 1))
+
+
+def unanswered(story: Story) -> None:
+    """A completion is not answered; the message comes back, or not."""
+    story.send("plain", "a", "b")
+    for number, uid in enumerate("ab", 1):
+        story.receive("plain", (uid, number))
+        story.settle("plain", uid, number, outcome=UNKNOWN)
+    story.receive("plain", ("b", 2), count=1)
+    story.settle("plain", "b", 2)
+
+
+def lock_lost(story: Story) -> None:
+    """A receiver loses its lock: the message goes to another one, and the first is refused."""
+    story.send("plain", "a")
+    story.receive("plain", ("a", 1))
+    story.consume("plain", ("a", 1), count=1)
+    story.settle("plain", "a", 1, outcome=FAILED)
+
+
+def hidden(story: Story) -> None:
+    """A receiver that fails has held the first message: the second is delivered before it."""
+    story.send("direct", "a", "b")
+    story.receive("direct", outcome=UNKNOWN)
+    story.consume("direct", ("b", 2))
+    story.consume("direct", ("a", 1), enqueued=0.1)
+
+
+def concurrent(story: Story) -> None:
+    """Two senders, two receivers at a time: neither is first."""
+    begun = story.now
+    story.send("direct", "a", begun=begun)
+    story.send("direct", "b", begun=begun)
+    begun = story.now
+    story.receive("direct", ("a", 2), begun=begun)
+    story.receive("direct", ("b", 1), begun=begun, enqueued=0.1)
+    story.settle("direct", "a", 2)
+    story.settle("direct", "b", 1)
+
+
+def scheduled(story: Story) -> None:
+    story.send("direct", "a", due=2.0, number=1)
+    story.send("direct", "b", due=9.0, number=2)
+    story.send("direct", "c", due=9.0, number=3)
+    story.add("cancel", entity="direct", uid="b", number=2)
+    story.add("cancel", UNKNOWN, entity="direct", uid="c", number=3)
+    story.now = 3_000_000
+    story.consume("direct", ("a", 4), enqueued=2.1)
+    story.count("direct", accepted=3, duplicates=0, delivered=3)
+
+
+def dead_lettered(story: Story) -> None:
+    """One is resubmitted by the broker, under a new number; one by its receiver, as a new message."""
+    story.send("plain", "a", "b")
+    for number, uid in enumerate("ab", 1):
+        story.receive("plain", (uid, number))
+        story.settle("plain", uid, number, "dead-letter")
+    story.add("resubmit", place="plain", numbers=[1], uids=["a"])
+    story.consume("plain", ("a", 3))
+    story.send("plain", "b+")
+    story.consume("plain" + LETTERS, ("b", 2))
+    story.consume("plain", ("b+", 4))
+    story.count("plain", accepted=3, delivered=3, dead_lettered=2)
+
+
+def deferred(story: Story) -> None:
+    story.send("plain", "a")
+    story.receive("plain", ("a", 1))
+    story.settle("plain", "a", 1, "defer")
+    story.receive("plain", ("a", 1), count=1, deferred=1)
+    story.settle("plain", "a", 1)
+
+
+def by_rules(story: Story) -> None:
+    """The rule of one subscription changes while the second message is sent."""
+    story.send("news", "a", colour="red")
+    begun = story.now
+    story.add("rule", place=CHANGING, colour="blue")
+    story.send("news", "b", colour="green", begun=begun)
+    story.send("news", "c", colour="red")
+    routed(story, "a", ALL, RED, CHANGING, COLLECTED)
+    for place in (ALL, COLLECTED):
+        story.consume(place, ("b", 2))
+    story.consume(ALL, ("c", 3))
+    story.consume(RED, ("c", 2))
+    story.consume(COLLECTED, ("c", 3))
+    story.count("news", accepted=3, duplicates=0, unrouted=0)
+    story.count(RED, delivered=2)
+
+
+def in_windows(story: Story) -> None:
+    """The same id again after 21 seconds, and within a window that was made longer."""
+    story.send("window", "a", name="x")
+    story.consume("window", ("a", 1), enqueued=0.05)
+    story.now = 21_000_000
+    story.add("window", entity="window", window="PT40S")
+    story.send("window", "b", name="x")
+    story.consume("window", ("b", 2), enqueued=21.25)
+    story.send("window", "c", name="x")
+    story.drop("window", "x", 3, 2)
+
+
+def made_again(story: Story) -> None:
+    """What was in it is gone, and its ids are new."""
+    story.send("recreated", "a", name="x")
+    story.add("delete", entity="recreated", incarnation=1)
+    story.add("create", entity="recreated", incarnation=1)
+    story.send("recreated", "b", name="x", incarnation=1)
+    story.consume("recreated", ("b", 1))
+    story.count("recreated", accepted=1, duplicates=0, delivered=1)
+
+
+SOUND = [
+    plainly,
+    retried,
+    refused,
+    unanswered,
+    lock_lost,
+    hidden,
+    concurrent,
+    scheduled,
+    dead_lettered,
+    deferred,
+    by_rules,
+    in_windows,
+    made_again,
+]
