@@ -30,8 +30,7 @@ def session(how: str, url: str) -> SparkSession:
 
 OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
 APART = "/proc/self/cwd/apart"
-"""A folder that each process has for itself: drivers, clients and workers have working folders of their own, and through
-Connect each session has."""
+"""A folder that each process has for itself, since all have working folders of their own; in Connect, each session."""
 
 
 def batch_of(spark: SparkSession, messages: list[Message]) -> DataFrame:
