@@ -92,7 +92,12 @@ class Model:
         for resubmit in history.of("resubmit"):
             for uid in resubmit.args["uids"]:
                 self.resubmits[resubmit.args["place"], uid].append(resubmit)
-        [self.end] = history.of("end")
+        ends = history.of("end")
+        if not ends:
+            raise ValueError(
+                "The history has no end: its run was cut short, so nothing can be said of what is missing."
+            )
+        self.end = ends[-1]
 
     @cached_property
     def by_key(self) -> dict[tuple[str, int, str], list[Attempt]]:

@@ -27,7 +27,12 @@ def play(folder: Path, asked: str) -> dict[str, int]:
     """Run, check, print; a history that is wrong is kept. The figures of one that is right."""
     seed = random.SystemRandom().randrange(10**6)
     print(f"HISTORY_SEED={seed} HISTORY_FAULTS='{asked}'", flush=True)
-    ran = run(folder, seed, asked)
+    try:
+        ran = run(folder, seed, asked)
+    except Exception as error:
+        for left in folder.glob("history-*.jsonl"):
+            error.add_note(f"The history up to there: {shutil.copy(left, _KEPT)}")
+        raise
     violations = check(ran.history)
     numbers = figures(ran, violations)
     print(summary(seed, numbers, ran.hit), flush=True)
