@@ -6,7 +6,7 @@ done in a task, where the ledger is.
 
 from __future__ import annotations
 
-import pickle
+import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,10 +15,26 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from oncebus.errors import OncebusError
-from oncebus.ledger import Ledger, LedgerBatch, Owner
+from oncebus.ledger import (
+    CheckpointTooOld,
+    CorruptRun,
+    Ledger,
+    LedgerBatch,
+    LedgerInUse,
+    LedgerMismatch,
+    LedgerNotShared,
+    Owner,
+    StorageError,
+)
 from oncebus.spark.task import Place
 
 _T = TypeVar("_T")
+
+_RAISED: dict[str, type[OncebusError]] = {
+    error.__name__: error
+    for error in (CheckpointTooOld, CorruptRun, LedgerInUse, LedgerMismatch, LedgerNotShared, StorageError)
+}
+"""What a task may raise as it looks at a ledger."""
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -67,21 +83,24 @@ def _describe(
 
 
 def _in_task(spark: SparkSession, work: Callable[[], _T]) -> _T:
-    """What a function returns or raises in a task of the cluster."""
+    """What a function returns or raises in a task of the cluster. The answer must survive JSON; tuples become lists.
+
+    Not pickled: the server must not be able to run code in its clients.
+    """
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             try:
-                found: tuple[Any, OncebusError | None] = (work(), None)
+                found: dict[str, Any] = {"result": work()}
             except OncebusError as error:
-                found = (None, error)
-            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["answer"])
+                found = {"error": type(error).__name__, "text": str(error)}
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)], pa.string())], names=["answer"])
 
-    [row] = spark.range(0, 1, 1, 1).mapInArrow(answer, "answer binary").collect()
-    result, error = pickle.loads(row["answer"])
-    if error is not None:
-        raise error
-    answered: _T = result
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(answer, "answer string").collect()
+    found = json.loads(row["answer"])
+    if "error" in found:
+        raise _RAISED.get(found["error"], OncebusError)(found["text"])
+    answered: _T = found["result"]
     return answered
 
 
