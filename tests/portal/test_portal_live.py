@@ -202,6 +202,7 @@ def test_what_very_many_hold_together_is_not_asked(tmp_path: Path, monkeypatch: 
 def test_a_ledger_that_cannot_be_read_does_not_spoil_the_page(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         # Spoiled while the broker runs: one that is found at its start is refused.
+        (tmp_path / "ledger").mkdir()
         (tmp_path / "ledger" / "generation-000001.json").write_text("{")
         page = await visitor.get()
         assert (page.status_code, "Remembered ids unknown" in words(page)) == (200, True)
