@@ -84,8 +84,6 @@ class Core:
         # What was sent and forwarded before this broker was opened ends here, and may not have been seen yet.
         self.left_behind = inbox.last_commit
         self.backlog = Backlog()
-        # What the disk holds around the messages: counts for the limits of the inbox, and for no entity's quota.
-        self._around = Backlog()
         self.accesses = Accesses(self.clock.passed)
         self.refusals = Refusals(self.clock.now)
         self._use = Use(self.accesses, self.arrivals, self.clock.passed)
@@ -302,24 +300,15 @@ class Core:
             if each.entity in self.policies:
                 self._last_sent[each.entity] = commit
         if sizes.keys() != {NOBODY}:
+            # What the disk holds besides the messages counts for the limit of the whole, and for no entity's quota.
             around = self.acceptor.last_bytes - sum(inline_bytes(row) for each in group for row in each.rows)
-            self._note_around(commit, around, [(each.entity, len(each.rows)) for each in group], self.clock.passed())
+            self.backlog.add(NOBODY, around)
+            sizes[NOBODY] += around
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
         self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
         self.backlog.take(self.progress.position)
-        self._around.take(self.progress.position)
         self.shares.take(self.progress.position)
-
-    def _note_around(self, commit: int, around: int, parts: Sequence[tuple[int, int]], now: int) -> None:
-        """Count what a commit takes on the disk beyond its messages, split among (entity, number of rows)."""
-        rows, split = sum(count for _, count in parts), []
-        for entity, count in parts:
-            own = around * count // rows
-            split.append((entity, own))
-            self._around.add(entity, own)
-            around, rows = around - own, rows - count
-        self._around.commit(commit, split, now)
 
     def last_sent(self, entity: int) -> int:
         """The commit of the last message that was accepted for an entity."""
@@ -341,11 +330,10 @@ class Core:
 
         No entity may hold more than is left for the others: alone it gets half of the whole.
         """
-        held = self.on_disk
-        own = self.in_pipeline(entity.id) + self._around.of(entity.id)
-        if held + size <= self._most_bytes < held + size + own:
+        held = self.backlog.total
+        if held + size <= self._most_bytes < held + size + self.in_pipeline(entity.id):
             raise ServerBusy(
-                f"The server is busy: {own} bytes of '{entity.path}' are waiting for the "
+                f"The server is busy: {self.in_pipeline(entity.id)} bytes of '{entity.path}' are waiting for the "
                 f"pipeline, which is its share of {self._most_bytes}. Please retry the operation later."
             )
         if held + size > self._most_bytes:
@@ -357,12 +345,7 @@ class Core:
     @property
     def has_room(self) -> bool:
         """Whether the pipeline holds less than it may."""
-        return self.on_disk < self._most_bytes
-
-    @property
-    def on_disk(self) -> int:
-        """How many bytes wait for the pipeline, with all that the disk holds around them."""
-        return self.backlog.total + self._around.total
+        return self.backlog.total < self._most_bytes
 
     def note_sizes(self, sizes: Mapping[int, int]) -> None:
         """These entities have so many bytes in the store now."""
@@ -392,7 +375,6 @@ class Core:
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self.backlog.take(commit)
-        self._around.take(commit)
         self.shares.take(commit)
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
@@ -421,13 +403,13 @@ class Core:
             # A commit that comes in parts has its length once.
             around = (reader.length(left.commit) if left.commit > counted else 0) - left.inline
             counted = left.commit
+            sizes = [*left.sizes, (NOBODY, around)]
             since = passed - max(now - left.time, 0)
-            for entity, size in left.sizes:
+            for entity, size in sizes:
                 self.backlog.add(entity, size)
+            self.backlog.commit(left.commit, sizes, since)
+            for entity, size in left.sizes:
                 self.shares.add(entity, size)
-            self.backlog.commit(left.commit, left.sizes, since)
-            # How many rows each has is not known any more.
-            self._note_around(left.commit, around, [(entity, 1) for entity, _ in left.sizes], since)
             self.shares.commit(left.commit, left.sizes, since)
             blobs.update(left.blobs)
         return blobs
