@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -391,7 +391,7 @@ def test_no_queue_may_fill_the_inbox_for_the_others(tmp_path: Path) -> None:
             await stage.queue(name)
         body = b"x" * 10_000
         with paused(stage):
-            for number in range(10):
+            for number in range(9):
                 await stage.send("noisy", message(f"{number}", body))
             with pytest.raises(
                 ServerBusy, match="bytes of 'noisy' are waiting for the pipeline, which is its share of"
@@ -401,5 +401,24 @@ def test_no_queue_may_fill_the_inbox_for_the_others(tmp_path: Path) -> None:
                 await stage.send("quiet", message(f"{number}", body))
         await stage.flow()
         await stage.send("noisy", message("more", body))
+
+    play(tmp_path, plot, most_bytes=200_000)
+
+
+def test_small_messages_count_for_their_share_with_all_that_the_disk_holds(tmp_path: Path) -> None:
+    async def plot(stage: Scene) -> None:
+        for name in ("noisy", "quiet"):
+            await stage.queue(name)
+        noisy = stage.broker.catalogue.queue("noisy").id
+        with paused(stage):
+            with suppress(ServerBusy):
+                while True:
+                    await stage.send("noisy", "a")
+            assert 95_000 < stage.core.on_disk(noisy) < 105_000
+            assert stage.core.in_pipeline(noisy) < 10_000
+            for number in range(4):
+                await stage.send("quiet", message(f"{number}", b"x" * 10_000))
+        await stage.flow()
+        assert (stage.core.on_disk(noisy), stage.core.in_inbox) == (0, 0)
 
     play(tmp_path, plot, most_bytes=200_000)

@@ -75,6 +75,13 @@ class Backlog:
         if len(self._stretches) > MOST_STRETCHES:
             self._join()
 
+    def add_commit(self, number: int, sizes: Iterable[tuple[int, int]], now: int) -> None:
+        """(entity, bytes) are durable, in the newest commit, and were not added before."""
+        known = list(sizes)
+        for entity, size in known:
+            self.add(entity, size)
+        self.commit(number, known, now)
+
     def take(self, position: int) -> None:
         """Commits up to this one have come out."""
         while self._stretches and self._stretches[0].last <= position:
@@ -93,3 +100,13 @@ def _joined(one: _Stretch, other: _Stretch | None) -> _Stretch:
     if other is None:
         return one
     return _Stretch(one.first, other.last, one.since, one.sizes + other.sizes)
+
+
+def spread(size: int, rows: Mapping[int, int]) -> list[tuple[int, int]]:
+    """(entity, bytes) of bytes that entities share, by how many rows each has."""
+    left, found = sum(rows.values()), []
+    for entity, count in rows.items():
+        part = size * count // left
+        found.append((entity, part))
+        size, left = size - part, left - count
+    return found

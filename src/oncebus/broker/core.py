@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from oncebus.broker.acceptor import Acceptor, Appending
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
-from oncebus.broker.backlog import Backlog
+from oncebus.broker.backlog import Backlog, spread
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
@@ -84,6 +84,8 @@ class Core:
         # What was sent and forwarded before this broker was opened ends here, and may not have been seen yet.
         self.left_behind = inbox.last_commit
         self.backlog = Backlog()
+        # What the disk holds of each entity in the pipeline besides its messages. Counts for no quota.
+        self.overhead = Backlog()
         self.accesses = Accesses(self.clock.passed)
         self.refusals = Refusals(self.clock.now)
         self._use = Use(self.accesses, self.arrivals, self.clock.passed)
@@ -295,19 +297,20 @@ class Core:
                 self.bodies.refused(_own_bodies(each.rows))
             return
         sizes: Counter[int] = Counter()
+        rows: Counter[int] = Counter()
         for each in group:
             sizes[each.entity] += each.size
+            rows[each.entity] += len(each.rows)
             if each.entity in self.policies:
                 self._last_sent[each.entity] = commit
-        if sizes.keys() != {NOBODY}:
-            # What the disk holds besides the messages counts for the limit of the whole, and for no entity's quota.
-            around = self.acceptor.last_bytes - sum(inline_bytes(row) for each in group for row in each.rows)
-            self.backlog.add(NOBODY, around)
-            sizes[NOBODY] += around
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
+        if rows.keys() != {NOBODY}:
+            inline = sum(inline_bytes(row) for each in group for row in each.rows)
+            self.overhead.add_commit(commit, spread(self.acceptor.last_bytes - inline, rows), self.clock.passed())
         self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
         self.backlog.take(self.progress.position)
+        self.overhead.take(self.progress.position)
         self.shares.take(self.progress.position)
 
     def last_sent(self, entity: int) -> int:
@@ -317,6 +320,10 @@ class Core:
     def in_pipeline(self, entity: int) -> int:
         """How many bytes of an entity were accepted and are not in the store yet."""
         return self.backlog.of(entity)
+
+    def on_disk(self, entity: int) -> int:
+        """How many bytes the disk holds of what is in the pipeline for an entity."""
+        return self.backlog.of(entity) + self.overhead.of(entity)
 
     def held(self, entity: Entity) -> int:
         """What counts for an entity's quota: what is in the pipeline, and what was in the store a moment ago."""
@@ -330,10 +337,10 @@ class Core:
 
         No entity may hold more than is left for the others: alone it gets half of the whole.
         """
-        held = self.backlog.total
-        if held + size <= self._most_bytes < held + size + self.in_pipeline(entity.id):
+        held, of_entity = self.in_inbox, self.on_disk(entity.id)
+        if held + size <= self._most_bytes < held + size + of_entity:
             raise ServerBusy(
-                f"The server is busy: {self.in_pipeline(entity.id)} bytes of '{entity.path}' are waiting for the "
+                f"The server is busy: {of_entity} bytes of '{entity.path}' are waiting for the "
                 f"pipeline, which is its share of {self._most_bytes}. Please retry the operation later."
             )
         if held + size > self._most_bytes:
@@ -343,9 +350,14 @@ class Core:
             )
 
     @property
+    def in_inbox(self) -> int:
+        """How many bytes the disk holds of all that is in the pipeline."""
+        return self.backlog.total + self.overhead.total
+
+    @property
     def has_room(self) -> bool:
         """Whether the pipeline holds less than it may."""
-        return self.backlog.total < self._most_bytes
+        return self.in_inbox < self._most_bytes
 
     def note_sizes(self, sizes: Mapping[int, int]) -> None:
         """These entities have so many bytes in the store now."""
@@ -375,6 +387,7 @@ class Core:
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self.backlog.take(commit)
+        self.overhead.take(commit)
         self.shares.take(commit)
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
@@ -395,19 +408,14 @@ class Core:
         """Count what an earlier broker has left in the pipeline; the bodies that its rows name."""
         now, passed = self.clock.now(), self.clock.passed()
         blobs: set[str] = set()
-        reader, counted = InboxReader(folders.inbox), position
+        reader = InboxReader(folders.inbox)
         for left in left_in(InboxReader(folders.inbox).read(position + 1, self.left_behind)):
             if left.time is None:
                 # Only for no one: nobody waits for that.
                 continue
-            # A commit that comes in parts has its length once.
-            around = (reader.length(left.commit) if left.commit > counted else 0) - left.inline
-            counted = left.commit
-            sizes = [*left.sizes, (NOBODY, around)]
             since = passed - max(now - left.time, 0)
-            for entity, size in sizes:
-                self.backlog.add(entity, size)
-            self.backlog.commit(left.commit, sizes, since)
+            self.backlog.add_commit(left.commit, left.sizes, since)
+            self.overhead.add_commit(left.commit, spread(reader.length(left.commit) - left.inline, left.rows), since)
             for entity, size in left.sizes:
                 self.shares.add(entity, size)
             self.shares.commit(left.commit, left.sizes, since)

@@ -20,16 +20,15 @@ _AT_ONCE = 4096
 class Left(NamedTuple):
     """One commit: (entity, bytes) of its rows, when the oldest was accepted, and the bodies that they name.
 
-    `inline` is how many bytes of messages its rows hold themselves.
-
-    `time` is None where all of its rows are for no one: those bear an older time than they were appended at. A commit
-    may come in several parts, one after the other.
+    `time` is None where all of its rows are for no one: those bear an older time than they were appended at. `rows`
+    says how many rows each entity has, `inline` how many bytes of messages all rows hold themselves.
     """
 
     commit: int
     sizes: list[tuple[int, int]]
     time: int | None
     blobs: list[str]
+    rows: dict[int, int]
     inline: int
 
 
@@ -40,8 +39,7 @@ def inline_bytes(row: Row) -> int:
 
 def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
     """The commits of these rows of the inbox, in their order."""
-    remaining = iter(batches)
-    while some := list(itertools.islice(remaining, _AT_ONCE)):
+    for some in _in_whole_commits(batches):
         commit, entity, size, time = (
             np.concatenate([batch.column(name).to_numpy() for batch in some])
             for name in ("commit", "entity", "size", "time")
@@ -56,20 +54,33 @@ def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
             entity[starts].tolist(),
             np.add.reduceat(size[order], starts).tolist(),
             np.minimum.reduceat(time[order], starts).tolist(),
+            np.diff(np.append(starts, len(order))).tolist(),
             strict=True,
         )
         blobs, inline = _blobs_of(some), _inline_of(some)
         for number, parts in itertools.groupby(found, lambda part: part[0]):
             of_commit = list(parts)
-            times = [time for _, entity, _, time in of_commit if entity != NOBODY]
-            sizes = [(entity, size) for _, entity, size, _ in of_commit]
-            yield Left(number, sizes, min(times, default=None), blobs.get(number, []), inline[number])
+            times = [time for _, entity, _, time, _ in of_commit if entity != NOBODY]
+            sizes = [(entity, size) for _, entity, size, _, _ in of_commit]
+            rows = {entity: count for _, entity, _, _, count in of_commit}
+            yield Left(number, sizes, min(times, default=None), blobs.get(number, []), rows, inline[number])
+
+
+def _in_whole_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches, many at a time; a batch has the rows of one commit only, and those of a commit stay together."""
+    some: list[pa.RecordBatch] = []
+    for _, of_commit in itertools.groupby(batches, lambda batch: batch.column("commit")[0].as_py()):
+        some += of_commit
+        if len(some) >= _AT_ONCE:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def _inline_of(batches: Iterable[pa.RecordBatch]) -> Counter[int]:
     found: Counter[int] = Counter()
     for batch in batches:
-        # A batch has the rows of one commit only.
         for name in ("head", "body"):
             found[batch.column("commit")[0].as_py()] += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
     return found
