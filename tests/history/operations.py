@@ -211,7 +211,8 @@ def _over_amqp(planner: _Planner) -> Iterator[Step]:
 def _over_http(planner: _Planner) -> Iterator[Step]:
     while True:
         yield planner.send(HTTP, DIRECT, DIRECT, PLAIN, SESSION, FORWARDING, PASSING, NEWS)
-        yield planner.pause(0.1)
+        # Slowly enough for the others to receive most of it.
+        yield planner.pause(0.3)
 
 
 def _receiving(planner: _Planner) -> Iterator[Step]:

@@ -75,11 +75,16 @@ def delivered_out_of_order(model: Model) -> Iterator[str]:
 
 
 def enqueued_time_steps_back(model: Model) -> Iterator[str]:
-    """In the order of the numbers, the enqueued times never go back."""
+    """In the order of the numbers, the enqueued times never go back.
+
+    A letter that is resubmitted in a subscription is let pass: it is numbered at once, before copies that were accepted
+    earlier and are on their way.
+    """
     lanes: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
     for (place, uid, _), deliveries in model.copies.items():
         attempt = model.attempts.get(uid)
-        if attempt is not None and not place.endswith(DEAD_LETTERS):
+        is_ahead = "/Subscriptions/" in place and bool(model.resubmits[place, uid])
+        if attempt is not None and not place.endswith(DEAD_LETTERS) and not is_ahead:
             lanes[place, attempt.incarnation].append(deliveries[0])
     for (place, _), lane in lanes.items():
         lane.sort(key=lambda each: each.number)

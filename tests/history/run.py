@@ -22,7 +22,7 @@ from .operations import AMQP, COMPLETE, HTTP
 from .service import Service, serving
 
 _PATIENCE = 120.0
-_DRAIN_SECONDS = 180.0
+_DRAIN_SECONDS = 120.0
 _STATES = (
     "active",
     "scheduled",
@@ -104,9 +104,10 @@ def _held(http: HttpClient) -> dict[str, dict[str, int]]:
 
 
 def _drain(service: Service, recorder: Recorder) -> None:
-    """Receive and complete until nothing is anywhere, or for so long: the checker sees the rest."""
+    """Receive and complete until nothing is anywhere, or nothing has changed for so long: the checker sees the rest."""
     http, amqp = service.http, service.client_of_amqp()
     deadline = time.monotonic() + _DRAIN_SECONDS
+    before: dict[str, dict[str, int]] = {}
     try:
         while time.monotonic() < deadline:
             try:
@@ -116,6 +117,8 @@ def _drain(service: Service, recorder: Recorder) -> None:
                 continue
             if not held:
                 return
+            if held != before:
+                deadline, before = time.monotonic() + _DRAIN_SECONDS, held
             for place in PLACES:
                 if place not in held:
                     continue

@@ -98,6 +98,19 @@ def dead_lettered(story: Story) -> None:
     story.count("plain", accepted=3, delivered=3, dead_lettered=2)
 
 
+def resubmitted_in_a_subscription(story: Story) -> None:
+    """It is numbered before one that was accepted earlier and is still on its way."""
+    story.send("news", "a", colour="blue")
+    story.receive(ALL, ("a", 1))
+    story.settle(ALL, "a", 1, "dead-letter")
+    story.send("news", "b", colour="blue")
+    story.add("resubmit", place=ALL, numbers=[1], uids=["a"])
+    story.consume(ALL, ("a", 2), enqueued=5.0)
+    story.consume(ALL, ("b", 3), enqueued=4.0)
+    for number, uid in enumerate("ab", 1):
+        story.consume(COLLECTED, (uid, number))
+
+
 def deferred(story: Story) -> None:
     story.send("plain", "a")
     story.receive("plain", ("a", 1))
@@ -155,6 +168,7 @@ SOUND = [
     concurrent,
     scheduled,
     dead_lettered,
+    resubmitted_in_a_subscription,
     deferred,
     by_rules,
     in_windows,
