@@ -204,6 +204,7 @@ def test_a_ledger_that_cannot_be_read_does_not_spoil_the_page(tmp_path: Path) ->
         # Spoiled while the broker runs: one that is found at its start is refused.
         (tmp_path / "ledger").mkdir()
         (tmp_path / "ledger" / "generation-000001.json").write_text("{")
+        visitor.front.time.advance(5)
         page = await visitor.get()
         assert (page.status_code, "Remembered ids unknown" in words(page)) == (200, True)
 

@@ -136,14 +136,19 @@ class Clock:
         """Microseconds since some moment, on a clock that nobody sets."""
         return self._passed()
 
-    def stamp(self) -> int:
-        """The time to write into a message."""
+    def stamp(self, least: int = 0) -> int:
+        """The time to write into a message: not before `least`, as far as `steady` has come.
+
+        So a message that falls due while stamps stand still is not dated before it was due.
+        """
         wall, leap = self._read()
         if leap > MOST_LEAP:
             raise ClockLeapt(
                 f"The clock leapt {leap / 1e6:.0f} s forward. Messages are refused until it is set right; if it is "
                 "right now, start the broker again."
             )
+        if least > self.last:
+            self.last = max(self.last, min(least, self.steady()))
         if wall < self.last:
             if not self._is_back and self.last - wall > _NOTED:
                 log.warning(

@@ -129,7 +129,7 @@ class Pump:
             target,
             incoming,
             core.numbers,
-            core.clock.stamp(),
+            core.clock.stamp(message.scheduled or 0),
             message.sequence,
             is_checked=not is_judged,
             blob=message.blob,
