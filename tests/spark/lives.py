@@ -110,6 +110,8 @@ class Life:
     def stream(self) -> None:
         """A query over a judged stream, started several times, with failures after its batches were judged."""
         query = Query(self)
+        # Spark restarts a query only with as many sources as before.
+        united = self.chance.random() < 0.25
         plan: DataFrame | None = None
         for start in range(self.chance.randint(1, 3)):
             if start and self.chance.random() < 0.3:
@@ -118,7 +120,8 @@ class Life:
             query.add(self.chance.randint(1, 2))
             again = plan is not None and self.chance.random() < 0.4
             if plan is None or not again:
-                plan = self.changed(detect_duplicates(query.source(), **self.options(), ledger=self.folder / "ledger"))
+                checked = detect_duplicates(query.source(), **self.options(), ledger=self.folder / "ledger")
+                plan = self.changed(checked, united=united)
             fails_at = query.some_batch() if self.chance.random() < 0.4 else None
             self.note(f"  start {start}{' of the same plan' if again else ''}, fails at {fails_at}")
 
@@ -171,8 +174,8 @@ class Life:
 
     # What a user may do with a plan and with a batch.
 
-    def changed(self, checked: DataFrame) -> DataFrame:
-        how = self.chance.choice(["plain", "plain", "united", "retried"])
+    def changed(self, checked: DataFrame, *, united: bool) -> DataFrame:
+        how = "united" if united else self.chance.choice(["plain", "retried"])
         self.note(f"  plan: {how}")
         if how == "united":
             return checked.selectExpr("*", "1 as side").union(checked.selectExpr("*", "2 as side"))
