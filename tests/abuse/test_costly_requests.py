@@ -32,7 +32,7 @@ from .victims import victim
 
 DESCRIPTORS = 1024
 """Few of them leave some 170 places for HTTP, so that a small crowd takes them all."""
-COSTLY = {
+COSTLY: dict[str, object] = {
     "type": "subscription",
     "topic": "costly",
     "name": "all",
@@ -127,7 +127,8 @@ def test_looking_at_nested_messages_keeps_nobody_waiting(gateway: Gateway, times
         head = authorized(gateway)
 
         async def peek() -> None:
-            start, seen = 0, 0
+            start: int | None = 0
+            seen = 0
             async with client_of(gateway) as client:
                 while start is not None:
                     answer = await client.get(f"/nested/$messages?count=100&from={start}", headers=head)
@@ -141,7 +142,7 @@ def test_looking_at_nested_messages_keeps_nobody_waiting(gateway: Gateway, times
                 visitor = Visitor(cast(Any, None), client)
                 await visitor.sign_in(gateway.root)
                 for start in (0, 20):
-                    page = await visitor.get("entity/messages", path="nested", **{"from": start})
+                    page = await client.get(link("entity/messages", path="nested", **{"from": start}))
                     assert page.status_code == 200, page.text
                     assert "Body that is too large to be read here" in page.text
 
