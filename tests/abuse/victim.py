@@ -44,8 +44,9 @@ class AmqpVictim:
             answer = await self._next(Attach)
             assert (answer.source if answer.role is False else answer.target) is not None, "a link was refused"
 
-    async def round(self, content: bytes) -> None:
-        """Send a message, receive it, settle it."""
+    async def round(self, content: bytes) -> float:
+        """Send a message, receive it, settle it. Returns the seconds until the send was accepted."""
+        began, accepted = time.monotonic(), 0.0
         payload = b"".join(amqp.encode_message(Properties(), None, content))
         await self._socket.say(written(transfer(self._sent, delivery_tag=self._sent.to_bytes(4)), payload))
         self._sent += 1
@@ -55,7 +56,7 @@ class AmqpVictim:
             frame = await self._socket.frame()
             if isinstance(frame.performative, Disposition):
                 assert isinstance(frame.performative.state, Accepted), frame.performative
-                is_accepted = True
+                is_accepted, accepted = True, time.monotonic() - began
             elif isinstance(frame.performative, Transfer):
                 assert frame.payload.endswith(payload), "another message came"
                 received = frame.performative, frame.payload
@@ -64,6 +65,7 @@ class AmqpVictim:
         delivery_id = received[0].delivery_id
         assert delivery_id is not None
         await self._socket.say(written(Disposition(role=True, first=delivery_id, settled=True, state=Accepted())))
+        return accepted
 
     async def close(self) -> None:
         """Say goodbye, and wait for the answer: what was settled is done then."""
@@ -88,15 +90,15 @@ async def amqp_rounds(given: dict[str, Any], rule: tuple[str, str], ended: threa
             client = AmqpVictim(socket)
             await client.attach(given["queue"])
             for _ in range(ROUNDS):
-                await client.round(str(number).encode())
+                send = await client.round(str(number).encode())
                 number += 1
-                tell(time.monotonic() - began)
+                tell([time.monotonic() - began, send])
                 began = time.monotonic()
             await client.close()
 
 
-def tell(what: float | str) -> None:
-    """One line for the test: the seconds of a round, or why there are no more."""
+def tell(what: list[float] | str) -> None:
+    """One line for the test: the seconds of a round and of the send in it, or why there are no more."""
     print(json.dumps(what), flush=True)
 
 
@@ -107,10 +109,11 @@ def http_rounds(given: dict[str, Any], ended: threading.Event) -> None:
         began = time.monotonic()
         status = client.send(given["queue"], f"victim-{number}", str(number))
         assert status == 201, f"a send was answered with {status}"
+        send = time.monotonic() - began
         found = client.receive(given["queue"], PATIENCE)
         assert found == (f"victim-{number}", str(number)), f"{found} came instead of {number}"
         number += 1
-        tell(time.monotonic() - began)
+        tell([time.monotonic() - began, send])
 
 
 def main() -> int:

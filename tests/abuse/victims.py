@@ -20,10 +20,11 @@ from .victim import PATIENCE, ROUNDS
 
 
 class Victim:
-    """What has happened to a victim so far. `rounds` are the seconds that each round took."""
+    """What has happened to a victim so far: the seconds that each of its rounds took, and each send in them."""
 
     def __init__(self) -> None:
         self.rounds: list[float] = []
+        self.sends: list[float] = []
         self.error: str | None = None
         self.has_ended = False
 
@@ -67,7 +68,8 @@ def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> It
             if isinstance(content, str):
                 found.error = content
             else:
-                found.rounds.append(content)
+                found.sends.append(content[1])
+                found.rounds.append(content[0])
         found.has_ended = True
 
     listening = threading.Thread(target=listen)

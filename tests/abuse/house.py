@@ -1,0 +1,152 @@
+"""`python -m abuse.house JSON`: one kind of very many AMQP connections to a gateway, until standard input ends.
+
+It writes a line when all are there, and one at the end with how many were cut. See `full_of`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any
+
+from abuse.attackers import allow_descriptors, amqp_connection
+from abuse.gateways import Gateway
+from amqp.client import credit, receiver, written
+from amqp.sockets import Socket
+from oncebus.amqp.frames import SASL_HEADER
+from oncebus.amqp.performatives import Attach, Source
+from serve.programs import TESTS
+
+_AT_ONCE = 50
+_PAUSE = 1.0
+"""What a stranger waits when it was cut: without it the machine does nothing but connect."""
+
+
+class Kind(StrEnum):
+    """What a connection does."""
+
+    RECEIVER = "receiver"
+    """Signs in, and waits for a message of a queue that has none."""
+    SIGNED_IN = "signed-in"
+    """Signs in, and does nothing."""
+    STRANGER = "stranger"
+    """Begins SASL, never goes on, and connects again whenever it is cut."""
+
+
+class House:
+    """The connections of one process."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self._kind, self._port, self._queue = Kind(given["kind"]), given["port"], given["queue"]
+        self._rule = (given["rule"], given["key"])
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self.cut = 0
+
+    async def one(self, is_there: asyncio.Event) -> None:
+        """One connection, for as long as it may stay. Only strangers come back."""
+        if self._kind is not Kind.STRANGER:
+            await self._client(is_there)
+            return
+        while True:
+            with contextlib.suppress(OSError):
+                await self._turns.acquire()
+                try:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                finally:
+                    self._turns.release()
+                try:
+                    writer.write(SASL_HEADER)
+                    is_there.set()
+                    while await reader.read(4096):
+                        pass
+                finally:
+                    writer.transport.abort()
+            self.cut += 1
+            await asyncio.sleep(_PAUSE)
+
+    async def _client(self, is_there: asyncio.Event) -> None:
+        async with self._turns:
+            stack = contextlib.AsyncExitStack()
+            socket = await stack.enter_async_context(amqp_connection(self._port, self._rule))
+            if self._kind is Kind.RECEIVER:
+                await attach(socket, self._queue)
+        async with stack:
+            is_there.set()
+            # Whatever comes: the gateway's heartbeats, or the end.
+            with contextlib.suppress(OSError):
+                while await socket.reader.read(4096):
+                    pass
+            self.cut += 1
+
+
+async def attach(socket: Socket, queue: str) -> None:
+    """Attach a receiver with credit for one message."""
+    await socket.say(written(receiver(source=Source(queue))), written(credit(1)))
+    (answer,) = await socket.expect(Attach)
+    assert answer.source is not None, "a receiver was refused"
+
+
+async def _play(given: dict[str, Any]) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        loop.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    house = House(given)
+    arrivals = [asyncio.Event() for _ in range(given["count"])]
+    ones = [asyncio.create_task(house.one(each)) for each in arrivals]
+    for one, arrival in zip(ones, arrivals, strict=True):
+        arriving = asyncio.create_task(arrival.wait())
+        await asyncio.wait({one, arriving}, return_when=asyncio.FIRST_COMPLETED)
+        if one.done():
+            one.result()
+        arriving.cancel()
+    print(json.dumps("there"), flush=True)
+    await ended.wait()
+    print(json.dumps(house.cut), flush=True)
+    for each in ones:
+        each.cancel()
+    await asyncio.gather(*ones, return_exceptions=True)
+
+
+class Guests:
+    """The connections of a house from outside."""
+
+    def __init__(self) -> None:
+        self.cut = 0
+        """How many were cut, once the block has ended."""
+
+
+@contextmanager
+def full_of(gateway: Gateway, kind: Kind, count: int, queue: str = "noisy") -> Iterator[Guests]:
+    """So many connections in a process of their own, all of them there, for the block."""
+    rule = gateway.root
+    given = {"kind": kind, "count": count, "port": gateway.amqp_port, "queue": queue}
+    given |= {"rule": rule.name, "key": rule.primary_key}
+    words = [sys.executable, "-m", "abuse.house", json.dumps(given)]
+    found = Guests()
+    with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as house:
+        assert house.stdin is not None
+        assert house.stdout is not None
+        try:
+            assert house.stdout.readline() == '"there"\n', f"{count} connections of kind '{kind}' did not come"
+            yield found
+            house.stdin.close()
+            found.cut = json.loads(house.stdout.readline())
+            assert house.wait(60) == 0
+        finally:
+            house.kill()
+
+
+if __name__ == "__main__":
+    allow_descriptors()
+    asyncio.run(_play(json.loads(sys.argv[1])))
