@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from broker.in_process import SHARDS, FakeTime, InProcessPipeline
 from broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
+from oncebus.broker.broker import Broker
 from oncebus.broker.clock import TimesAhead
-from oncebus.broker.core import Core
 from oncebus.broker.repair import CannotRepair, Repaired, give_up_ledger, repair_clock
 from oncebus.cli import main
 from oncebus.folders import Folders
@@ -59,8 +59,8 @@ async def poisoned(data: Path, time: FakeTime) -> None:
 
 
 async def opens(data: Path, time: FakeTime) -> None:
-    core = await Core.open(Folders(data), shards=SHARDS, clock=time.clock())
-    await core.close()
+    broker = await Broker.open(Folders(data), shards=SHARDS, clock=time.clock())
+    await broker.close()
 
 
 async def everything(stage: Scene) -> list[tuple[str, int]]:
