@@ -11,6 +11,7 @@ import pytest
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import Scene, message, play, scene
 from broker.test_restart import copy_as_a_crash_would_leave_it
+from oncebus.agreement import is_ahead, knows
 from oncebus.broker.broker import Broker
 from oncebus.broker.errors import DataMismatch
 from oncebus.folders import Folders
@@ -18,7 +19,6 @@ from oncebus.http.health import Health
 from oncebus.http.limits import Limits
 from oncebus.ledger import Generation
 from oncebus.outbox import Batch
-from oncebus.pipeline.agreement import is_ahead, knows
 
 PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "blobs", "checkpoint"]
 LARGE = bytes(100_000)

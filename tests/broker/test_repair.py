@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from broker.in_process import SHARDS, FakeTime, InProcessPipeline
 from broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
+from oncebus.agreement import DataMismatch, RepairUnfinished, check_no_repair
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import TimesAhead
 from oncebus.broker.repair import CannotRepair, Repaired, give_up_ledger, repair_clock
@@ -26,7 +27,6 @@ from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.run import Run
 from oncebus.ledger.storage import storage_at
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import DataMismatch, RepairUnfinished, check_no_repair
 from oncebus.store import Mode
 
 YEAR = 365 * DAY

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
+from oncebus.agreement import check_no_repair
 from oncebus.broker.acceptor import Acceptor, Appending
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog, spread
@@ -27,14 +28,13 @@ from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
+from oncebus.entities.rules import check_rule
+from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
 from oncebus.ledger import Ledger
 from oncebus.messages import NOBODY
-from oncebus.pipeline.agreement import check_no_repair
-from oncebus.pipeline.rules import check_rule
-from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
 
 T = TypeVar("T")
