@@ -12,6 +12,7 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
@@ -27,10 +28,13 @@ from oncebus.http import CannotListen, HttpServer, Limits, Tls, make_app, server
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.descriptors import shares_of_this_process
-from oncebus.serve.entities_file import EntitiesFile
+from oncebus.serve.start_files import files_at_start
 from oncebus.servicebus import Limits as AmqpLimits
 from oncebus.servicebus import make_server
 from oncebus.settings import Settings
+
+if TYPE_CHECKING:
+    from oncebus.serve.start_files import StartFile
 
 log = logging.getLogger(__name__)
 
@@ -87,23 +91,13 @@ async def run_gateway(
     log.info("The gateway has stopped")
 
 
-def files_at_start(settings: Settings, entities: Path | None) -> list[EntitiesFile | ConfigFile]:
-    """The files that name entities to have at the start, read. Raises `OncebusError` for one that cannot be used."""
-    found: list[EntitiesFile | ConfigFile] = []
-    if settings.config is not None:
-        found.append(ConfigFile.read(settings.config))
-    if entities is not None:
-        found.append(EntitiesFile.read(entities))
-    return found
-
-
 def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[AuthorizationRule]]:
     """The rules of the namespace, as they are whenever it is called."""
     known = (EMULATOR_RULE,) if settings.emulator else ()
     return lambda: (*keys.rules(), *known)
 
 
-async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[EntitiesFile | ConfigFile]) -> None:
+async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Sequence[StartFile]) -> None:
     """Make the catalogue what the settings and the files ask for."""
     namespace = broker.catalogue.namespace
     if namespace.name != settings.namespace:
