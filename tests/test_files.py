@@ -9,7 +9,7 @@ import pytest
 
 from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
-from oncebus.cli.outputs import Outputs
+from oncebus.dedup.outputs import Outputs
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.files import make_folder
 from oncebus.folders import Folders
