@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncebus.access import KeyFile
-from oncebus.broker.core import Core
-from oncebus.cli.outputs import Outputs
+from oncebus.broker.broker import Broker
+from oncebus.dedup.outputs import Outputs
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.files import make_folder
 from oncebus.folders import Folders
@@ -20,8 +20,8 @@ from oncebus.outbox import Outbox
 
 def open_broker(folder: Path) -> None:
     async def run() -> None:
-        core = await Core.open(Folders(folder), shards=2)
-        await core.close()
+        broker = await Broker.open(Folders(folder), shards=2)
+        await broker.close()
 
     asyncio.run(run())
 

@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 from broker.in_process import SHARDS, FakeTime, InProcessPipeline
 from broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
+from oncebus.agreement import DataMismatch, RepairUnfinished, check_no_repair
 from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Broker
 from oncebus.broker.clock import TimesAhead
-from oncebus.broker.core import Core
 from oncebus.broker.repair import CannotRepair, Repaired, give_up_ledger, repair_clock
 from oncebus.cli import main
 from oncebus.folders import Folders
@@ -27,7 +28,6 @@ from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.run import Run
 from oncebus.ledger.storage import storage_at
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import DataMismatch, RepairUnfinished, check_no_repair
 from oncebus.store import Action, Mode, Outcome
 
 YEAR = 365 * DAY
@@ -60,8 +60,8 @@ async def poisoned(data: Path, time: FakeTime) -> None:
 
 
 async def opens(data: Path, time: FakeTime) -> None:
-    core = await Core.open(Folders(data), shards=SHARDS, clock=time.clock())
-    await core.close()
+    broker = await Broker.open(Folders(data), shards=SHARDS, clock=time.clock())
+    await broker.close()
 
 
 async def everything(stage: Scene) -> list[tuple[str, int]]:
