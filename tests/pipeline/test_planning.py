@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.entities import Catalogue, CatalogueFiles, Rule, SqlAction
+from oncebus.entities import Catalogue, CatalogueFiles, Rule
 from oncebus.inbox import InboxWriter
 from oncebus.outbox import OutboxPart
 from oncebus.pipeline import planning
 from oncebus.pipeline.planning import Planner
-from oncebus.pipeline.weights import copies_by_topic, weight
 from pipeline.inbox_rows import rows
 from pipeline.judged_rows import QUEUE, TOPIC, catalogue
 
@@ -71,10 +70,3 @@ def test_what_a_topic_copies_often_makes_smaller_batches(
         planned = plan.last_commit(0)
         assert commits - 1 <= planned <= commits
         assert plan.last_commit(planned) in (planned + commits - 1, planned + commits, 30)
-
-
-def test_a_message_weighs_by_the_copies_beyond_a_few() -> None:
-    assert [weight(1000, copies) for copies in (0, 1, 8, 9, 80)] == [1000, 1000, 1000, 1125, 10_000]
-    marked = Rule("marked", action=SqlAction("SET a = 1"))
-    assert copies_by_topic(catalogue(*[[Rule()]] * 8)) == {}
-    assert copies_by_topic(catalogue(*[[Rule(), marked]] * 5)) == {TOPIC: 10}

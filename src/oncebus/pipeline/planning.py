@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from oncebus.entities.catalogue_files import CatalogueFiles
+from oncebus.entities.weights import copies_by_topic
 from oncebus.inbox import Commit, InboxReader, Place
 from oncebus.outbox import OutboxPart
-from oncebus.pipeline.weights import copies_by_topic, weight_of_rows
+from oncebus.pipeline.weights import weight_of_rows
 
 MOST_ROWS = 200_000
 MOST_BYTES = 16 << 20
