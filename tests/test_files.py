@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from oncebus.cli.outputs import Outputs
 
 from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
+from oncebus.dedup.outputs import Outputs
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.files import make_folder
 from oncebus.folders import Folders
