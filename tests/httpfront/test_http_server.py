@@ -246,6 +246,7 @@ async def asking_without_reading(running: HttpServer, count: int) -> AsyncIterat
                 while not (new := set(running.server_state.connections) - before):
                     await asyncio.sleep(0.001)
                 (made,) = new
+                assert isinstance(made, http_protocol.Protocol)
                 while not made.flow.write_paused:
                     if not made.pipeline:
                         await loop.sock_sendall(connection, asked)
