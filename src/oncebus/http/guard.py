@@ -32,7 +32,7 @@ class Guard:
         self._catalogue = catalogue
         self._now = now
         self._host = host
-        self._paths: tuple[Catalogue, dict[str, list[str]]] | None = None
+        self._paths: tuple[Catalogue, dict[tuple[str, str], list[str]]] | None = None
 
     def verify(self, token: str | None) -> Grant:
         """Believe a token, or raise `AccessRefused`. Nothing is told of the namespace before.
@@ -66,18 +66,20 @@ class Guard:
         """The rules of the namespace as they are now."""
         return tuple(self._namespace_rules())
 
-    def paths_with(self, rule: str) -> list[str]:
-        """The paths of the queues and topics that have a rule of that name."""
+    def paths_with(self, rule: str, key: str) -> list[str]:
+        """The paths of the queues and topics that have a rule of that name with that key."""
         catalogue = self._catalogue()
-        # Anybody may ask by trying to sign in: the entities are gone through once for each catalogue.
+        # Anybody may ask by trying to sign in, and very many entities may have a rule of the same name: they are gone
+        # through once for each catalogue. What a key is nearly like is not told: only keys of one hash are compared.
         if self._paths is None or self._paths[0] is not catalogue:
-            paths: dict[str, list[str]] = {}
+            paths: dict[tuple[str, str], list[str]] = {}
             for entity in catalogue.entities.values():
                 if isinstance(entity, Queue | Topic):
                     for each in entity.authorization_rules:
-                        paths.setdefault(each.name, []).append(entity.path)
+                        for known in {each.primary_key, each.secondary_key}:
+                            paths.setdefault((each.name, known), []).append(entity.path)
             self._paths = catalogue, paths
-        return self._paths[1].get(rule, [])
+        return self._paths[1].get((rule, key), [])
 
     def require(self, grant: Grant, operation: Operation, path: str, below: str = "") -> None:
         """Raise `AccessRefused` unless the operation on the entity at a path is permitted.
