@@ -33,6 +33,7 @@ from oncebus.folders import Folders
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY
 from oncebus.store import (
+    DROPS_KEPT,
     Action,
     Counts,
     Drop,
@@ -49,7 +50,6 @@ from oncebus.store import (
     Store,
     SubQueue,
 )
-from oncebus.store.drops import KEPT
 
 __all__ = ["READ_YOUR_SENDS_SECONDS", "Broker", "Received"]
 
@@ -87,7 +87,7 @@ class Broker:
         shards: int,
         namespace: Namespace | None = None,
         most_bytes: int = DEFAULT_PIPELINE_BYTES,
-        drops_kept: int = KEPT,
+        drops_kept: int = DROPS_KEPT,
         read_your_sends: float = READ_YOUR_SENDS_SECONDS,
         silent_for: float = 0.0,
         clock: Clock | None = None,
