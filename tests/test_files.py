@@ -9,6 +9,7 @@ import pytest
 
 from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
+from oncebus.dedup.outputs import Outputs
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.files import make_folder
 from oncebus.folders import Folders
@@ -34,6 +35,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "outbox": lambda folder: Outbox(folder).begin(),
     "catalogue": lambda folder: CatalogueFiles(folder).publish(Catalogue(version=1)),
     "ledger": lambda folder: storage_at(os.fspath(folder)).publish("name", [b"content"]),
+    "output": lambda folder: Outputs([folder]).__enter__().__exit__(None, None, None),
     "keys": lambda folder: KeyFile(folder / "keys.json").create(),
 }
 

@@ -66,7 +66,7 @@ class Core:
             f"inbox '{folders.inbox}'": marks.time or 0,
             f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
         }
-        check_stored_times(stored, self.clock.now(), folders.data)
+        check_stored_times(stored, self.clock.now(), folders.data, store.last_lock_end())
         self.clock.begin_at(max(0, *stored.values()))
         self.numbers = Numbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]

@@ -11,10 +11,10 @@ import click
 from rich.live import Live
 from rich.table import Table
 
+from oncebus.cli.client import Client
 from oncebus.cli.printing import console, print_line, table
 from oncebus.cli.reaching import Reach, broker_options
 from oncebus.durations import DAY
-from oncebus.serve.client import Client
 
 _STATES = {"active": "active", "scheduled": "scheduled", "dead_letter": "dead letters"}
 _TOTALS = {"oncebus_messages_accepted_total": "accepted", "oncebus_messages_duplicates_total": "duplicates"}

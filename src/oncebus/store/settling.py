@@ -90,6 +90,10 @@ class Settling(StoreBase):
                 answers.append(found.locked_until)
         return answers
 
+    def last_lock_end(self) -> int:
+        """When the last of all locks ends, of messages and sessions; 0 where nothing is held."""
+        return max(self._tables.messages.last_end(), self._tables.sessions.last_end())
+
 
 def _held(
     tables: Tables, entity: int, copy: Copy | None, sequence: int | None, now: int, session: SessionLock | None
