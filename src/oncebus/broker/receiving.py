@@ -49,7 +49,10 @@ class Receiving(BrokerBase):
                 unwanted=lambda messages: self._put_back(entity, messages),
             )
 
-        return await self._handed_out(entity, await self._wait_at(place, look, wait) or [], mode)
+        found = await self._wait_at(place, look, wait) or []
+        if found and address.sub_queue is SubQueue.MAIN:
+            self._observe(found)
+        return await self._handed_out(entity, found, mode)
 
     def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
         """An event that is set, for the block, whenever there may be something new to receive at an address."""
@@ -214,7 +217,6 @@ class Receiving(BrokerBase):
                 arrived.clear()
 
     async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode) -> list[Received]:
-        self._observe(messages)
         try:
             whole = await with_bodies(messages, self._core.bodies)
             return await self._deleted(entity, whole) if mode is Mode.RECEIVE_AND_DELETE else whole
@@ -224,10 +226,9 @@ class Receiving(BrokerBase):
 
     def _observe(self, messages: Sequence[Message]) -> None:
         """Note how long messages took that are handed out for the first time."""
-        now = self.clock.steady()
-        self.latencies.end_to_end.observe_all(
-            max(now - each.enqueued, 0) for each in messages if each.deliveries == 1 and each.sub_queue == SubQueue.MAIN
-        )
+        # No message bears a later time than the newest stamp, even while stamps are ahead of the clock.
+        now = max(self.clock.steady(), self.clock.last)
+        self.latencies.end_to_end.observe_all([now - each.enqueued for each in messages if each.deliveries == 1])
 
     async def _deleted(self, entity: Entity, whole: list[Received]) -> list[Received]:
         """What is to be received and deleted, with what had to be held until its body was read."""
