@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from prometheus_client import Metric
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -22,9 +23,7 @@ from oncebus.errors import OncebusError
 from oncebus.http import receiving, sending
 from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown, wrong_method
 from oncebus.http.guard import Guard, NamespaceRules
-from oncebus.http.health import HEALTHY, Health
 from oncebus.http.limits import Limits
-from oncebus.http.metrics import CONTENT_TYPE, Metric, metrics
 from oncebus.http.paths import (
     HEALTH,
     LAST_NUMBER,
@@ -44,6 +43,8 @@ from oncebus.http.records import decided, drops_page, quarantine_page, refusals_
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked, unless_gone
 from oncebus.http.times import parse_time
+from oncebus.monitoring.health import HEALTHY, Health
+from oncebus.monitoring.metrics import CONTENT_TYPE, metrics
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Front:
         self._atom = atom
         self._arm = arm
         self._other_metrics = other_metrics
-        self._health = Health(broker, limits)
+        self._health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
             Shape.HEAD: {
@@ -211,10 +212,10 @@ class Front:
     def _tell_health(self, method: str) -> Response:
         if method not in ("GET", "HEAD"):
             raise wrong_method(method, ["GET", "HEAD"])
-        ailment = self._health.ailment()
-        if ailment is None:
+        problem = self._health.problem()
+        if problem is None:
             return JSONResponse({"status": "healthy", "message": HEALTHY})
-        return JSONResponse({"status": "unhealthy", "message": ailment}, 503)
+        return JSONResponse({"status": "unhealthy", "message": problem}, 503)
 
     # Messages
 

@@ -8,6 +8,8 @@ import socket
 import ssl
 from dataclasses import dataclass
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
 from oncebus.access import AuthorizationRule
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
@@ -15,7 +17,6 @@ from oncebus.amqp.protocol import AmqpProtocol, Wire
 from oncebus.broker.broker import Broker
 from oncebus.errors import OncebusError
 from oncebus.http.guard import Guard, NamespaceRules
-from oncebus.http.metrics import Metric
 from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
 from oncebus.servicebus.connection import ClientConnection
 from oncebus.servicebus.errors import LIMIT
@@ -91,13 +92,14 @@ class ServiceBusServer:
         """What is counted, for a monitor."""
         counts = self.counts
         return [
-            Metric("amqp_connections", "gauge", "AMQP connections.", counts.connections),
-            Metric("amqp_connections_total", "counter", "AMQP connections there have been.", counts.connections_total),
-            Metric("amqp_senders", "gauge", "Senders over AMQP.", counts.senders),
-            Metric("amqp_receivers", "gauge", "Receivers over AMQP.", counts.receivers),
-            Metric(
-                "amqp_session_receivers",
-                "gauge",
+            GaugeMetricFamily("oncebus_amqp_connections", "AMQP connections.", counts.connections),
+            CounterMetricFamily(
+                "oncebus_amqp_connections", "AMQP connections there have been.", counts.connections_total
+            ),
+            GaugeMetricFamily("oncebus_amqp_senders", "Senders over AMQP.", counts.senders),
+            GaugeMetricFamily("oncebus_amqp_receivers", "Receivers over AMQP.", counts.receivers),
+            GaugeMetricFamily(
+                "oncebus_amqp_session_receivers",
                 "Of those, the ones with a session or waiting for one.",
                 counts.session_receivers,
             ),
