@@ -272,7 +272,7 @@ def test_what_the_tier_does_not_allow_is_told_with_its_place(tmp_path: Path) -> 
 
 def test_a_name_that_something_else_has_is_told(tmp_path: Path) -> None:
     """What exists is left alone, whatever it is; what belongs to it then has nowhere to go."""
-    before = Catalogue().create_queue(Queue(name="prices"), 5)
+    before = Catalogue().created(Queue(name="prices"), 5)
     with pytest.raises(FileRefused) as caught:
         made(tmp_path, SAMPLE, before)
     assert {problem.text for problem in caught.value.problems} == {"The messaging entity 'prices' could not be found."}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from oncebus.access import Grant, Operation
+from oncebus.access import Grant, Guard, Operation
 from oncebus.arm import reading, resources
 from oncebus.arm.authorization import Authorization
 from oncebus.arm.changes import delete_entity, delete_rule, put_entity, put_rule
@@ -22,8 +22,8 @@ from oncebus.atom.runtime import Observer
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, NotFound, Queue, Subscription, Topic, subscription_path
-from oncebus.http.errors import Refused, shown, wrong_method
-from oncebus.http.guard import Guard
+from oncebus.errors import shown
+from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked

@@ -30,7 +30,7 @@ from oncebus.entities import (
     TrueFilter,
     parse_timespan,
 )
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 
 WINDOW = "duplicateDetectionHistoryTimeWindow"
 

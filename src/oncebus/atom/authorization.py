@@ -16,7 +16,7 @@ from oncebus.access import AuthorizationRule, Right, WhichKey, fresh_key, rule_n
 from oncebus.atom import markup
 from oncebus.atom.document import Node
 from oncebus.entities import BadRequest
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 from oncebus.http.times import iso8601
 
 _TYPE = "SharedAccessAuthorizationRule"

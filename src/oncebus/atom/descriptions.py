@@ -14,7 +14,7 @@ from oncebus.atom.properties import PROPERTIES, Kind, read, written
 from oncebus.atom.rules import check_known, read_rule
 from oncebus.atom.runtime import Runtime
 from oncebus.entities import Queue, Subscription, Topic
-from oncebus.http.guard import FORWARDING
+from oncebus.entities.descriptions import FORWARDING
 from oncebus.http.times import iso8601
 
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"

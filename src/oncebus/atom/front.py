@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from oncebus.access import Grant, Operation
+from oncebus.access import Grant, Guard, Operation
 from oncebus.atom.changes import FIRST_VERSION, Asker, Described, delete, description_etag, found, put, rule_etag
 from oncebus.atom.descriptions import MESSAGE_SIZE, NAMESPACES, written_description
 from oncebus.atom.entries import Entry, Site, entry_response, feed_response, read_entry
@@ -18,9 +18,10 @@ from oncebus.atom.runtime import Observer, Runtime
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Rule, Subscription
+from oncebus.entities.descriptions import FORWARDING
 from oncebus.entities.names import rule_path
-from oncebus.http.errors import Refused, bad, shown, wrong_method
-from oncebus.http.guard import FORWARDING, Guard
+from oncebus.errors import shown
+from oncebus.http.errors import Refused, bad, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from oncebus.atom.authorization import GivenRule, made_rules
 from oncebus.atom.properties import CHOSEN_AT_CREATION, TEXTS, Value
-from oncebus.entities import Queue, Rule, Subscription, Topic
+from oncebus.entities import Entity, Rule, Subscription
 
-T = TypeVar("T", Queue, Topic, Subscription)
+T = TypeVar("T", bound=Entity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from oncebus.entities import BadRequest, EntityStatus, Queue, Subscription, Topic, iso_timespan, parse_timespan
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 
 Value = str | int | bool | EntityStatus | None
 

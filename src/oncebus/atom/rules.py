@@ -22,7 +22,7 @@ from oncebus.entities import (
     TrueFilter,
 )
 from oncebus.entities.names import DEFAULT_RULE
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 from oncebus.http.times import iso8601
 
 TRUE_EXPRESSION = "1=1"

@@ -13,16 +13,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from oncebus.access import KeyFile, Operation
+from oncebus.access import Guard, KeyFile, NamespaceRules, Operation
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import NotFound, Subscription
-from oncebus.errors import OncebusError
+from oncebus.errors import OncebusError, shown
 from oncebus.http import receiving, sending
-from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown, wrong_method
-from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, wrong_method
 from oncebus.http.health import HEALTHY, Health
 from oncebus.http.limits import Limits
 from oncebus.http.metrics import CONTENT_TYPE, Metric, metrics

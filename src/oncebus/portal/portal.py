@@ -13,13 +13,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from oncebus.access import AccessRefused, Reason
+from oncebus.access import AccessRefused, Guard, Reason
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import EntityError
 from oncebus.hosts import is_this_machine
 from oncebus.http.errors import HEADERS_TOO_LONG, Refused, verdict, wrong_method
-from oncebus.http.guard import Guard
 from oncebus.http.health import Health
 from oncebus.http.limits import Limits
 from oncebus.http.paths import has_api_version, query_of, segments_of

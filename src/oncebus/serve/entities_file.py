@@ -84,18 +84,10 @@ class EntitiesFile:
             if after.find(entity.path) is not None:
                 continue
             try:
-                after = _created(after, entity, rules, now)
+                after = after.created(entity, now, rules)
             except OncebusError as error:
                 raise EntitiesFileError(f"Entities file '{self.path}', '{entity.path}': {_joined(error)}") from error
         return after
-
-
-def _created(catalogue: Catalogue, entity: Entity, rules: list[Rule] | None, now: int) -> Catalogue:
-    if isinstance(entity, Queue):
-        return catalogue.create_queue(entity, now)
-    if isinstance(entity, Topic):
-        return catalogue.create_topic(entity, now)
-    return catalogue.create_subscription(entity, now, rules)
 
 
 def _entity(written: object) -> tuple[Entity, list[Rule] | None]:

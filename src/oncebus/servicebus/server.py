@@ -8,14 +8,13 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from oncebus.access import AuthorizationRule
+from oncebus.access import AuthorizationRule, Guard, NamespaceRules
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
 from oncebus.amqp.protocol import AmqpProtocol, Wire
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.errors import OncebusError
-from oncebus.http.guard import Guard, NamespaceRules
 from oncebus.http.metrics import Metric
 from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
 from oncebus.servicebus.connection import ClientConnection

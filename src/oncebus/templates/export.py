@@ -23,7 +23,8 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.entities.limits import PARTITIONS, settled_queue, settled_subscription, settled_topic
+from oncebus.entities.descriptions import blank
+from oncebus.entities.limits import PARTITIONS, settled
 from oncebus.entities.names import DEFAULT_RULE
 from oncebus.templates.difference import (
     Properties,
@@ -162,14 +163,10 @@ def _without_lost_targets(
 
 
 def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queue | Topic | Subscription:
-    match entity:
-        case Queue():
-            plain = Queue(name=entity.name, enable_partitioning=entity.enable_partitioning)
-            return settled_queue(plain, catalogue.namespace)
-        case Topic():
-            topic = Topic(name=entity.name, enable_partitioning=entity.enable_partitioning)
-            return settled_topic(topic, catalogue.namespace)
-    return settled_subscription(Subscription(topic=entity.topic, name=entity.name))
+    kept: dict[str, Any] = {}
+    if not isinstance(entity, Subscription):
+        kept["enable_partitioning"] = entity.enable_partitioning
+    return settled(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
 
 
 def _forwarded(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:

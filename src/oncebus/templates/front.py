@@ -25,15 +25,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from oncebus.access import AuthorizationRule, KeyFile, KeyFileError, Operation
+from oncebus.access import AuthorizationRule, Guard, KeyFile, KeyFileError, NamespaceRules, Operation
 from oncebus.arm import errors
 from oncebus.arm.errors import ArmRefused
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import Catalogue
-from oncebus.errors import OncebusError
-from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response, shown, wrong_method
-from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.errors import OncebusError, shown
+from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.requests import Asked
 from oncebus.http.times import iso8601

@@ -22,16 +22,15 @@ from oncebus.entities import (
     Entity,
     EntityError,
     NotFound,
-    Queue,
     Rule,
     Subscription,
     Topic,
     TrueFilter,
     limits,
 )
+from oncebus.entities.descriptions import FORWARDING, blank
 from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
 from oncebus.errors import OncebusError
-from oncebus.http.guard import FORWARDING
 from oncebus.pipeline.rules import check_rule
 from oncebus.templates.problems import Fault, Problems
 from oncebus.templates.wanted import Kind, Wanted, WantedAuthorization, WantedEntity, WantedRule
@@ -150,13 +149,13 @@ class _Planner:
             return
         try:
             values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
-            self.after = self._created(Given(values).created(_bare(wanted), self._now))
+            self.after = self._created(Given(values).created(blank(wanted.kind, wanted.name, wanted.topic), self._now))
         except OncebusError as error:
             self._explain(wanted, None, error)
             self._failed.add(key_of_path(wanted.path))
             # What belongs to it is to be judged all the same.
             with suppress(OncebusError):
-                self.after = self._created(_bare(wanted))
+                self.after = self._created(blank(wanted.kind, wanted.name, wanted.topic))
 
     def settle(self, wanted: WantedEntity) -> None:
         """Give an entity all that it is to have."""
@@ -222,22 +221,11 @@ class _Planner:
         return found if isinstance(found, wanted.kind) else None
 
     def _created(self, entity: Entity) -> Catalogue:
-        match entity:
-            case Queue():
-                return self.after.create_queue(entity, self._now)
-            case Topic():
-                return self.after.create_topic(entity, self._now)
-        return self.after.create_subscription(entity, self._now)
+        return self.after.created(entity, self._now)
 
     def _update(self, new: Entity) -> None:
         """Change an entity, if anything about it becomes different."""
-        match new:
-            case Queue():
-                after = self.after.update_queue(new, self._now)
-            case Topic():
-                after = self.after.update_topic(new, self._now)
-            case Subscription():
-                after = self.after.update_subscription(new, self._now)
+        after = self.after.updated(new, self._now)
         old, changed = self.after.find(new.path), after.find(new.path)
         if old is None or changed is None or replace(changed, updated_at=old.updated_at) != old:
             self.after = after
@@ -274,30 +262,12 @@ class _Planner:
         namespace = self.after.namespace
         occasion = limits.Occasion(namespace, "creating" if old is None else "updating")
         try:
-            if kind is Queue:
-                queue = limits.settled_queue(replace(Queue(name="any"), **values), namespace)
-                limits.check_queue(queue, occasion)
-                if isinstance(old, Queue):
-                    limits.check_queue_change(old, replace(old, **values))
-            elif kind is Topic:
-                topic = limits.settled_topic(replace(Topic(name="any"), **values), namespace)
-                limits.check_topic(topic, occasion)
-                if isinstance(old, Topic):
-                    limits.check_topic_change(old, replace(old, **values))
-            else:
-                subscription = limits.settled_subscription(replace(Subscription(topic="any", name="any"), **values))
-                limits.check_subscription(subscription, occasion)
-                if isinstance(old, Subscription):
-                    limits.check_subscription_change(old, replace(old, **values))
+            limits.check_entity(limits.settled(replace(blank(kind, "any", "any"), **values), namespace), occasion)
+            if old is not None:
+                limits.check_change(old, replace(old, **values))
         except OncebusError as error:
             return str(error)
         return None
-
-
-def _bare(wanted: WantedEntity) -> Any:
-    if wanted.kind is Subscription:
-        return Subscription(topic=wanted.topic, name=wanted.name)
-    return Queue(name=wanted.name) if wanted.kind is Queue else Topic(name=wanted.name)
 
 
 def _named(subscription: Subscription, name: str) -> Rule | None:
