@@ -24,7 +24,7 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.templates.problems import FileRefused, Problems
+from oncebus.management.problems import FileRefused, Problems
 
 from .emulator_config import SAMPLE, config_of, namespace_of, sample
 

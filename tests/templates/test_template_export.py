@@ -29,7 +29,7 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.templates.document import parse_document
+from oncebus.management.documents import parse_document
 from oncebus.templates.export import export
 
 from .template_scenes import ROOT, planned

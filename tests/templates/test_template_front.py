@@ -15,7 +15,7 @@ from oncebus.access import ROOT_RULE, AuthorizationRule, KeyFile, Right
 from oncebus.broker.broker import Broker
 from oncebus.entities import CatalogueFileError, Queue
 from oncebus.http import make_app
-from oncebus.templates.planning import Plan
+from oncebus.management.planning import Plan
 from oncebus.templates.template import plan_template
 
 from .template_scenes import TYPE, queue, resource, rule, subscription, template, topic

@@ -20,7 +20,7 @@ from oncebus.entities import (
     Tier,
     TrueFilter,
 )
-from oncebus.templates.difference import changes_of
+from oncebus.management.difference import changes_of
 
 from .template_scenes import (
     NOW,

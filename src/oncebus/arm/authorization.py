@@ -11,11 +11,11 @@ from oncebus.access.scopes import host_of
 from oncebus.arm import resources
 from oncebus.arm.paths import Shape, Target
 from oncebus.arm.resources import Owner, Resource
-from oncebus.atom.authorization import GivenRule
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, NotFound, Queue, Topic
 from oncebus.http.errors import Refused
 from oncebus.http.requests import Asked
+from oncebus.management.authorization import GivenRule
 
 Rules = tuple[AuthorizationRule, ...]
 

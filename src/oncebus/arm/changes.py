@@ -4,15 +4,15 @@ to be, whether or not it was there."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from oncebus.access import Grant, Guard
 from oncebus.arm.paths import Shape, Target
-from oncebus.arm.reading import FIELDS, WINDOW, Members, read_description, read_window
-from oncebus.arm.resources import rule_properties
+from oncebus.arm.reading import read_window
 from oncebus.entities import BadRequest, Catalogue, NotFound, Queue, Rule, Subscription, Topic, dotnet_timespan
 from oncebus.entities.descriptions import forward_targets
+from oncebus.management.reading import RESOURCE_WINDOW, Members, read_description
+from oncebus.management.rules import with_old_values
 
 Change = Callable[[Catalogue, int], Catalogue]
 T = TypeVar("T", Queue, Topic, Subscription)
@@ -26,7 +26,7 @@ def put_entity(
     window = read_window(properties) if kind is Subscription else None
 
     def changed(old: T | None, base: T, now: int) -> T:
-        new = given.created(base, now) if old is None else given.replaced(old, FIELDS[kind], now)
+        new = given.created(base, now) if old is None else given.replaced(old, now)
         guard.require_forwarding(grant, forward_targets(old), forward_targets(new))
         return new
 
@@ -78,16 +78,6 @@ def put_rule(target: Target, rule: Rule) -> Change:
     return how
 
 
-def with_old_values(new: Rule, old: Rule) -> Rule:
-    """The new rule; but what is written as in the old one is the old one's.
-
-    Parameters, and the types of a correlation filter's values, cannot be written here.
-    """
-    now, before = rule_properties(new), rule_properties(old)
-    kept = replace(new, action=old.action) if now.pop("action") == before.pop("action") else new
-    return replace(kept, filter=old.filter) if now == before else kept
-
-
 def delete_rule(target: Target) -> Change:
     """Delete a rule. Raises `NotFound` where there is none."""
     return lambda catalogue, _: catalogue.delete_rule(target.name, target.subscription, target.rule)
@@ -96,7 +86,7 @@ def delete_rule(target: Target) -> Change:
 def _check_window(window: int | None, topic: Topic) -> None:
     if window is not None and window != topic.duplicate_detection_history_time_window:
         raise BadRequest(
-            f"The property '{WINDOW}' of a subscription is its topic's. Topic '{topic.name}' has"
+            f"The property '{RESOURCE_WINDOW}' of a subscription is its topic's. Topic '{topic.name}' has"
             f" {dotnet_timespan(topic.duplicate_detection_history_time_window)}.\nActual value was"
             f" {dotnet_timespan(window)}."
         )

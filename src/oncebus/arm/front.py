@@ -18,7 +18,6 @@ from oncebus.arm.authorization import Authorization
 from oncebus.arm.changes import delete_entity, delete_rule, put_entity, put_rule
 from oncebus.arm.errors import ArmRefused, answer
 from oncebus.arm.paths import Shape, Target, is_resource, target_of
-from oncebus.atom.runtime import Observer
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, NotFound, Queue, Subscription, Topic, subscription_path
@@ -27,6 +26,9 @@ from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked
+from oncebus.management.reading import Members
+from oncebus.management.rules import read_rule
+from oncebus.management.runtime import Observer
 
 PAGE = 100
 """Resources of a list where the client does not say how many."""
@@ -154,7 +156,7 @@ class Arm:
                 f"The namespace '{target.namespace}' could not be found. This broker is the namespace '{name}'.",
             )
 
-    async def _body(self, request: Asked) -> reading.Members:
+    async def _body(self, request: Asked) -> Members:
         body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
         if body is None:
             raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes.")
@@ -266,7 +268,7 @@ class Arm:
         return _rule(self._broker.catalogue, target)
 
     async def _put_rule(self, request: Asked, target: Target, _: Grant) -> Response:
-        rule = reading.read_rule(reading.properties_of(await self._body(request)), target.rule)
+        rule = read_rule(reading.properties_of(await self._body(request)), target.rule)
         return _rule(await self._broker.change(put_rule(target, rule)), target)
 
     async def _delete_rule(self, _: Asked, target: Target, __: Grant) -> Response:

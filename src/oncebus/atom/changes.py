@@ -13,12 +13,12 @@ from oncebus.access import Grant, Guard
 from oncebus.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, written_description
 from oncebus.atom.document import Node
 from oncebus.atom.entries import RULE, etag_of, matches
-from oncebus.atom.given import Given
 from oncebus.atom.paths import Shape, Target
 from oncebus.atom.rules import read_rule, written_rule
 from oncebus.entities import BadRequest, Catalogue, NotFound, Queue, Rule, Subscription, Topic
 from oncebus.entities.descriptions import forward_targets
 from oncebus.http.errors import Refused
+from oncebus.management.given import Given
 
 Change = Callable[[Catalogue, int], Catalogue]
 Described = Queue | Topic | Subscription

@@ -14,7 +14,6 @@ from oncebus.atom.entries import Entry, Site, entry_response, feed_response, rea
 from oncebus.atom.namespace import written_namespace
 from oncebus.atom.paths import Shape, Target, target_of
 from oncebus.atom.rules import written_rule
-from oncebus.atom.runtime import Observer, Runtime
 from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Rule, Subscription
@@ -25,6 +24,7 @@ from oncebus.http.errors import Refused, bad, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked
+from oncebus.management.runtime import Observer, Runtime
 
 API_VERSIONS = (FIRST_VERSION, "2021-05", "2024-05")
 PAGE = 100

@@ -7,7 +7,7 @@
                                                      "Action": {"SqlExpression": "SET urgent = true"}}}]}]}]}]}}
 
 It may hold comments, and names in any case of letters. What is left out has the emulator's default, not Azure's. How a
-property is written is the Resource Manager's (`oncebus.arm`) to say: the names are the same.
+property is written is for `oncebus.management` to say: the names are the Resource Manager's.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ import difflib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from oncebus.arm import reading
-from oncebus.atom.given import Given
-from oncebus.atom.properties import PROPERTIES
 from oncebus.durations import HOUR, MINUTE, SECOND
 from oncebus.entities import Queue, Rule, Subscription, Topic, iso_timespan
+from oncebus.entities.descriptions import EntityKind
 from oncebus.entities.limits import SHORTEST_WINDOW
 from oncebus.entities.names import key_of_path
-from oncebus.templates.document import Object, find, is_object, kind_of, written_name
-from oncebus.templates.problems import Problems, item, member
-from oncebus.templates.scope import Value
-from oncebus.templates.wanted import Kind, Wanted, WantedEntity, WantedRule
+from oncebus.management.documents import Object, find, is_object, kind_of, written_name
+from oncebus.management.given import Given
+from oncebus.management.problems import Problems, item, member
+from oncebus.management.properties import PROPERTIES, WINDOW
+from oncebus.management.reading import members_of, read_description
+from oncebus.management.rules import read_rule
+from oncebus.management.wanted import Wanted, WantedEntity, WantedRule
 
-WINDOW = "duplicate_detection_history_time_window"
 EMULATORS_SHORTEST_WINDOW = 5 * SECOND
 
 _TIME_TO_LIVE = {"default_message_time_to_live": HOUR}
 _DELIVERY = {"max_delivery_count": 3, "lock_duration": MINUTE}
-DEFAULTS: dict[Kind, dict[str, Any]] = {
+DEFAULTS: dict[EntityKind, dict[str, Any]] = {
     Queue: {**_TIME_TO_LIVE, **_DELIVERY, WINDOW: 20 * SECOND},
     Topic: {**_TIME_TO_LIVE, WINDOW: 20 * SECOND},
     Subscription: {**_TIME_TO_LIVE, **_DELIVERY},
@@ -43,7 +43,7 @@ DEFAULTS: dict[Kind, dict[str, Any]] = {
 _FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
 
 
-def read_config(content: Value, problems: Problems) -> Wanted:
+def read_config(content: Any, problems: Problems) -> Wanted:
     """What a configuration asks for, as far as that can be said. What is wrong is noted."""
     return _Reader(problems).read(content)
 
@@ -56,7 +56,7 @@ class _Reader:
         self._warnings: list[str] = []
         self._places: dict[str, str] = {}
 
-    def read(self, content: Value) -> Wanted:
+    def read(self, content: Any) -> Wanted:
         root = self._object(content, "", "The configuration")
         self._check_known(root, "", ["UserConfig"])
         if is_object(content) and written_name(root, "UserConfig") is None:
@@ -105,7 +105,7 @@ class _Reader:
                 for at, rule in self._list(subscription, inner, "Rules"):
                     self._rule(rule, at, name, owner)
 
-    def _entity(self, written: Object, place: str, kind: Kind, topic: str = "") -> str:
+    def _entity(self, written: Object, place: str, kind: EntityKind, topic: str = "") -> str:
         name = self._name(written, place)
         properties, path = self._inner(written, place, "Properties")
         given: dict[str, Any] = dict(DEFAULTS[kind])
@@ -116,7 +116,7 @@ class _Reader:
             if value is None or each.lower() not in map(str.lower, known):
                 continue
             with self._problems.noted(member(path, each)):
-                read = reading.read_description(reading.members_of({each: value}, "The property"), kind).values
+                read = read_description(members_of({each: value}, "The property"), kind).values
                 given |= read
                 places |= dict.fromkeys(read, member(path, each))
         if WINDOW not in places and not given.get("requires_duplicate_detection"):
@@ -171,7 +171,7 @@ class _Reader:
 
     @staticmethod
     def _read_rule(name: str, properties: Object) -> Rule:
-        return reading.read_rule(reading.members_of(properties, "The rule"), name)
+        return read_rule(members_of(properties, "The rule"), name)
 
     # What the file is made of
 
@@ -207,7 +207,7 @@ class _Reader:
             else:
                 self._problems.add(item(place, at), f"The member is {kind_of(each)}. Not an object.")
 
-    def _object(self, value: Value, path: str, what: str) -> Object:
+    def _object(self, value: Any, path: str, what: str) -> Object:
         if is_object(value):
             return value
         if value is not None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from oncebus.emulator.config import read_config
 from oncebus.entities import Catalogue
-from oncebus.templates.document import read_document
-from oncebus.templates.planning import plan
-from oncebus.templates.problems import FileRefused, Problems
-from oncebus.templates.wanted import Wanted
+from oncebus.management.documents import read_document
+from oncebus.management.planning import plan
+from oncebus.management.problems import FileRefused, Problems
+from oncebus.management.wanted import Wanted
 
 WHAT = "Configuration file"
 

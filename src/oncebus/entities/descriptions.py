@@ -7,7 +7,7 @@ there when it creates or changes an entity does not count.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -172,6 +172,10 @@ class CorrelationFilter:
     reply_to_session_id: str | None = None
     content_type: str | None = None
     properties: Parameters = ()
+
+
+CORRELATION_FIELDS = tuple(each.name for each in fields(CorrelationFilter) if each.name != "properties")
+"""What a correlation filter compares besides the message's own properties, in the service's order."""
 
 
 @dataclass(frozen=True, slots=True)

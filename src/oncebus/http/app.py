@@ -75,7 +75,7 @@ def make_app(
     from oncebus.arm.authorization import Authorization
     from oncebus.arm.front import Arm
     from oncebus.atom.front import Atom
-    from oncebus.atom.runtime import Observer
+    from oncebus.management.runtime import Observer
     from oncebus.portal import Portal
     from oncebus.templates.front import routes as template_routes
 

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from oncebus.access import AuthorizationRule
-from oncebus.arm.resources import LOCATION, rule_properties
-from oncebus.atom.properties import CHOSEN_AT_CREATION, PROPERTIES
+from oncebus.arm.resources import LOCATION
 from oncebus.entities import (
     Catalogue,
     CorrelationFilter,
@@ -23,15 +22,12 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.entities.descriptions import blank
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, blank
 from oncebus.entities.limits import PARTITIONS, settled
 from oncebus.entities.names import DEFAULT_RULE
-from oncebus.templates.difference import (
-    Properties,
-    authorization_properties,
-    entity_properties,
-    in_id,
-)
+from oncebus.management.properties import PROPERTIES
+from oncebus.management.rules import rule_properties
+from oncebus.management.writing import Properties, authorization_properties, entity_properties, in_id
 
 SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 API_VERSION = "2024-01-01"

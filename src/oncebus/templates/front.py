@@ -36,11 +36,11 @@ from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response, wrong
 from oncebus.http.limits import Limits
 from oncebus.http.requests import Asked
 from oncebus.http.times import iso8601
-from oncebus.templates.difference import Change, Effect, changes_of
-from oncebus.templates.document import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.management.difference import Change, Effect, changes_of
+from oncebus.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.management.planning import Plan
+from oncebus.management.problems import Fault, FileRefused
 from oncebus.templates.export import export
-from oncebus.templates.planning import Plan
-from oncebus.templates.problems import Fault, FileRefused
 from oncebus.templates.scope import Deployment, Value
 from oncebus.templates.template import plan_template
 

@@ -12,11 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oncebus.access import MOST_RULES, AuthorizationRule, Right, rule_named
-from oncebus.arm.changes import with_old_values
-from oncebus.arm.reading import FIELDS
-from oncebus.atom.given import Given
-from oncebus.atom.properties import CHOSEN_AT_CREATION, PROPERTIES
+from oncebus.access import MOST_RULES, AuthorizationRule, Right
 from oncebus.entities import (
     Catalogue,
     Entity,
@@ -28,12 +24,15 @@ from oncebus.entities import (
     TrueFilter,
     limits,
 )
-from oncebus.entities.descriptions import FORWARDING, blank
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, FORWARDING, EntityKind, blank
 from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
 from oncebus.errors import OncebusError
+from oncebus.management.given import Given
+from oncebus.management.problems import Fault, Problems
+from oncebus.management.properties import PROPERTIES
+from oncebus.management.rules import with_old_values
+from oncebus.management.wanted import Wanted, WantedAuthorization, WantedEntity, WantedRule
 from oncebus.pipeline.rules import check_rule
-from oncebus.templates.problems import Fault, Problems
-from oncebus.templates.wanted import Kind, Wanted, WantedAuthorization, WantedEntity, WantedRule
 
 NOT_FOUND = NotFound("").sub_code
 _PARAMETER = re.compile(r"Parameter name: (?P<name>[A-Za-z]+)")
@@ -149,13 +148,14 @@ class _Planner:
             return
         try:
             values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
-            self.after = self._created(Given(values).created(blank(wanted.kind, wanted.name, wanted.topic), self._now))
+            new = Given(values).created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
+            self.after = self.after.created(new, self._now)
         except OncebusError as error:
             self._explain(wanted, None, error)
             self._failed.add(key_of_path(wanted.path))
             # What belongs to it is to be judged all the same.
             with suppress(OncebusError):
-                self.after = self._created(blank(wanted.kind, wanted.name, wanted.topic))
+                self.after = self.after.created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
 
     def settle(self, wanted: WantedEntity) -> None:
         """Give an entity all that it is to have."""
@@ -166,7 +166,7 @@ class _Planner:
             if self._before.entity(old.id) is None:
                 new = Given({**wanted.given.values}).created(old, self._now)
             else:
-                new = wanted.given.replaced(old, FIELDS[wanted.kind], self._now)
+                new = wanted.given.replaced(old, self._now)
             self._update(new)
         except OncebusError as error:
             self._explain(wanted, old, error)
@@ -207,21 +207,13 @@ class _Planner:
         if self.after.find(wanted.name) is None and self._is_expected(wanted.name):
             return
         with self._problems.noted(wanted.place):
-            topic = wanted.kind is Topic
-            entity = self.after.topic(wanted.name) if topic else self.after.queue(wanted.name)
-            rules = entity.authorization_rules
-            old = rule_named(rules, wanted.given.name)
-            new = wanted.given.made(old, self._now)
-            if new is not old:
-                changed = (*rules, new) if old is None else tuple(new if each is old else each for each in rules)
-                self._update(replace(entity, authorization_rules=changed))
+            entity = self.after.topic(wanted.name) if wanted.kind is Topic else self.after.queue(wanted.name)
+            rules = wanted.given.put_into(entity.authorization_rules, self._now)
+            self._update(replace(entity, authorization_rules=rules))
 
     def _found(self, wanted: WantedEntity) -> Any:
         found = self.after.find(wanted.path)
         return found if isinstance(found, wanted.kind) else None
-
-    def _created(self, entity: Entity) -> Catalogue:
-        return self.after.created(entity, self._now)
 
     def _update(self, new: Entity) -> None:
         """Change an entity, if anything about it becomes different."""
@@ -258,7 +250,7 @@ class _Planner:
         """Whether something that is not there would be, were it not for a problem that is noted already."""
         return not self._is_complete or key_of_path(path) in self._failed
 
-    def _fault(self, kind: Kind, old: Entity | None, values: dict[str, Any]) -> str | None:
+    def _fault(self, kind: EntityKind, old: Entity | None, values: dict[str, Any]) -> str | None:
         namespace = self.after.namespace
         occasion = limits.Occasion(namespace, "creating" if old is None else "updating")
         try:
