@@ -146,10 +146,13 @@ class _Planner:
             return
         if self._found(wanted) is not None:
             return
+        for rule in wanted.first_rules or ():
+            self._check_rule(rule)
         try:
             values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
             new = Given(values).created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
-            self.after = self.after.created(new, self._now)
+            rules = None if wanted.first_rules is None else [each.rule for each in wanted.first_rules]
+            self.after = self.after.created(new, self._now, rules)
         except OncebusError as error:
             self._explain(wanted, None, error)
             self._failed.add(key_of_path(wanted.path))
@@ -175,10 +178,7 @@ class _Planner:
         """Give a subscription a rule."""
         owner = self.after.find(wanted.owner)
         rule = wanted.rule
-        with self._problems.noted(wanted.places.get("filter", wanted.place)):
-            check_rule(replace(rule, action=None))
-        with self._problems.noted(wanted.places.get("action", wanted.place)):
-            check_rule(replace(rule, filter=TrueFilter()))
+        self._check_rule(wanted)
         if not rule.name or (owner is None and self._is_expected(wanted.owner)):
             return
         with self._problems.noted(wanted.place):
@@ -190,6 +190,12 @@ class _Planner:
             rule = with_old_values(rule, old)
             if (old.filter, old.action) != (rule.filter, rule.action):
                 self.after = self.after.update_rule(wanted.topic, wanted.subscription, rule)
+
+    def _check_rule(self, wanted: WantedRule) -> None:
+        with self._problems.noted(wanted.places.get("filter", wanted.place)):
+            check_rule(replace(wanted.rule, action=None))
+        with self._problems.noted(wanted.places.get("action", wanted.place)):
+            check_rule(replace(wanted.rule, filter=TrueFilter()))
 
     def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
         """Take the rule that every subscription begins with from those that were given others, as Azure does."""

@@ -13,7 +13,10 @@ from oncebus.management.given import Given
 
 @dataclass(frozen=True, slots=True)
 class WantedEntity:
-    """A queue, a topic, or a subscription of `topic`. `places` says where each field of it is given."""
+    """A queue, a topic, or a subscription of `topic`. `places` says where each field of it is given.
+
+    `first_rules` are the rules that a new subscription begins with; None for the one that takes all messages.
+    """
 
     place: str
     kind: EntityKind
@@ -21,6 +24,7 @@ class WantedEntity:
     given: Given
     places: Mapping[str, str] = field(default_factory=dict)
     topic: str = ""
+    first_rules: tuple[WantedRule, ...] | None = None
 
     @property
     def path(self) -> str:
