@@ -39,8 +39,9 @@ from oncebus.broker.core import Core
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue
 from oncebus.folders import Folders
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
 from oncebus.pipeline.detect import KEY_SIGNATURE
+from oncebus.serve.app import make_app
 from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.store import Action, Settlement
 

@@ -22,7 +22,8 @@ from bench.broker import BODY, QUEUE, Running, message, running, shown
 from oncebus.access import Right, fresh_rule, make_token
 from oncebus.broker.addresses import Address
 from oncebus.entities import Queue
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
+from oncebus.serve.app import make_app
 from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.store import Action, Settlement
 

@@ -19,7 +19,8 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.durations import HOUR
 from oncebus.entities import Queue, Subscription, Tier, Topic
-from oncebus.http import Limits, make_app
+from oncebus.http import Limits
+from oncebus.serve.app import make_app
 
 HOST = "bus.example.org"
 ROOT = AuthorizationRule("RootManageSharedAccessKey", frozenset({Right.MANAGE}), "root-one", "root-two")

@@ -16,8 +16,9 @@ from httpfront.http_front import HOST, Front, scenario, token
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.entities import Tier
-from oncebus.http import CannotListen, HttpServer, Tls, listen, make_app, server
+from oncebus.http import CannotListen, HttpServer, Tls, listen, server
 from oncebus.http.protocol import LONGEST_HEAD
+from oncebus.serve.app import make_app
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
 PATIENCE = 60.0

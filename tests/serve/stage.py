@@ -22,7 +22,8 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.core import DEFAULT_PIPELINE_BYTES, Core
 from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
 from oncebus.folders import Folders
-from oncebus.http import HttpServer, listen, make_app, server
+from oncebus.http import HttpServer, listen, server
+from oncebus.serve.app import make_app
 from oncebus.store import Mode
 
 from .clients import Client, Running, all_end, everything_below

@@ -14,8 +14,8 @@ from httpfront.http_front import LIMITS, ROOT, SENDER, Answer, Front, running_fr
 from oncebus.access import ROOT_RULE, AuthorizationRule, KeyFile, Right
 from oncebus.broker.broker import Broker
 from oncebus.entities import CatalogueFileError, Queue
-from oncebus.http import make_app
 from oncebus.management.planning import Plan
+from oncebus.serve.app import make_app
 from oncebus.templates.template import plan_template
 
 from .template_scenes import TYPE, queue, resource, rule, subscription, template, topic

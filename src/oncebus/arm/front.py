@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
+from starlette.types import Scope
 
 from oncebus.access import Grant, Guard, Operation
 from oncebus.arm import reading, resources
@@ -26,6 +27,7 @@ from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked
+from oncebus.http.routes import admit, answered
 from oncebus.management.reading import Members
 from oncebus.management.rules import read_rule
 from oncebus.management.runtime import Observer
@@ -50,7 +52,7 @@ class _Does(NamedTuple):
 
 
 class Arm:
-    """Answers what the Resource Manager's clients ask. Who asks is known already; whether they may is asked here."""
+    """Answers what the Resource Manager's clients ask."""
 
     def __init__(
         self,
@@ -107,17 +109,16 @@ class Arm:
         }
 
     @staticmethod
-    def owns(raw_path: bytes) -> bool:
-        """Whether a path is one of the Resource Manager's."""
-        return is_resource(raw_path)
+    def owns(scope: Scope) -> bool:
+        """Return whether a path is one of the Resource Manager's."""
+        return is_resource(scope["raw_path"])
 
-    @staticmethod
-    def answer(error: Exception) -> Response:
-        """The response to a request that failed."""
-        return answer(error)
+    async def respond(self, request: Asked) -> Response:
+        """Return the answer to a request; what is raised becomes one too."""
+        return await answered(request, self._respond(request), answer)
 
-    async def respond(self, request: Asked, grant: Grant) -> Response:
-        """The answer to a request; errors are raised."""
+    async def _respond(self, request: Asked) -> Response:
+        grant = admit(request, self._guard, self._limits)
         version = query_of(request.scope["query_string"]).get("api-version", "")
         if not version:
             raise ArmRefused(

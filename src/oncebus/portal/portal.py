@@ -10,8 +10,7 @@ from typing import NamedTuple
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
 from oncebus.access import AccessRefused, Guard, Reason
 from oncebus.broker.broker import Broker
@@ -95,7 +94,6 @@ class Portal:
         self._failures = Failures(passed)
         self._signing_in = 0
         self._seal = Seal()
-        self.route = _Route(self)
 
     def owns(self, scope: Scope) -> bool:
         """Whether a request is for the portal: a browser that asks for the root is sent there."""
@@ -284,23 +282,6 @@ class Portal:
             httponly=True,
             samesite="strict",
         )
-
-
-class _Route(BaseRoute):
-    """All paths of the portal."""
-
-    def __init__(self, portal: Portal) -> None:
-        self._portal = portal
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """See `BaseRoute`."""
-        is_ours = scope["type"] == "http" and self._portal.owns(scope)
-        return (Match.FULL if is_ours else Match.NONE), {}
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See `BaseRoute`."""
-        response = await self._portal.respond(Asked(scope, receive, send))
-        await response(scope, receive, send)
 
 
 def _static(name: str) -> Response:

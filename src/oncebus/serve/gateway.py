@@ -24,12 +24,13 @@ from oncebus.emulator import config
 from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.http import CannotListen, HttpServer, Limits, Tls, make_app, server
+from oncebus.http import CannotListen, HttpServer, Limits, Tls, server
 from oncebus.inbox import Row
 from oncebus.management.entity_file import EntityFile
 from oncebus.messages import NOBODY
 from oncebus.serve import entities_file
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
+from oncebus.serve.app import make_app
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.descriptors import shares_of_this_process
 from oncebus.servicebus import Limits as AmqpLimits
