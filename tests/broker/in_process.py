@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import Clock
-from oncebus.broker.core import Core
 from oncebus.entities import CatalogueFiles, Namespace, Tier
 from oncebus.folders import Folders
 from oncebus.inbox import InboxReader
@@ -99,17 +98,24 @@ async def running_broker(
     """
     folders = Folders(data)
     clock = time.clock() if time is not None else None
-    core = await Core.open(folders, shards=SHARDS, namespace=Namespace(tier=tier), clock=clock, **options)
-    core.start()
+    broker = await Broker.open(
+        folders,
+        shards=SHARDS,
+        namespace=Namespace(tier=tier),
+        read_your_sends=read_your_sends,
+        clock=clock,
+        **options,
+    )
+    broker.start()
     chosen = InProcessPipeline(folders) if pipeline is True else pipeline or None
     task = asyncio.create_task(chosen.run()) if chosen is not None else None
     try:
-        yield Broker(core, read_your_sends=read_your_sends)
+        yield broker
     finally:
         if task is not None:
             task.cancel()
             ended = await asyncio.gather(task, return_exceptions=True)
-        await core.close()
+        await broker.close()
         if task is not None and not isinstance(ended[0], asyncio.CancelledError):
             # A pipeline that died is why the test failed.
             raise AssertionError("The pipeline failed") from ended[0]

@@ -8,13 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from oncebus.entities import Catalogue, CatalogueFiles, Rule, SqlAction
+from oncebus.entities import Catalogue, CatalogueFiles, Rule
 from oncebus.inbox import InboxWriter, Row
 from oncebus.messages import NOBODY, key_of
 from oncebus.outbox import OutboxPart
 from oncebus.pipeline import source
 from oncebus.pipeline.source import InboxSource, InboxStream, Share
-from oncebus.pipeline.weights import copies_by_topic, weight
 from pipeline.judged_rows import QUEUE, TOPIC, catalogue
 
 EMPTY = Catalogue(version=1)
@@ -122,13 +121,6 @@ def test_what_a_topic_copies_often_makes_smaller_batches(
             planned + commits,
             30,
         )
-
-
-def test_a_message_weighs_by_the_copies_beyond_a_few() -> None:
-    assert [weight(1000, copies) for copies in (0, 1, 8, 9, 80)] == [1000, 1000, 1000, 1125, 10_000]
-    marked = Rule("marked", action=SqlAction("SET a = 1"))
-    assert copies_by_topic(catalogue(*[[Rule()]] * 8)) == {}
-    assert copies_by_topic(catalogue(*[[Rule(), marked]] * 5)) == {TOPIC: 10}
 
 
 def test_a_share_without_rows_still_says_which_it_is(tmp_path: Path) -> None:

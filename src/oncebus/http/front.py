@@ -12,7 +12,6 @@ from starlette.types import Scope
 from oncebus.access import Guard, Operation
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import NotFound, Subscription
 from oncebus.errors import OncebusError, shown
@@ -55,7 +54,6 @@ class Front:
     def __init__(
         self,
         broker: Broker,
-        core: Core,
         guard: Guard,
         limits: Limits,
         other_metrics: Callable[[], Iterable[Metric]],
@@ -63,11 +61,10 @@ class Front:
     ) -> None:
         self._broker = broker
         self._renderer = renderer
-        self._core = core
         self._limits = limits
         self._guard = guard
         self._other_metrics = other_metrics
-        self._health = Health(core, limits)
+        self._health = Health(broker, limits)
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
             Shape.HEAD: {
@@ -121,7 +118,7 @@ class Front:
         except OncebusError:
             return
         if target is not None and target.entity and not has_api_version(request.scope["query_string"]):
-            self._core.note_refusal(target.entity, error)
+            self._broker.note_refusal(target.entity, error)
 
     async def _respond(self, request: Asked) -> Response:
         raw_path: bytes = request.scope["raw_path"]
@@ -290,7 +287,7 @@ class Front:
         entity = self._broker.catalogue.find(parse_address(target.entity).path)
         if entity is None:
             raise NotFound(target.entity)
-        refusals = self._core.refusals
+        refusals = self._broker.refusals
         return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
 
     async def _quarantine(self, request: Asked, _: Target) -> Response:
@@ -315,7 +312,7 @@ class Front:
         return JSONResponse(decided(done, numbers, outcomes))
 
     async def _metrics(self, _: Asked, __: Target) -> Response:
-        text = await metrics(self._core, self._health, self._other_metrics())
+        text = await metrics(self._broker, self._health, self._other_metrics())
         return Response(text, media_type=CONTENT_TYPE)
 
     def _page_of(self, query: dict[str, str]) -> tuple[int, int]:

@@ -26,13 +26,13 @@ from oncebus.entities import (
 )
 from oncebus.entities.descriptions import CHOSEN_AT_CREATION, FORWARDING, EntityKind, blank
 from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
+from oncebus.entities.rules import check_rule
 from oncebus.errors import OncebusError
 from oncebus.management.given import Given
 from oncebus.management.problems import Fault, Problems
 from oncebus.management.properties import PROPERTIES
 from oncebus.management.rules import with_old_values
 from oncebus.management.wanted import Wanted, WantedAuthorization, WantedEntity, WantedRule
-from oncebus.pipeline.rules import check_rule
 
 NOT_FOUND = NotFound("").sub_code
 _PARAMETER = re.compile(r"Parameter name: (?P<name>[A-Za-z]+)")

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from oncebus.agreement import check_ledger, check_no_repair
 from oncebus.folders import Folders
 from oncebus.ledger import Committed, Ledger, Owner
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import check_ledger, check_no_repair
 from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
 from oncebus.pipeline.route import Route
 from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource

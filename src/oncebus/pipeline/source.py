@@ -13,10 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from oncebus.entities.catalogue_files import CatalogueFiles
+from oncebus.entities.weights import copies_by_topic
 from oncebus.inbox import Commit, InboxReader, Place
 from oncebus.messages import INBOX_SCHEMA, NOBODY
 from oncebus.outbox import OutboxPart
-from oncebus.pipeline.weights import copies_by_topic, weight_of_rows
+from oncebus.pipeline.weights import weight_of_rows
 
 FORMAT = "oncebus-inbox"
 

@@ -13,7 +13,6 @@ from oncebus.arm.authorization import Authorization
 from oncebus.arm.front import Arm
 from oncebus.atom.front import Atom
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.errors import shown
 from oncebus.http.errors import error_response
 from oncebus.http.front import Front
@@ -29,7 +28,6 @@ from oncebus.templates.front import Deployments
 
 def make_app(
     broker: Broker,
-    core: Core,
     *,
     namespace_rules: NamespaceRules,
     host: str | None = None,
@@ -40,7 +38,7 @@ def make_app(
     portal_names: Iterable[str] = (),
     only_known_hosts: bool = False,
 ) -> Starlette:
-    """Return the application over a broker and its core. With `host`, tokens must be for that one.
+    """Return the application over a broker. With `host`, tokens must be for that one.
 
     With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
     are handed out, where it is not the usual one. `other_metrics` are shown with the broker's. `portal_names` are the
@@ -48,14 +46,14 @@ def make_app(
     requests that name another host are refused: where the key is no secret, it must not be a stranger's page that asks.
     """
     limits = limits or Limits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
-    observer = Observer(broker, core)
+    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
+    observer = Observer(broker)
     renderer = Renderer()
-    portal = Portal(broker, core, guard, limits, host, portal_names, renderer)
-    deployments = Deployments(broker, core, guard, limits, namespace_rules, keys)
-    arm = Arm(broker, core, guard, limits, observer, Authorization(broker, namespace_rules, keys, amqp_port))
-    atom = Atom(broker, core, guard, limits, observer)
-    messages = Front(broker, core, guard, limits, other_metrics, renderer)
+    portal = Portal(broker, guard, limits, host, portal_names, renderer)
+    deployments = Deployments(broker, guard, limits, namespace_rules, keys)
+    arm = Arm(broker, guard, limits, observer, Authorization(broker, namespace_rules, keys, amqp_port))
+    atom = Atom(broker, guard, limits, observer)
+    messages = Front(broker, guard, limits, other_metrics, renderer)
     # The first that owns a request answers it.
     routes = [
         FrontRoute(portal.owns, portal.respond),
