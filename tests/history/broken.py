@@ -233,6 +233,12 @@ def delivered_too_early(story: Story) -> None:
     story.consume("direct", ("a", 2), enqueued=2.1)
 
 
+def delivered_too_early_by_a_clock_that_leaps(story: Story) -> None:
+    story.add("fault", fault="clock leaps")
+    story.send("direct", "a", due=20.0, number=1)
+    story.consume("direct", ("a", 2), enqueued=20.1)
+
+
 def delivered_after_it_was_cancelled(story: Story) -> None:
     story.send("direct", "a", due=1.0, number=1)
     story.add("cancel", entity="direct", uid="a", number=1)
@@ -379,6 +385,7 @@ BROKEN: dict[Callable[[Story], None], str] = {
     dropped_where_it_was_forwarded_to: "dropped wrongly",
     enqueued_too_early: "wrong time",
     delivered_too_early: "wrong time",
+    delivered_too_early_by_a_clock_that_leaps: "wrong time",
     delivered_after_it_was_cancelled: "wrong time",
     against_the_rule: "routed wrongly",
     not_where_the_rule_says: "routed wrongly",

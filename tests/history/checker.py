@@ -138,9 +138,9 @@ def batch_torn(model: Model) -> Iterator[str]:
 def wrong_time(model: Model) -> Iterator[str]:
     """What is scheduled comes neither before its time nor after it was cancelled."""
     faults = model.history.of("fault")
-    # From the first of these on, the broker's clock is not ours: where it was set back, stamps stand still, while what
-    # is scheduled waits for as long as it should.
-    ours = min((each.invoked for each in faults if each.args["fault"].startswith("clock ")), default=NEVER)
+    # Once it was ahead, the broker's clock is not ours. Where it is set back, or leaps, what is scheduled waits for as
+    # long as it should all the same.
+    ours = min((each.invoked for each in faults if each.args["fault"] == "clock ahead"), default=NEVER)
     for delivery in model.deliveries:
         attempt = model.attempts.get(delivery.uid)
         if attempt is None:

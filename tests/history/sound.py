@@ -84,6 +84,12 @@ def scheduled(story: Story) -> None:
     story.count("direct", accepted=3, duplicates=0, delivered=3)
 
 
+def scheduled_with_a_clock_ahead(story: Story) -> None:
+    story.add("fault", fault="clock ahead")
+    story.send("direct", "a", due=20.0, number=1)
+    story.consume("direct", ("a", 2))
+
+
 def dead_lettered(story: Story) -> None:
     """One is resubmitted by the broker, under a new number; one by its receiver, as a new message."""
     story.send("plain", "a", "b")
@@ -183,6 +189,7 @@ SOUND = [
     hidden,
     concurrent,
     scheduled,
+    scheduled_with_a_clock_ahead,
     dead_lettered,
     resubmitted_at_once,
     resubmitted_in_a_subscription,
