@@ -142,15 +142,15 @@ def refusals() -> set[str]:
     """What the namespace says, in one line, and as the portal has it: without the name of the parameter."""
     now = 1_800_000_000_000_000
     queue = Queue(name="orders", requires_duplicate_detection=True)
-    there = Catalogue().create_queue(queue, now)
+    there = Catalogue().created(queue, now)
     namespace = Namespace()
     attempts: list[Callable[[], object]] = [
-        lambda: Catalogue().create_queue(replace(queue, duplicate_detection_history_time_window=5 * SECOND), now),
+        lambda: Catalogue().created(replace(queue, duplicate_detection_history_time_window=5 * SECOND), now),
         lambda: parse_timespan("soon", "DuplicateDetectionHistoryTimeWindow"),
-        lambda: there.update_queue(replace(queue, requires_duplicate_detection=False), now),
-        lambda: Catalogue(namespace=Namespace(tier=Tier.BASIC)).create_queue(queue, now),
-        lambda: Catalogue().create_queue(replace(queue, enable_express=True), now),
-        lambda: there.create_queue(queue, now),
+        lambda: there.updated(replace(queue, requires_duplicate_detection=False), now),
+        lambda: Catalogue(namespace=Namespace(tier=Tier.BASIC)).created(queue, now),
+        lambda: Catalogue().created(replace(queue, enable_express=True), now),
+        lambda: there.created(queue, now),
         lambda: Catalogue().queue("orders"),
         lambda: check_message(queue, namespace, message_id="x" * 129, session=None, partition_key=None),
         lambda: check_message(queue, namespace, message_id="x", session="b", partition_key="a"),

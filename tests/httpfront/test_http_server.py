@@ -16,9 +16,10 @@ from httpfront.http_front import HOST, Front, scenario, token
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.entities import Tier
-from oncebus.http import CannotListen, HttpServer, Tls, listen, make_app, server
+from oncebus.http import CannotListen, HttpServer, Tls, listen, server
 from oncebus.http import protocol as http_protocol
 from oncebus.http.protocol import LONGEST_HEAD, MOST_HEADERS, MOST_PIPELINED
+from oncebus.serve.app import make_app
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
 PATIENCE = 60.0

@@ -316,7 +316,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
 def test_what_does_not_fit_the_data_that_is_there_is_refused(tmp_path: Path, changed: Settings, said: str) -> None:
     async def run() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
-            await broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name="t"), now))
+            await broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
         await run_gateway(replace(changed, data=tmp_path, http_port=0, amqp_port=0))
 
     with pytest.raises(OncebusError, match=said):

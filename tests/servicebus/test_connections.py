@@ -11,13 +11,22 @@ import pytest
 
 from amqp.client import BEGIN, OPEN, frames, receiver, written
 from amqp.sockets import until
-from oncebus.access import AccessRefused, AuthorizationRule, Grant, KeyFileError, Operation, Right, WhichKey, make_token
+from oncebus.access import (
+    AccessRefused,
+    AuthorizationRule,
+    Grant,
+    Guard,
+    KeyFileError,
+    Operation,
+    Right,
+    WhichKey,
+    make_token,
+)
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import SaslInit
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Close, Detach, Open
 from oncebus.durations import HOUR, MINUTE, SECOND
-from oncebus.http.guard import Guard
 from oncebus.servicebus import Limits, server
 from oncebus.servicebus.connection import ClientConnection
 

@@ -18,16 +18,17 @@ from starlette.applications import Starlette
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.broker.broker import Broker
 from oncebus.durations import SECOND
-from oncebus.emulator.config_file import WHAT as CONFIG_FILE
-from oncebus.emulator.config_file import ConfigFile
+from oncebus.emulator import config
 from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.http import CannotListen, HttpServer, Limits, Tls, make_app, server
+from oncebus.http import CannotListen, HttpServer, Limits, Tls, server
+from oncebus.management.entity_file import EntityFile
+from oncebus.serve import entities_file
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
+from oncebus.serve.app import make_app
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.descriptors import shares_of_this_process
-from oncebus.serve.entities_file import EntitiesFile
 from oncebus.servicebus import Limits as AmqpLimits
 from oncebus.servicebus import make_server
 from oncebus.settings import Settings
@@ -87,13 +88,13 @@ async def run_gateway(
     log.info("The gateway has stopped")
 
 
-def files_at_start(settings: Settings, entities: Path | None) -> list[EntitiesFile | ConfigFile]:
+def files_at_start(settings: Settings, entities: Path | None) -> list[EntityFile]:
     """The files that name entities to have at the start, read. Raises `OncebusError` for one that cannot be used."""
-    found: list[EntitiesFile | ConfigFile] = []
+    found: list[EntityFile] = []
     if settings.config is not None:
-        found.append(ConfigFile.read(settings.config))
+        found.append(EntityFile.read(settings.config, config.WHAT, config.read_config))
     if entities is not None:
-        found.append(EntitiesFile.read(entities))
+        found.append(EntityFile.read(entities, entities_file.WHAT, entities_file.read_entities))
     return found
 
 
@@ -103,7 +104,7 @@ def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[
     return lambda: (*keys.rules(), *known)
 
 
-async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[EntitiesFile | ConfigFile]) -> None:
+async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[EntityFile]) -> None:
     """Make the catalogue what the settings and the files ask for."""
     namespace = broker.catalogue.namespace
     if namespace.name != settings.namespace:
@@ -115,9 +116,8 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[Ent
     if namespace.tier is not tier:
         await broker.change(lambda catalogue, _: catalogue.at_tier(tier))
     for file in wanted:
-        if isinstance(file, ConfigFile):
-            for warning in file.warnings:
-                log.warning("%s '%s': %s", CONFIG_FILE, file.path, warning)
+        for warning in file.warnings:
+            log.warning("%s: %s", file.name, warning)
         if file.added_to(broker.catalogue, 0) is not broker.catalogue:
             await broker.change(file.added_to)
 

@@ -6,12 +6,11 @@ import heapq
 import logging
 from collections.abc import Callable
 
-from oncebus.access import AccessRefused, Grant, Operation, Reason, make_token
+from oncebus.access import AccessRefused, Grant, Guard, Operation, Reason, make_token
 from oncebus.access.scopes import BadScope, Path, path_of
 from oncebus.access.tokens import LATEST
 from oncebus.durations import SECOND
 from oncebus.errors import OncebusError
-from oncebus.http.guard import Guard
 from oncebus.servicebus.errors import LIMIT, Refused
 
 log = logging.getLogger(__name__)

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from oncebus.access import AuthorizationRule
+from oncebus.access import AuthorizationRule, Guard, NamespaceRules
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
 from oncebus.amqp.protocol import AmqpProtocol, Wire
 from oncebus.broker.broker import Broker
 from oncebus.errors import OncebusError
-from oncebus.http.guard import Guard, NamespaceRules
 from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
 from oncebus.servicebus.connection import ClientConnection
 from oncebus.servicebus.errors import LIMIT
