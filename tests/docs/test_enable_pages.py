@@ -1,4 +1,4 @@
-"""The pages on enabling duplicate detection, ids and windows: their samples run, and what they quote is so."""
+"""The pages on enabling duplicate detection, ids and windows, and the first guide: samples run, quotes are so."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ RUN = [
     "enable/template.md",
     "enable/python.md",
     "enable/javascript.md",
+    "guides/applications.md",
     "message-ids.md",
     "window-and-throughput.md",
 ]
@@ -113,7 +114,7 @@ def test_what_is_typed_to_begin_with_is_a_command_with_its_flags(name: str) -> N
     for line in lines:
         program_, *words = shlex.split(line)
         if program_ != "oncebus":
-            assert program_ in ("export", "keytool")
+            assert program_ in (".", "export", "keytool", "pip", "python3")
             continue
         command = main.get_command(click.Context(main), words[0])
         assert command is not None, line
