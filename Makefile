@@ -29,12 +29,11 @@ demo: setup ## run the broker and send 10 000 messages through it
 demo-dataframe: setup ## detect duplicates in a generated DataFrame
 	$(BIN)/python examples/dataframe_demo.py
 
-# The tests drive the official JavaScript client and a browser, and make certificates.
+# The tests drive the official JavaScript client and a browser.
 test-programs:
 	@tools/need node nodejs
 	@tools/need npm npm
 	@tools/need chromium chromium
-	@tools/need openssl openssl
 
 check: setup ## lint and type-check
 	$(BIN)/ruff format --check .

@@ -58,12 +58,12 @@ async def quiet_times(each: Running, until: float) -> list[float]:
 
 async def measured(each: Running, *, is_noisy: bool) -> dict[str, float]:
     """The figures of one round. The noise begins first, and is behind the quiet queue's first messages."""
-    broker, core = each.broker, each.core
+    broker = each.broker
     rule = fresh_rule("bench", [Right.MANAGE])
-    http = server(make_app(broker, core, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
+    http = server(make_app(broker, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
     await http.start()
     address = f"http://127.0.0.1:{http.port}/"
-    token = make_token(address, rule.name, rule.primary_key, core.clock.now() + 3_600_000_000)
+    token = make_token(address, rule.name, rule.primary_key, broker.clock.now() + 3_600_000_000)
     load = None
     if is_noisy:
         load = await asyncio.create_subprocess_exec(
@@ -73,7 +73,7 @@ async def measured(each: Running, *, is_noisy: bool) -> dict[str, float]:
         )
         await asyncio.sleep(2)
     times = await quiet_times(each, time.perf_counter() + SECONDS - 4)
-    lag = core.oldest_wait / 1e6
+    lag = broker.pipeline.oldest_wait / 1e6
     noise = 0.0
     if load is not None:
         said, _ = await load.communicate()

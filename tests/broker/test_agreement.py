@@ -11,14 +11,14 @@ import pytest
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import Scene, message, play, scene
 from broker.test_restart import copy_as_a_crash_would_leave_it
-from oncebus.broker.core import Core
+from oncebus.agreement import is_ahead, knows
+from oncebus.broker.broker import Broker
 from oncebus.broker.errors import DataMismatch
 from oncebus.folders import Folders
 from oncebus.http.health import Health
 from oncebus.http.limits import Limits
 from oncebus.ledger import Generation
 from oncebus.outbox import Batch
-from oncebus.pipeline.agreement import is_ahead, knows
 
 PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "blobs", "checkpoint"]
 LARGE = bytes(100_000)
@@ -75,11 +75,11 @@ async def refusal(data: Path, time: FakeTime) -> str | None:
     """What the gateway says when it is opened; then it has changed nothing."""
     before = {path: path.stat().st_size for path in data.rglob("*") if path.is_file() and "store" not in path.name}
     try:
-        core = await Core.open(Folders(data), shards=2, clock=time.clock())
+        broker = await Broker.open(Folders(data), shards=2, clock=time.clock())
     except DataMismatch as error:
         assert {path: path.stat().st_size for path in before if path.exists()} == before
         return str(error)
-    await core.close()
+    await broker.close()
     return None
 
 
@@ -156,7 +156,7 @@ def test_health_is_bad_where_what_comes_next_can_never_come(tmp_path: Path) -> N
         await stage.queue()
         await stage.send("q", "a")
         await stage.flow()
-        health = Health(stage.core, Limits(lag=3_600_000_000, heartbeat=3_600_000_000))
+        health = Health(stage.broker, Limits(lag=3_600_000_000, heartbeat=3_600_000_000))
         assert health.ailment() is None
         stage.core._taking._next_look = float("inf")
         stage.pipeline.is_paused = True

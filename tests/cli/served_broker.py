@@ -87,7 +87,7 @@ def served_broker(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
         keys = KeyFile(data / "keys.json")
         keys.create()
         async with running_broker(data, tier=tier) as broker:
-            app = make_app(broker, broker._core, namespace_rules=keys.rules, keys=keys)
+            app = make_app(broker, namespace_rules=keys.rules, keys=keys)
             running = server(app, listen("127.0.0.1", 0))
             await running.start()
             url = f"http://127.0.0.1:{running.port}"

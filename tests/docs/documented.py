@@ -84,10 +84,9 @@ def reading(folder: Path) -> Iterator[Reader]:
         sockets = {name: listen("127.0.0.1", 0) for name in ("https", "amqp", "amqps")}
         ports = {name: int(each.getsockname()[1]) for name, each in sockets.items()}
         async with running_broker(data) as broker:
-            core = broker._core
-            http = server(make_app(broker, core, namespace_rules=keys.rules, keys=keys), sockets["https"], own)
+            http = server(make_app(broker, namespace_rules=keys.rules, keys=keys), sockets["https"], own)
             await http.start()
-            amqp = make_server(broker, core, namespace_rules=keys.rules)
+            amqp = make_server(broker, namespace_rules=keys.rules)
             await amqp.start(sockets["amqp"])
             await amqp.start(sockets["amqps"], context)
             url = f"https://127.0.0.1:{ports['https']}"

@@ -15,10 +15,10 @@ import pytest
 
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, make_token
 from oncebus.broker.clock import wall_time
+from oncebus.cli.client import Client, NotAnswered
 from oncebus.durations import HOUR, SECOND
 from oncebus.entities import Catalogue, CatalogueFiles, Queue
 from oncebus.folders import Folders
-from oncebus.serve.client import Client, NotAnswered
 from oncebus.serve.gateway import run_gateway
 from oncebus.settings import Settings, SettingsError, load
 from oncebus.templates.problems import FileRefused

@@ -183,7 +183,7 @@ async def running_front(
     time = FakeTime()
     async with running_broker(data, time, tier=tier, **options) as broker:
         core = broker._core
-        app = make_app(broker, core, namespace_rules=rules, host=host, limits=limits)
+        app = make_app(broker, namespace_rules=rules, host=host, limits=limits)
         yield Front(app, broker, core, time)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from broker.scenes import message
 from httpfront.http_front import LISTENER, ROOT, SENDER, Front, in_path, scenario, token
 from oncebus.broker.addresses import Address
-from oncebus.broker.core import Core
+from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.durations import SECOND
 from oncebus.entities import Rule, SqlFilter, Subscription
@@ -20,8 +20,9 @@ from oncebus.http.records import quarantine_page
 from oncebus.store import Quarantined
 
 
-def a_core(**facts: Any) -> Core:
-    return cast(Core, SimpleNamespace(**{"trouble": None, "last_taken_at": 0.0, "oldest_wait": 0} | facts))
+def a_broker(**facts: Any) -> Broker:
+    pipeline = SimpleNamespace(**{"trouble": None, "last_ingest": 0.0, "oldest_wait": 0} | facts)
+    return cast(Broker, SimpleNamespace(pipeline=pipeline))
 
 
 def test_health_is_told_without_a_token_and_fails_when_the_pipeline_is_silent(tmp_path: Path) -> None:
@@ -42,20 +43,20 @@ def test_health_is_told_without_a_token_and_fails_when_the_pipeline_is_silent(tm
 
 def test_silence_up_to_the_limit_is_healthy() -> None:
     now = [15.0]
-    health = Health(a_core(), Limits(), lambda: now[0])
+    health = Health(a_broker(), Limits(), lambda: now[0])
     assert health.ailment() is None
     now[0] = 15.1
     assert health.ailment() == "The pipeline has been silent for 15 seconds."
 
 
 def test_trouble_is_told_without_its_details() -> None:
-    health = Health(a_core(trouble="/data/outbox is broken"), Limits(), lambda: 1.0)
+    health = Health(a_broker(trouble="/data/outbox is broken"), Limits(), lambda: 1.0)
     assert health.ailment() == "The broker cannot do a part of its work; the log says why."
 
 
 def test_a_message_may_wait_up_to_the_limit() -> None:
-    assert Health(a_core(oldest_wait=30 * SECOND), Limits(), lambda: 1.0).ailment() is None
-    health = Health(a_core(oldest_wait=31 * SECOND), Limits(), lambda: 1.0)
+    assert Health(a_broker(oldest_wait=30 * SECOND), Limits(), lambda: 1.0).ailment() is None
+    health = Health(a_broker(oldest_wait=31 * SECOND), Limits(), lambda: 1.0)
     assert health.ailment() == "The oldest message has waited for the pipeline for 31 seconds."
 
 

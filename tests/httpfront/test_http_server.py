@@ -147,7 +147,7 @@ def test_signals_are_left_alone(tmp_path: Path) -> None:
 
 def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
-        app = make_app(front.broker, front.core, namespace_rules=tuple)
+        app = make_app(front.broker, namespace_rules=tuple)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(CannotListen, match=rf"Cannot listen at 127\.0\.0\.1, port {port}: the port is in use"):

@@ -34,8 +34,7 @@ async def ids(broker: Broker, path: str) -> list[str]:
 
 
 async def seen(broker: Broker) -> None:
-    core = broker._core
-    assert await core.progress.wait_for(core.acceptor.last_commit, 60), "the query does not get on"
+    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 60), "the query does not get on"
 
 
 def test_messages_are_judged_and_routed_on_spark_also_by_a_query_that_was_stopped(

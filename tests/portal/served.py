@@ -50,7 +50,7 @@ def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
         loop = asyncio.get_running_loop()
         time = FakeTime()
         async with running_broker(data, time, tier=tier) as broker:
-            app = make_app(broker, broker._core, namespace_rules=lambda: NAMESPACE)
+            app = make_app(broker, namespace_rules=lambda: NAMESPACE)
             running = server(app, listen("127.0.0.1", 0))
             await running.start()
             yield Served(running.port, broker, time, loop)

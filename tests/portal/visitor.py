@@ -118,7 +118,7 @@ async def portal(
     """A broker with its portal. Its clock is moved by hand."""
     time = FakeTime()
     async with running_broker(data, time, **options) as broker:
-        app = make_app(broker, broker._core, namespace_rules=rules, limits=LIMITS, portal_names=names)
+        app = make_app(broker, namespace_rules=rules, limits=LIMITS, portal_names=names)
         yield Front(app, broker, broker._core, time)
 
 

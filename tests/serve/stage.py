@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from oncebus.access import KeyFile
 from oncebus.broker.addresses import Address
-from oncebus.broker.broker import Broker
-from oncebus.broker.core import DEFAULT_PIPELINE_BYTES, Core
+from oncebus.broker.broker import DEFAULT_PIPELINE_BYTES, Broker
+from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
 from oncebus.folders import Folders
 from oncebus.http import HttpServer, listen, make_app, server
@@ -76,11 +76,13 @@ class Stage:
 
     def open_gateway(self, most_bytes: int = DEFAULT_PIPELINE_BYTES) -> None:
         async def opened() -> HttpServer:
-            self.core = await Core.open(self.folders, shards=SHARDS, most_bytes=most_bytes)
-            self.core.start()
             # Who looks at once is answered when Spark is done, however slow the machine.
-            self.broker = Broker(self.core, read_your_sends=PATIENCE)
-            app = make_app(self.broker, self.core, namespace_rules=self._keys.rules)
+            self.broker = await Broker.open(
+                self.folders, shards=SHARDS, most_bytes=most_bytes, read_your_sends=PATIENCE
+            )
+            self.broker.start()
+            self.core = self.broker._core
+            app = make_app(self.broker, namespace_rules=self._keys.rules)
             http = server(app, listen("127.0.0.1", 0))
             await http.start()
             return http
@@ -91,7 +93,7 @@ class Stage:
     def close_gateway(self) -> None:
         if self._http is not None:
             self.run(self._http.stop())
-            self.run(self.core.close())
+            self.run(self.broker.close())
             self._http = None
 
     # The pipeline
@@ -129,8 +131,8 @@ class Stage:
 
     def flow(self) -> None:
         """Wait until all that is durable has come through."""
-        come = self.run(self.core.progress.wait_for(self.core.acceptor.last_commit, PATIENCE - 1))
-        assert come, f"{self.core.trouble}, {self._pipelines[-1].err.read_text()}"
+        come = self.run(self.broker.pipeline.wait_for(self.broker.pipeline.last_commit, PATIENCE - 1))
+        assert come, f"{self.broker.pipeline.trouble}, {self._pipelines[-1].err.read_text()}"
 
     def mend(self) -> None:
         """Open or start what does not run."""

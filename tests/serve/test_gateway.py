@@ -53,6 +53,8 @@ def arguments(folder: Path, *more: str) -> list[str | Path]:
 def pipeline(data: Path) -> Iterator[None]:
     """Judges what the gateway accepts, for the block."""
     ended = threading.Event()
+    # As the real one does: whichever process comes first, the folder is its owner's alone.
+    Folders(data).make()
     judging = InProcessPipeline(Folders(data))
 
     def run() -> None:

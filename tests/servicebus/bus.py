@@ -217,7 +217,7 @@ def running_bus(
             bus.broker = broker
             listener = listen("127.0.0.1", 0)
             bus.port = listener.getsockname()[1]
-            bus.server = make_server(broker, broker._core, namespace_rules=lambda: NAMESPACE, limits=limits)
+            bus.server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
             await bus.server.start(listener)
             bus.ready.set_result(None)
             await bus.stopping.wait()

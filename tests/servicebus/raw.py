@@ -183,7 +183,7 @@ async def _stage(data: Path, limits: Limits | None) -> AsyncIterator[Stage]:
     time = FakeTime()
     pipeline = InProcessPipeline(Folders(data))
     async with running_broker(data, time, pipeline=pipeline) as broker:
-        server = make_server(broker, broker._core, namespace_rules=lambda: NAMESPACE, limits=limits)
+        server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
         yield Stage(broker, server, time, pipeline)
         await server.stop()
 

@@ -82,7 +82,7 @@ def play(data: Path, scenario: Callable[[Deployer], Awaitable[None]], *, has_key
         async with running_front(data / "broker", pipeline=False) as front:
             rules = lambda: (ROOT, SENDER, *keys.rules())  # noqa: E731
             known = keys if has_keys else None
-            front.app = make_app(front.broker, front.core, namespace_rules=rules, limits=LIMITS, keys=known)
+            front.app = make_app(front.broker, namespace_rules=rules, limits=LIMITS, keys=known)
             await scenario(Deployer(front, keys))
 
     asyncio.run(run())

@@ -20,7 +20,6 @@ from oncebus.arm.errors import ArmRefused, answer
 from oncebus.arm.paths import Shape, Target, is_resource, target_of
 from oncebus.atom.runtime import Observer
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, NotFound, Queue, Subscription, Topic, subscription_path
 from oncebus.http.errors import Refused, shown, wrong_method
 from oncebus.http.guard import Guard
@@ -53,14 +52,12 @@ class Arm:
     def __init__(
         self,
         broker: Broker,
-        core: Core,
         guard: Guard,
         limits: Limits,
         observer: Observer,
         authorization: Authorization,
     ) -> None:
         self._broker = broker
-        self._core = core
         self._guard = guard
         self._limits = limits
         self._observer = observer
@@ -194,7 +191,7 @@ class Arm:
     def _namespace_resource(self, request: Asked, target: Target) -> resources.Resource:
         host = request.named_host or self._broker.catalogue.namespace.name
         endpoint = f"{request.scope['scheme']}://{host}/"
-        return resources.namespace(self._broker.catalogue, target, endpoint, self._core.clock.now())
+        return resources.namespace(self._broker.catalogue, target, endpoint, self._broker.clock.now())
 
     async def _check_name(self, request: Asked, _: Target, __: Grant) -> Response:
         name, own = reading.read_name(await self._body(request)), self._broker.catalogue.namespace.name

@@ -16,7 +16,6 @@ from oncebus.atom.paths import Shape, Target, target_of
 from oncebus.atom.rules import written_rule
 from oncebus.atom.runtime import Observer, Runtime
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Rule, Subscription
 from oncebus.entities.names import rule_path
 from oncebus.http.errors import Refused, bad, shown, wrong_method
@@ -42,9 +41,8 @@ T = TypeVar("T")
 class Atom:
     """Answers what administration clients ask. Who asks is known already; whether they may is asked here."""
 
-    def __init__(self, broker: Broker, core: Core, guard: Guard, limits: Limits, observer: Observer) -> None:
+    def __init__(self, broker: Broker, guard: Guard, limits: Limits, observer: Observer) -> None:
         self._broker = broker
-        self._core = core
         self._guard = guard
         self._limits = limits
         self._observer = observer
@@ -99,7 +97,7 @@ class Atom:
         return _entry_of(entity, await self._observer.runtime_of(entity), site)
 
     def _namespace(self, site: Site) -> Response:
-        content, created, updated = written_namespace(self._broker.catalogue, self._core.clock.now())
+        content, created, updated = written_namespace(self._broker.catalogue, self._broker.clock.now())
         return entry_response(Entry("$namespaceinfo", site.author, created, updated, content), site)
 
     # Many
@@ -119,7 +117,7 @@ class Atom:
             page, has_more = _page(_listed(catalogue, target), skip, top)
             runtimes = await self._observer.runtimes_of(page)
             entries = [_entry_of(entity, runtime, site) for entity, runtime in zip(page, runtimes, strict=True)]
-        now = self._core.clock.now()
+        now = self._broker.clock.now()
         return feed_response(target.path, _LISTS[target.shape], entries, site, now, skip, top, has_more)
 
 

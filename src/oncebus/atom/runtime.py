@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.entities import CorrelationFilter, Entity, NotFound, Queue, SqlFilter, Subscription, Topic
 from oncebus.store import Counts
 
@@ -34,11 +33,8 @@ class Runtime:
 class Observer:
     """Looks at what entities hold. What was sent before is seen, as far as the broker waits for it."""
 
-    def __init__(self, broker: Broker, core: Core) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._core = core
-        # Once, so that the same use is told with the same time.
-        self._began = core.clock.now() - core.clock.passed()
 
     async def runtime_of(self, entity: Entity) -> Runtime:
         """What an entity holds; nothing if it was deleted meanwhile."""
@@ -46,14 +42,13 @@ class Observer:
             counts = await self._broker.counts(entity.path)
         except NotFound:
             counts = Counts()
-        last = self._core.accesses.last(entity.id)
-        accessed_at = entity.accessed_at if last is None else self._began + last
+        accessed_at = self._broker.accessed_at(entity)
         if not isinstance(entity, Topic):
             return Runtime(counts, counts.size, accessed_at)
         subscriptions = self._broker.catalogue.subscriptions_of(entity)
         return Runtime(
             counts,
-            self._core.held(entity),
+            self._broker.held(entity),
             accessed_at,
             len(subscriptions),
             _filters(subscriptions, SqlFilter),

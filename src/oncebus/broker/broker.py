@@ -8,28 +8,35 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from oncebus.broker.addresses import Address
+from oncebus.broker import lookup
+from oncebus.broker.addresses import Address, parse_address
+from oncebus.broker.clock import Clock
 from oncebus.broker.core import Core
+from oncebus.broker.pipeline_state import PipelineState
 from oncebus.broker.received import Received, with_bodies
+from oncebus.broker.refusals import Refusals
 from oncebus.broker.sending import Incoming, check, check_quota, row_of, with_id
 from oncebus.entities import (
     BadRequest,
     Catalogue,
     Entity,
     EntityDisabled,
+    Namespace,
     NotFound,
     Queue,
     Subscription,
     Topic,
-    check_receiver,
     may_send,
 )
+from oncebus.errors import OncebusError
+from oncebus.folders import Folders
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY
 from oncebus.store import (
     Action,
     Counts,
     Drop,
+    IngestReport,
     Message,
     Mode,
     Outcome,
@@ -39,8 +46,10 @@ from oncebus.store import (
     SessionLock,
     SessionLockLost,
     Settlement,
+    Store,
     SubQueue,
 )
+from oncebus.store.drops import KEPT
 
 __all__ = ["READ_YOUR_SENDS_SECONDS", "Broker", "Received"]
 
@@ -49,6 +58,9 @@ log = logging.getLogger(__name__)
 
 READ_YOUR_SENDS_SECONDS = 2.0
 """How long a look at an entity waits for what was accepted before it."""
+DEFAULT_PIPELINE_BYTES = 4 << 30
+COUNTED_AT_ONCE = 200
+"""So many entities are counted before others have their turn at the store."""
 
 
 class Broker:
@@ -58,10 +70,57 @@ class Broker:
     Errors are `OncebusError`s; nothing has happened then.
     """
 
-    def __init__(self, core: Core, *, read_your_sends: float = READ_YOUR_SENDS_SECONDS) -> None:
+    def __init__(self, core: Core, read_your_sends: float) -> None:
+        """For `open` alone."""
         self._core = core
         self._turn = 0
         self._read_your_sends = read_your_sends
+        # When `passed` was 0. Read once, so that the same use is always shown with the same time.
+        self._began = core.clock.now() - core.clock.passed()
+        self.pipeline = PipelineState(core)
+
+    @classmethod
+    async def open(
+        cls,
+        folders: Folders,
+        *,
+        shards: int,
+        namespace: Namespace | None = None,
+        most_bytes: int = DEFAULT_PIPELINE_BYTES,
+        drops_kept: int = KEPT,
+        read_your_sends: float = READ_YOUR_SENDS_SECONDS,
+        silent_for: float = 0.0,
+        clock: Clock | None = None,
+    ) -> Broker:
+        """Open the broker in these folders, or create one there. Nothing runs before `start`.
+
+        `namespace` is that of a new broker. The pipeline counts as silent for `silent_for` seconds already. Raises
+        `DataMismatch` if a part of the data was restored from another copy, `TimesAhead` if it has times that are yet
+        to come.
+        """
+        # The store belongs to one thread at a time, and may change threads between calls.
+        core = await asyncio.to_thread(
+            Core.open, folders, shards, namespace or Namespace(), most_bytes, drops_kept, silent_for, clock
+        )
+        return cls(core, read_your_sends)
+
+    def start(self) -> None:
+        """Begin to ingest what the pipeline has judged, and to do the chores."""
+        self._core.start()
+
+    async def close(self) -> None:
+        """Stop all work, wait for what is being made durable, and close the files. A second call only waits."""
+        await self._core.close()
+
+    @property
+    def folders(self) -> Folders:
+        """Where the broker keeps its data."""
+        return self._core.folders
+
+    @property
+    def clock(self) -> Clock:
+        """The time that the broker goes by."""
+        return self._core.clock
 
     # Entities
 
@@ -76,6 +135,32 @@ class Broker:
         When this returns, what is sent afterwards is accepted and routed under the new version.
         """
         return await self._core.change(how)
+
+    def held(self, entity: Entity) -> int:
+        """How many bytes count for an entity's quota: in the pipeline, and in the store a moment ago."""
+        return self._core.held(entity)
+
+    def accessed_at(self, entity: Entity) -> int:
+        """When an entity was last used, in microseconds since 1970."""
+        last = self._core.accesses.last(entity.id)
+        return entity.accessed_at if last is None else self._began + last
+
+    @property
+    def refusals(self) -> Refusals:
+        """The requests that were refused since the start."""
+        return self._core.refusals
+
+    def note_refusal(self, path: str, error: Exception) -> None:
+        """Count a refused request about the entity at a path. The path may be a stranger's invention."""
+        try:
+            entity = self.catalogue.find(parse_address(path).path)
+        except OncebusError:
+            entity = None
+        self.refusals.note(None if entity is None else entity.id, path, error)
+
+    def watch(self, watcher: Callable[[IngestReport], None]) -> None:
+        """Call a watcher after each entry that the store has ingested."""
+        self._core.watchers.append(watcher)
 
     # Sending
 
@@ -106,7 +191,7 @@ class Broker:
         return [row["sequence"] for row in rows]
 
     def _check_send(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:
-        entity = self._sendable(path)
+        entity = lookup.sendable(self.catalogue, path)
         if not messages:
             raise BadRequest("The batch of messages is empty.")
         size = check(entity, self._core.catalogue.namespace, messages)
@@ -129,14 +214,14 @@ class Broker:
 
     def sendable(self, path: str) -> Queue | Topic:
         """The queue or topic at a path that takes messages; else what `send` would raise."""
-        entity = self._sendable(path)
+        entity = lookup.sendable(self.catalogue, path)
         if not may_send(entity.status):
             raise EntityDisabled(entity.path)
         return entity
 
     async def cancel_scheduled(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Cancel scheduled messages, an answer for each."""
-        entity = self._sendable(path)
+        entity = lookup.sendable(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.cancel_scheduled(entity.id, sequences))
 
@@ -156,7 +241,7 @@ class Broker:
 
         With `most_bytes` they are no larger together, but for a single one; so too for the other ways to read.
         """
-        entity = self._receivable(address, is_sessionful=session is not None)
+        entity = lookup.receivable(self.catalogue, address, is_sessionful=session is not None)
         place = Place(entity.id, address.sub_queue)
 
         async def look() -> list[Message]:
@@ -173,11 +258,11 @@ class Broker:
 
     def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
         """An event that is set, for the block, whenever there may be something new to receive at an address."""
-        return self._core.arrivals.expected_at(Place(self._holding(address).id, address.sub_queue))
+        return self._core.arrivals.expected_at(Place(lookup.holding(self.catalogue, address).id, address.sub_queue))
 
     def receivable(self, address: Address, *, is_sessionful: bool) -> Queue | Subscription:
         """The queue or subscription that a receiver may be opened on; else what `receive` would raise."""
-        return self._receivable(address, is_sessionful=is_sessionful)
+        return lookup.receivable(self.catalogue, address, is_sessionful=is_sessionful)
 
     async def receive_deferred(
         self,
@@ -189,7 +274,9 @@ class Broker:
         most_bytes: int | None = None,
     ) -> list[Received]:
         """Deferred messages by their numbers."""
-        entity = self._receivable(address, is_sessionful=session is not None, is_by_number=True)
+        entity = lookup.receivable(
+            self.catalogue, address, is_sessionful=session is not None, is_browser=session is None
+        )
         await self._see_sends(entity)
         policy, now = self._policy(entity), self._core.clock.steady()
         found = await self._core.run(
@@ -204,7 +291,7 @@ class Broker:
         self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
     ) -> list[Outcome]:
         """Settle messages that are held; an answer for each."""
-        entity = self._holding(address)
+        entity = lookup.holding(self.catalogue, address)
         policy, now = self._policy(entity), self._core.clock.steady()
         self._core.note_access(entity)
         outcomes = await self._core.run(
@@ -218,7 +305,7 @@ class Broker:
 
     async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
         """Hold messages longer: until when, or why not, for each."""
-        entity = self._holding(address)
+        entity = lookup.holding(self.catalogue, address)
         policy, now = self._policy(entity), self._core.clock.steady()
         self._core.note_access(entity)
         return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
@@ -227,7 +314,7 @@ class Broker:
         self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
     ) -> list[int | None]:
         """Until when messages are held, by the locks of these tokens; None for each that is held no more."""
-        entity = self._holding(address)
+        entity = lookup.holding(self.catalogue, address)
         now = self._core.clock.steady()
         return await self._core.run(lambda store: store.locked_until(entity.id, tokens, now, session))
 
@@ -240,13 +327,7 @@ class Broker:
         most_bytes: int | None = None,
     ) -> list[Received]:
         """Messages in any state from a number on, without holding them."""
-        entity = self._holding(address)
-        check_receiver(
-            entity,
-            is_sessionful=False,
-            is_of_dead_letters=address.sub_queue is not SubQueue.MAIN,
-            is_browser=True,
-        )
+        entity = lookup.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
         self._core.note_access(entity)
         await self._see_sends(entity)
         now = self._core.clock.steady()
@@ -259,7 +340,7 @@ class Broker:
 
     async def accept_session(self, address: Address, session: str | None, wait: float = 0.0) -> SessionLock | None:
         """Hold a session, or the next free one; None if there is none after `wait` seconds."""
-        entity = self._receivable(address, is_sessionful=True)
+        entity = lookup.receivable(self.catalogue, address, is_sessionful=True)
         place = Place(entity.id, SubQueue.MAIN)
 
         async def look() -> SessionLock | None:
@@ -297,7 +378,7 @@ class Broker:
         self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
     ) -> list[str]:
         """Sessions with messages or state, by name; or those whose state was set since."""
-        entity = self._holding(address)
+        entity = lookup.holding(self.catalogue, address)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
 
@@ -305,15 +386,26 @@ class Broker:
 
     async def counts(self, path: str) -> Counts:
         """What an entity holds and has counted, with all that was sent before."""
-        entity = self._found(path)
+        entity = lookup.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.counts(entity.id))
+
+    async def counts_now(self, entities: Sequence[int]) -> list[Counts]:
+        """What entities hold just now, by their ids: does not wait for what is in the pipeline."""
+        found: list[Counts] = []
+        for start in range(0, len(entities), COUNTED_AT_ONCE):
+
+            def look(store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]) -> list[Counts]:
+                return [store.counts(entity) for entity in some]
+
+            found += await self._core.run(look)
+        return found
 
     async def drops(
         self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
     ) -> list[Drop]:
         """The record of dropped duplicates of a queue or a topic."""
-        entity = self._found(path)
+        entity = lookup.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(
             lambda store: store.drops(entity.id, message_id=message_id, since=since, limit=limit, after=after)
@@ -321,7 +413,7 @@ class Broker:
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
         """What could not be processed."""
-        entity = self._found(path).id if path is not None else None
+        entity = lookup.found(self.catalogue, path).id if path is not None else None
         return await self._core.run(lambda store: store.quarantined(entity, limit, after))
 
     async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
@@ -337,7 +429,7 @@ class Broker:
 
     async def delete_messages(self, address: Address, enqueued_before: int, count: int) -> int:
         """Delete the oldest messages that nobody holds; how many."""
-        entity = self._holding(address)
+        entity = lookup.holding(self.catalogue, address)
         await self._see_sends(entity)
         return await self._core.run(
             lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue)
@@ -345,7 +437,7 @@ class Broker:
 
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Make dead letters new messages of their entity, past detection and behind all that was accepted before."""
-        entity = self._holding(Address(path))
+        entity = lookup.holding(self.catalogue, Address(path))
         policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
         self._core.note_access(entity)
         outcomes = await self._core.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
@@ -355,37 +447,6 @@ class Broker:
         return outcomes
 
     # What follows is for the methods above.
-
-    def _found(self, path: str) -> Entity:
-        entity = self.catalogue.find(path)
-        if entity is None:
-            raise NotFound(path)
-        return entity
-
-    def _sendable(self, path: str) -> Queue | Topic:
-        entity = self._found(path)
-        if isinstance(entity, Subscription):
-            raise BadRequest(f"Messages are sent to the topic '{entity.topic}', not to its subscription '{path}'.")
-        return entity
-
-    def _holding(self, address: Address) -> Queue | Subscription:
-        entity = self._found(address.path)
-        if isinstance(entity, Topic):
-            raise BadRequest(
-                f"Messages are received from a subscription of the topic '{address.path}', not from itself."
-            )
-        return entity
-
-    def _receivable(self, address: Address, *, is_sessionful: bool, is_by_number: bool = False) -> Queue | Subscription:
-        entity = self._holding(address)
-        is_dead = address.sub_queue is not SubQueue.MAIN
-        check_receiver(
-            entity,
-            is_sessionful=is_sessionful,
-            is_of_dead_letters=is_dead,
-            is_browser=is_by_number and not is_sessionful,
-        )
-        return entity
 
     def _policy(self, entity: Entity) -> Policy:
         """The policy of an entity that may have been deleted since it was found."""
@@ -413,8 +474,7 @@ class Broker:
 
     async def _see_sends(self, entity: Entity) -> None:
         """Wait until what was accepted for an entity before can be seen."""
-        sent_to = self.catalogue.topic_of(entity) if isinstance(entity, Subscription) else entity
-        await self._core.progress.wait_for(self._core.last_sent(sent_to.id), self._read_your_sends)
+        await self._core.progress.wait_for(self._core.last_sent(entity), self._read_your_sends)
 
     async def _wait_at(self, place: Place, look: Callable[[], Awaitable[T]], wait: float) -> T:
         """What `look` finds, looking again at every arrival until it finds something or the time is over."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
+from oncebus.agreement import check_no_repair
 from oncebus.broker.acceptor import Acceptor, Appending
-from oncebus.broker.addresses import parse_address
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog, spread
 from oncebus.broker.bodies import Bodies, sweep_bodies
@@ -28,25 +28,21 @@ from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
+from oncebus.entities.rules import check_rule
+from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
 from oncebus.ledger import Ledger
 from oncebus.messages import NOBODY
-from oncebus.pipeline.agreement import check_no_repair
-from oncebus.pipeline.rules import check_rule
-from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
-from oncebus.store.drops import KEPT
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-DEFAULT_PIPELINE_BYTES = 4 << 30
-
 
 class Core:
-    """The parts of a broker. `open` recovers them, `start` sets them going, `close` ends all of it."""
+    """The parts of a broker, for this package alone. `open` recovers them, `start` sets them going, `close` ends it."""
 
     def __init__(
         self,
@@ -55,6 +51,7 @@ class Core:
         inbox: InboxWriter,
         store: Store,
         most_bytes: int,
+        silent_for: float,
         clock: Clock | None,
     ) -> None:
         position = store.position()
@@ -68,7 +65,7 @@ class Core:
             f"inbox '{folders.inbox}'": marks.time or 0,
             f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
         }
-        check_stored_times(stored, self.clock.now(), folders.data)
+        check_stored_times(stored, self.clock.now(), folders.data, store.last_lock_end())
         self.clock.begin_at(max(0, *stored.values()))
         self.numbers = Numbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
@@ -98,7 +95,7 @@ class Core:
         # From which commit on a version of the catalogue is the oldest that rows name.
         self._published: deque[tuple[int, int]] = deque()
         # On the clock of `time.monotonic`.
-        self.last_taken_at = time.monotonic()
+        self.last_taken_at = time.monotonic() - silent_for
         self._taking = Taking(self, folders)
         self._chores = Chores(self)
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,46 +105,37 @@ class Core:
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(
+    def open(
         cls,
         folders: Folders,
-        *,
         shards: int,
-        namespace: Namespace | None = None,
-        most_bytes: int = DEFAULT_PIPELINE_BYTES,
-        drops_kept: int = KEPT,
-        clock: Clock | None = None,
+        namespace: Namespace,
+        most_bytes: int,
+        drops_kept: int,
+        silent_for: float,
+        clock: Clock | None,
     ) -> Core:
-        """Open what lies in the folders, or begin there. Nothing runs yet.
-
-        Raises `DataMismatch` where a part of it was restored from another copy, `TimesAhead` where it has times that
-        are yet to come.
-        """
-
-        def opened() -> Core:
-            folders.make()
-            check_inbox_is_there(folders)
-            files = CatalogueFiles(folders.catalogue)
-            with ExitStack() as undone:
-                inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
-                store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
-                check_no_repair(folders)
-                # Before anything is deleted: what one part does not know, the right copy of another may need.
-                check_parts(folders, inbox.last_commit, store, files.versions())
-                catalogue = files.latest()
-                if catalogue is None:
-                    catalogue = Catalogue(version=1, namespace=namespace or Namespace())
-                    files.publish(catalogue)
-                _forget_deleted(store, catalogue, inbox.last_commit)
-                core = cls(folders, catalogue, inbox, store, most_bytes, clock)
-                awaited = core._note_left(folders, store.position())
-                check_bodies(folders, store, awaited)
-                sweep_bodies(Blobs(folders.blobs), store, awaited)
-                undone.pop_all()
-                return core
-
-        # The store belongs to one thread at a time, and may change threads between calls.
-        return await asyncio.to_thread(opened)
+        """Open the parts in the folders, or create them. Nothing runs yet. See `Broker.open`."""
+        folders.make()
+        check_inbox_is_there(folders)
+        files = CatalogueFiles(folders.catalogue)
+        with ExitStack() as undone:
+            inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
+            store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+            check_no_repair(folders)
+            # Before anything is deleted: what one part does not know, the right copy of another may need.
+            check_parts(folders, inbox.last_commit, store, files.versions())
+            catalogue = files.latest()
+            if catalogue is None:
+                catalogue = Catalogue(version=1, namespace=namespace)
+                files.publish(catalogue)
+            _forget_deleted(store, catalogue, inbox.last_commit)
+            core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
+            awaited = core._note_left(folders, store.position())
+            check_bodies(folders, store, awaited)
+            sweep_bodies(Blobs(folders.blobs), store, awaited)
+            undone.pop_all()
+            return core
 
     def start(self) -> None:
         """Begin to take what the pipeline has judged, and to do the chores."""
@@ -258,14 +246,6 @@ class Core:
         # Who waits there is to learn of it.
         self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
 
-    def note_refusal(self, path: str, error: Exception, times: int = 1) -> None:
-        """A request about the entity at a path was refused. The path may be a stranger's invention."""
-        try:
-            entity = self.catalogue.find(parse_address(path).path)
-        except OncebusError:
-            entity = None
-        self.refusals.note(None if entity is None else entity.id, path, error, times)
-
     def note_access(self, entity: Entity) -> None:
         """Somebody uses an entity; a subscription's topic with it."""
         self.accesses.note(entity.id)
@@ -283,6 +263,21 @@ class Core:
         self.backlog.add(entity, size)
         self.shares.add(entity, work)
         return appended
+
+    def append_pulse(self) -> asyncio.Future[int]:
+        """Send a row for no one through the pipeline; the commit, once it is durable."""
+        row = Row(
+            entity=NOBODY,
+            sequence=0,
+            time=self.clock.last,
+            window=0,
+            message_id="",
+            hops=0,
+            size=0,
+            head=b"",
+            body=b"",
+        )
+        return self.append(NOBODY, [row])
 
     def work_of(self, entity: int, messages: int, size: int) -> int:
         """How much work messages for an entity are to the pipeline, that have so many bytes together."""
@@ -313,9 +308,10 @@ class Core:
         self.overhead.take(self.progress.position)
         self.shares.take(self.progress.position)
 
-    def last_sent(self, entity: int) -> int:
-        """The commit of the last message that was accepted for an entity."""
-        return self._last_sent.get(entity, self.left_behind)
+    def last_sent(self, entity: Entity) -> int:
+        """The commit of the last message that was accepted for an entity, or for its topic."""
+        sent_to = entity.topic_id if isinstance(entity, Subscription) else entity.id
+        return self._last_sent.get(sent_to, self.left_behind)
 
     def in_pipeline(self, entity: int) -> int:
         """How many bytes of an entity were accepted and are not in the store yet."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from oncebus.cli.client import NotAnswered
 from oncebus.cli.errors import RequestError
 from oncebus.cli.printing import print_json, told, visible
 from oncebus.cli.reaching import GROUP, SUBSCRIPTION, Reach, broker_options
-from oncebus.serve.client import NotAnswered
 from oncebus.templates.document import find, is_object, parse_document, read_document, written_name
 from oncebus.templates.parameters import value_from_text
 from oncebus.templates.problems import Fault, FileRefused, Problem

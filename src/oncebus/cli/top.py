@@ -12,10 +12,10 @@ import click
 from rich.live import Live
 from rich.table import Table
 
+from oncebus.cli.client import Client
 from oncebus.cli.printing import console, print_line, table
 from oncebus.cli.reaching import Reach, broker_options
 from oncebus.durations import DAY
-from oncebus.serve.client import Client
 
 _SAMPLE = re.compile(r"oncebus_(?P<name>\w+)\{(?P<labels>.*)\} (?P<value>[0-9.]+)")
 _LABEL = re.compile(r'(?P<name>\w+)="(?P<value>(?:[^"\\]|\\.)*)"')

@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from oncebus.access import KeyFile, Operation
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import NotFound, Subscription
 from oncebus.errors import OncebusError
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 
 def make_app(
     broker: Broker,
-    core: Core,
     *,
     namespace_rules: NamespaceRules,
     host: str | None = None,
@@ -65,7 +63,7 @@ def make_app(
     portal_names: Iterable[str] = (),
     only_known_hosts: bool = False,
 ) -> Starlette:
-    """The application over a broker and its core. With `host`, tokens must be for that one.
+    """The application over a broker. With `host`, tokens must be for that one.
 
     With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
     are handed out, where it is not the usual one. `other_metrics` are shown with the broker's. `portal_names` are the
@@ -81,15 +79,15 @@ def make_app(
     from oncebus.templates.front import routes as template_routes
 
     limits = limits or Limits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
-    observer = Observer(broker, core)
+    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
+    observer = Observer(broker)
     authorization = Authorization(broker, namespace_rules, keys, amqp_port)
-    atom = Atom(broker, core, guard, limits, observer)
-    arm = Arm(broker, core, guard, limits, observer, authorization)
-    deployments = template_routes(broker, core, guard, limits, namespace_rules, keys)
+    atom = Atom(broker, guard, limits, observer)
+    arm = Arm(broker, guard, limits, observer, authorization)
+    deployments = template_routes(broker, guard, limits, namespace_rules, keys)
     renderer = Renderer()
-    portal = Portal(broker, core, guard, limits, host, portal_names, renderer)
-    front = Front(broker, core, guard, limits, atom, arm, other_metrics, renderer)
+    portal = Portal(broker, guard, limits, host, portal_names, renderer)
+    front = Front(broker, guard, limits, atom, arm, other_metrics, renderer)
     application = Starlette(routes=[portal.route, *deployments, _Everything(front)])
     if only_known_hosts:
         application.add_middleware(_OnlyKnownHosts, knows=portal.hosts.knows)
@@ -123,7 +121,6 @@ class Front:
     def __init__(
         self,
         broker: Broker,
-        core: Core,
         guard: Guard,
         limits: Limits,
         atom: Atom,
@@ -133,13 +130,12 @@ class Front:
     ) -> None:
         self._broker = broker
         self._renderer = renderer
-        self._core = core
         self._limits = limits
         self._guard = guard
         self._atom = atom
         self._arm = arm
         self._other_metrics = other_metrics
-        self._health = Health(core, limits)
+        self._health = Health(broker, limits)
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
             Shape.HEAD: {
@@ -183,7 +179,7 @@ class Front:
         except OncebusError:
             return
         if target is not None and target.entity and not has_api_version(request.scope["query_string"]):
-            self._core.note_refusal(target.entity, error)
+            self._broker.note_refusal(target.entity, error)
 
     async def _respond(self, request: Asked, is_arm: bool) -> Response:
         raw_path: bytes = request.scope["raw_path"]
@@ -363,7 +359,7 @@ class Front:
         entity = self._broker.catalogue.find(parse_address(target.entity).path)
         if entity is None:
             raise NotFound(target.entity)
-        refusals = self._core.refusals
+        refusals = self._broker.refusals
         return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
 
     async def _quarantine(self, request: Asked, _: Target) -> Response:
@@ -388,7 +384,7 @@ class Front:
         return JSONResponse(decided(done, numbers, outcomes))
 
     async def _metrics(self, _: Asked, __: Target) -> Response:
-        text = await metrics(self._core, self._health, self._other_metrics())
+        text = await metrics(self._broker, self._health, self._other_metrics())
         return Response(text, media_type=CONTENT_TYPE)
 
     def _page_of(self, query: dict[str, str]) -> tuple[int, int]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from oncebus.broker.core import Core
+from oncebus.broker.broker import Broker
 from oncebus.durations import SECOND
 from oncebus.entities import Entity
 from oncebus.http.health import Health
 from oncebus.messages import NOBODY
-from oncebus.store import Counts, Store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_AT_A_TIME = 200
 
 _TOTALS = {
     "accepted": "Messages sent or forwarded here that were no duplicates.",
@@ -38,10 +36,11 @@ class Metric(NamedTuple):
     value: float
 
 
-async def metrics(core: Core, health: Health, others: Iterable[Metric] = ()) -> str:
+async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ()) -> str:
     """All that is counted, as it is now; nobody waits for what is in the pipeline."""
-    entities = sorted(core.catalogue.entities.values(), key=lambda entity: entity.path)
-    *counts, gone = await _counts(core, [*(entity.id for entity in entities), NOBODY])
+    entities = sorted(broker.catalogue.entities.values(), key=lambda entity: entity.path)
+    *counts, gone = await broker.counts_now([*(entity.id for entity in entities), NOBODY])
+    pipeline = broker.pipeline
     lines: list[str] = []
 
     def add(name: str, kind: str, text: str, values: Iterable[tuple[Labels, float]]) -> None:
@@ -77,52 +76,41 @@ async def metrics(core: Core, health: Health, others: Iterable[Metric] = ()) -> 
         "entity_pipeline_bytes",
         "gauge",
         "Bytes accepted and still in the pipeline.",
-        [(_about(each), core.in_pipeline(each.id)) for each in entities],
+        [(_about(each), pipeline.bytes_of(each)) for each in entities],
     )
-    if refused := _refused(core):
+    if refused := _refused(broker):
         add("requests_refused_total", "counter", "Requests refused since the start, by reason.", refused)
     add(
         "entity_waiting_sends",
         "gauge",
         "Sends that wait for their turn, because their entity has used up its share of the pipeline.",
-        [(_about(each), core.shares.waiting.get(each.id, 0)) for each in entities],
+        [(_about(each), pipeline.waiting_sends(each)) for each in entities],
     )
     alone("healthy", "Whether the service is healthy.", health.ailment() is None)
-    alone("pipeline_lag_commits", "Commits that wait for the pipeline.", core.lag)
-    alone("pipeline_lag_seconds", "Time that the oldest of them has waited.", core.oldest_wait / SECOND)
+    alone("pipeline_lag_commits", "Commits that wait for the pipeline.", pipeline.lag)
+    alone("pipeline_lag_seconds", "Time that the oldest of them has waited.", pipeline.oldest_wait / SECOND)
     alone("pipeline_silence_seconds", "Time since something came out of the pipeline.", health.silence)
-    alone("pipeline_trouble", "Whether a part of the broker's work fails.", core.trouble is not None)
+    alone("pipeline_trouble", "Whether a part of the broker's work fails.", pipeline.trouble is not None)
     alone(
         "pipeline_work_per_second",
         "Work that the pipeline was last seen to do: bytes, and 1024 a message.",
-        core.shares.rate,
+        pipeline.work_per_second,
     )
-    alone("inbox_bytes", "Size of the inbox on the disk.", core.acceptor.size)
-    alone("inbox_last_commit", "The newest commit of the inbox.", core.acceptor.last_commit)
-    alone("ingest_position", "The last commit that came out of the pipeline.", core.progress.position)
-    alone("catalogue_version", "The version of the catalogue in force.", core.catalogue.version)
+    alone("inbox_bytes", "Size of the inbox on the disk.", pipeline.inbox_bytes)
+    alone("inbox_last_commit", "The newest commit of the inbox.", pipeline.last_commit)
+    alone("ingest_position", "The last commit that came out of the pipeline.", pipeline.position)
+    alone("catalogue_version", "The version of the catalogue in force.", broker.catalogue.version)
     for other in others:
         add(other.name, other.kind, other.text, [((), other.value)])
     return "\n".join(lines) + "\n"
 
 
-def _refused(core: Core) -> list[tuple[Labels, float]]:
+def _refused(broker: Broker) -> list[tuple[Labels, float]]:
     found = []
-    for (number, reason), count in core.refusals.totals().items():
-        entity = core.catalogue.entity(number) if number is not None else None
+    for (number, reason), count in broker.refusals.totals().items():
+        entity = broker.catalogue.entity(number) if number is not None else None
         found.append(((*(_about(entity) if entity is not None else ()), ("reason", reason)), count))
     return sorted(found)
-
-
-async def _counts(core: Core, entities: Sequence[int]) -> list[Counts]:
-    counts: list[Counts] = []
-    for start in range(0, len(entities), _AT_A_TIME):
-
-        def look(store: Store, some: Sequence[int] = entities[start : start + _AT_A_TIME]) -> list[Counts]:
-            return [store.counts(entity) for entity in some]
-
-        counts += await core.run(look)
-    return counts
 
 
 def _about(entity: Entity) -> Labels:

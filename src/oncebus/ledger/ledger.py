@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -73,9 +73,10 @@ class Ledger:
         with Ledger.open(path).batch() as ledger:
             detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
 
-        Inside `foreachBatch`, give the query and the number of the batch. A batch that Spark repeats then sees what the
-        ledger held before it, and gets the same verdicts. `query` names the checkpoint: it must stay the same for as
-        long as the checkpoint does, and change with it. The query's id does, and so does any name you choose.
+        Inside `foreachBatch`, give the query and the number of the batch, and open one batch in each call. A batch
+        that Spark repeats then sees what the ledger held before it, and gets the same verdicts. `query` names the
+        checkpoint: it must stay the same for as long as the checkpoint does, and change with it. The query's id does,
+        and so does any name you choose.
         """
         clock = time.time_ns() // 1000
         if query is None and batch is None:
@@ -143,10 +144,10 @@ class Ledger:
         for _ in range(_ATTEMPTS):
             listing = self._list()
             newest = listing.newest
-            if newest is not None and newest.number >= generation.number and newest.token != generation.token:
+            if newest is not None and generation.is_behind(newest):
                 # What comes later may have merged or deleted what this batch saw.
                 raise taken_over(self.location, generation, newest)
-            self._refuse_other_cut(listing, generation, batch, cut)
+            self._refuse_other_cuts(listing, generation, batch, {cut})
             visible = self._visible(listing, generation, below)
             try:
                 runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
@@ -178,11 +179,14 @@ class Ledger:
         """Delete what this part no longer needs, and merge or rewrite what has grown old. Never changes a verdict.
 
         What may still be asked by a repeated batch stays: runs of the newest batches are neither merged nor deleted.
+        Raises `LedgerInUse` if rows of two batches were judged at once under this number.
         """
         listing = self._list()
         if listing.newest is not None and listing.newest.number > generation.number:
             # The query was taken back to a batch that may still need what looks settled from here.
             return
+        # Both may have looked before either had published.
+        self._refuse_other_cuts(listing, generation, batch, set())
         here = Position(generation.number, batch)
         visible = self._visible(listing, generation, here)
         ours = [run for run in listing.runs if run.part % parts == part and run.last < here]
@@ -288,10 +292,12 @@ class Ledger:
                 "same time as the checkpoint, or start the query with a new checkpoint."
             )
 
-    def _refuse_other_cut(self, listing: Listing, generation: Generation, batch: int, cut: int | None) -> None:
+    def _refuse_other_cuts(
+        self, listing: Listing, generation: Generation, batch: int, own: Collection[int | None]
+    ) -> None:
         here = Position(generation.number, batch)
-        others = [run for run in listing.runs if run.first == here and run.token == generation.token]
-        if any(run.cut != cut for run in others):
+        found = {run.cut for run in listing.runs if run.first == here and run.token == generation.token}
+        if len(found.union(own)) > 1:
             raise LedgerInUse(
                 f"Ledger '{self.location}' has other rows as batch {batch} of query {generation.query}. In "
                 "foreachBatch, evaluate only the DataFrame of this call, before it returns, and make new threads for "

@@ -93,10 +93,10 @@ def _holders(visit: Visit, entity: Queue | Topic) -> Sequence[Queue | Subscripti
 
 
 def _waiting(visit: Visit) -> str:
-    core = visit.desk.core
-    if core.lag == 0:
+    pipeline = visit.desk.broker.pipeline
+    if pipeline.lag == 0:
         return "Nothing waits for the pipeline"
-    return f"{counted(core.lag, 'commit')} in the pipeline, oldest {core.oldest_wait / SECOND:.1f} s"
+    return f"{counted(pipeline.lag, 'commit')} in the pipeline, oldest {pipeline.oldest_wait / SECOND:.1f} s"
 
 
 def _tiles(figures: Figures) -> Markup:

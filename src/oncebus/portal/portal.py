@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 
 from oncebus.access import AccessRefused, Reason
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.entities import EntityError
 from oncebus.hosts import is_this_machine
 from oncebus.http.errors import HEADERS_TOO_LONG, Refused, verdict, wrong_method
@@ -76,7 +75,6 @@ class Portal:
     def __init__(
         self,
         broker: Broker,
-        core: Core,
         guard: Guard,
         limits: Limits,
         host: str | None,
@@ -84,11 +82,11 @@ class Portal:
         renderer: Renderer,
     ) -> None:
         """`host` is the one that tokens must be for; `names` are others by which browsers know the gateway."""
-        passed = core.clock.passed
+        passed = broker.clock.passed
         self._desk = Desk(
-            broker, core, guard, Health(core, limits), Rates(passed), Remembered(core.folders.ledger, passed), renderer
+            broker, guard, Health(broker, limits), Rates(passed), Remembered(broker.folders.ledger, passed), renderer
         )
-        core.watchers.append(self._desk.rates.record)
+        broker.watch(self._desk.rates.record)
         self._limits = limits
         self._host = host or "oncebus"
         self.hosts = Hosts([host, *names])
@@ -196,7 +194,7 @@ class Portal:
         address = request.client.host if request.client else "unknown"
         try:
             shown = credentials_in(posted)
-            believed = believe(shown, self._desk.guard, self._host, self._desk.core.clock.now())
+            believed = believe(shown, self._desk.guard, self._host, self._desk.broker.clock.now())
         except Unreadable as error:
             return sign_in_page(self._seal.of(nonce), posted, str(error), 400, onward=onward)
         except AccessRefused as error:

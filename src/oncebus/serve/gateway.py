@@ -10,7 +10,6 @@ import signal
 import socket
 import ssl
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from starlette.applications import Starlette
 
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.durations import SECOND
 from oncebus.emulator.config_file import WHAT as CONFIG_FILE
 from oncebus.emulator.config_file import ConfigFile
@@ -26,8 +24,6 @@ from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.http import CannotListen, HttpServer, Limits, Tls, make_app, server
-from oncebus.inbox import Row
-from oncebus.messages import NOBODY
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.descriptors import shares_of_this_process
@@ -73,22 +69,21 @@ async def run_gateway(
     with contextlib.closing(sockets or Sockets.open(settings)) as bound:
         keys.create()
         keys.rules()
-        core = await Core.open(
+        broker = await Broker.open(
             Folders(settings.data),
             shards=settings.shards,
             namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD)),
             most_bytes=settings.inbox_limit,
             drops_kept=settings.drop_record,
+            # Not healthy before something has come through.
+            silent_for=settings.heartbeat_limit / SECOND + 1,
         )
         try:
-            # Not healthy before something has come through.
-            core.last_taken_at = time.monotonic() - settings.heartbeat_limit / SECOND - 1
-            broker = Broker(core)
             await _bring_up_to_date(broker, settings, wanted)
-            core.start()
-            await _serve(settings, broker, core, keys, bound, stopping, parent, tell)
+            broker.start()
+            await _serve(settings, broker, keys, bound, stopping, parent, tell)
         finally:
-            await core.close()
+            await broker.close()
     log.info("The gateway has stopped")
 
 
@@ -130,7 +125,6 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[Ent
 async def _serve(
     settings: Settings,
     broker: Broker,
-    core: Core,
     keys: KeyFile,
     bound: Sockets,
     stopping: asyncio.Event,
@@ -142,14 +136,12 @@ async def _serve(
     places = shares_of_this_process()
     amqp = make_server(
         broker,
-        core,
         namespace_rules=rules,
         host=settings.token_host,
         limits=AmqpLimits(connections=places.connections, strangers=places.strangers),
     )
     app = make_app(
         broker,
-        core,
         namespace_rules=rules,
         host=settings.token_host,
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
@@ -166,7 +158,7 @@ async def _serve(
     write_url(settings.data, url)
     log.info("The gateway listens", extra={"fields": {"url": url, "amqp_port": bound.amqp_port}})
     tell("open", url)
-    tasks = [asyncio.create_task(_tell_when_ready(core, url, tell))]
+    tasks = [asyncio.create_task(_tell_when_ready(broker, url, tell))]
     if parent is not None:
         tasks.append(asyncio.create_task(_watch(parent, stopping)))
     try:
@@ -208,25 +200,12 @@ async def _watch(parent: int, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-async def _tell_when_ready(core: Core, url: str, tell: Callable[[str, str], None]) -> None:
-    row = Row(
-        entity=NOBODY,
-        sequence=0,
-        time=core.clock.last,
-        window=0,
-        message_id="",
-        hops=0,
-        size=0,
-        head=b"",
-        body=b"",
-    )
+async def _tell_when_ready(broker: Broker, url: str, tell: Callable[[str, str], None]) -> None:
     while True:
         try:
-            commit = await core.append(NOBODY, [row])
+            await broker.pipeline.probe()
             break
         except OncebusError as error:
             log.error("The inbox takes nothing: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
-    while not await core.progress.wait_for(commit, 60.0):
-        pass
     tell("ready", url)

@@ -129,7 +129,7 @@ class ClientConnection:
         except Exception as error:
             self._drop(link)
             link.refuse(refusal_of(error).error)
-            self.front.core.note_refusal(_address(link), error)
+            self.front.broker.note_refusal(_address(link), error)
 
     def _attached(self, link: Link) -> Attached[Any]:
         """What a link is attached to, if the client may."""
@@ -204,7 +204,7 @@ class ClientConnection:
         if self._drop(attached.link) is None:
             return
         told = refusal_of(error).error
-        self.front.core.note_refusal(attached.node.path, error)
+        self.front.broker.note_refusal(attached.node.path, error)
         if attached.is_accepted:
             attached.link.detach(told)
         else:

@@ -13,7 +13,6 @@ from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
 from oncebus.amqp.protocol import AmqpProtocol, Wire
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.errors import OncebusError
 from oncebus.http.guard import Guard, NamespaceRules
 from oncebus.http.metrics import Metric
@@ -191,14 +190,13 @@ class ServiceBusServer:
 
 def make_server(
     broker: Broker,
-    core: Core,
     *,
     namespace_rules: NamespaceRules,
     host: str | None = None,
     limits: Limits | None = None,
 ) -> ServiceBusServer:
-    """A server over a broker and its core. With `host`, tokens must be for that one."""
+    """A server over a broker. With `host`, tokens must be for that one."""
     chosen = limits or Limits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, core.clock.now, host)
+    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
     lines = Lines(broker, chosen)
-    return ServiceBusServer(Front(broker, core, guard, chosen, host or _HOST, lines))
+    return ServiceBusServer(Front(broker, guard, chosen, host or _HOST, lines))

@@ -111,6 +111,10 @@ class Store:
         """The highest time ever ingested, of entities that are gone too; 0 where there is none."""
         return self._tables.records.time()
 
+    def last_lock_end(self) -> int:
+        """When the last of all locks ends, of messages and sessions; 0 where nothing is held."""
+        return max(self._tables.messages.last_end(), self._tables.sessions.last_end())
+
     def judged_time(self) -> int:
         """The highest time of a message that was looked up in the ledger, and ingested; 0 where there is none."""
         return self._tables.records.mark(JUDGED)

@@ -62,6 +62,8 @@ def resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int 
     known = tables.records.highest(copy.entity, partition)
     sequence = (known.sequence if known else partition << PARTITION_SHIFT) + 1
     tables.records.raise_highest([Highest(copy.entity, partition, sequence, 0)])
+    # It bears this time, and no row of the inbox does.
+    tables.records.raise_time(now)
     leaves = policy.forward_to is not None
     tables.messages.enqueue(copy, Stage.TRANSFER if leaves else Stage.READY, lane, sequence, now, expires)
     if policy.requires_session and not leaves:

@@ -29,7 +29,6 @@ from oncebus.access import AuthorizationRule, KeyFile, KeyFileError, Operation
 from oncebus.arm import errors
 from oncebus.arm.errors import ArmRefused
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.entities import Catalogue
 from oncebus.errors import OncebusError
 from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response, shown, wrong_method
@@ -80,14 +79,13 @@ class _Does(NamedTuple):
 
 def routes(
     broker: Broker,
-    core: Core,
     guard: Guard,
     limits: Limits,
     namespace_rules: NamespaceRules,
     keys: KeyFile | None,
 ) -> list[BaseRoute]:
     """The routes of an application for deployments. Without `keys` the namespace's own rules cannot be changed."""
-    return [_Deployments(Deployments(broker, core, guard, limits, namespace_rules, keys))]
+    return [_Deployments(Deployments(broker, guard, limits, namespace_rules, keys))]
 
 
 class Deployments:
@@ -96,14 +94,12 @@ class Deployments:
     def __init__(
         self,
         broker: Broker,
-        core: Core,
         guard: Guard,
         limits: Limits,
         namespace_rules: NamespaceRules,
         keys: KeyFile | None,
     ) -> None:
         self._broker = broker
-        self._core = core
         self._guard = guard
         self._limits = limits
         self._namespace_rules = namespace_rules
@@ -161,7 +157,7 @@ class Deployments:
                     "properties": {
                         "provisioningState": "Succeeded",
                         "mode": "Incremental",
-                        "timestamp": iso8601(self._core.clock.now()),
+                        "timestamp": iso8601(self._broker.clock.now()),
                         "outputs": {},
                         "outputResources": [{"id": each["resourceId"]} for each in changes if "after" in each],
                         **told,
@@ -224,7 +220,7 @@ class Deployments:
 
     async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
         rules = None if self._keys is None else self._keys.rules()
-        catalogue, now = self._broker.catalogue, self._core.clock.now()
+        catalogue, now = self._broker.catalogue, self._broker.clock.now()
 
         def work(is_late: Callable[[], bool]) -> Plan:
             return plan_template(

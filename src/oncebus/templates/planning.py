@@ -30,9 +30,9 @@ from oncebus.entities import (
     limits,
 )
 from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
+from oncebus.entities.rules import check_rule
 from oncebus.errors import OncebusError
 from oncebus.http.guard import FORWARDING
-from oncebus.pipeline.rules import check_rule
 from oncebus.templates.problems import Fault, Problems
 from oncebus.templates.wanted import Kind, Wanted, WantedAuthorization, WantedEntity, WantedRule
 

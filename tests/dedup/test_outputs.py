@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from oncebus.cli import outputs
-from oncebus.cli.outputs import (
+from oncebus.dedup import outputs
+from oncebus.dedup.outputs import (
     MARKER,
     STATE,
     Found,

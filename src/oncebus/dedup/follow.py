@@ -1,4 +1,4 @@
-"""`oncebus dedup --follow`: the same for files as they come.
+"""A run that follows folders: the same for files as they come.
 
 Each batch of the stream is written as files whose names carry its number. Spark may repeat the batch it was at when it
 was stopped, with the same rows, and the ledger gives them the same verdicts; the repeated batch deletes the files of
@@ -24,10 +24,9 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
-from oncebus.cli import sources
-from oncebus.cli.dedup import Request, both_sides, count_verdicts
-from oncebus.cli.errors import RequestError
-from oncebus.cli.outputs import (
+from oncebus.dedup import frames
+from oncebus.dedup.errors import DedupError
+from oncebus.dedup.outputs import (
     STATE,
     Marker,
     OutputError,
@@ -37,8 +36,10 @@ from oncebus.cli.outputs import (
     move_parts,
     write_marker,
 )
-from oncebus.cli.progress import Display, display, show_summary, speed
-from oncebus.cli.session import spark_session
+from oncebus.dedup.progress import Display, display, show_summary, speed
+from oncebus.dedup.request import Request
+from oncebus.dedup.session import spark_session
+from oncebus.dedup.sources import find_sources, local_path
 from oncebus.ledger import BadCheckpoint, Ledger, LedgerMismatch
 from oncebus.spark import detect_duplicates
 
@@ -62,10 +63,10 @@ class _BatchWriter:
     def __call__(self, checked: DataFrame, batch: int) -> None:
         checked.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            counts = count_verdicts(checked, self._request.key)
+            counts = frames.count_verdicts(checked, self._request.key)
             sizes = (counts["accepted"], counts["duplicates"])
             for folder, rows, size in zip(
-                self._places.folders, both_sides(checked, self._columns), sizes, strict=False
+                self._places.folders, frames.both_sides(checked, self._columns), sizes, strict=False
             ):
                 self._write(folder, rows if size else None, batch)
         finally:
@@ -80,7 +81,7 @@ class _BatchWriter:
         prefix = f"part-batch{batch:09d}-"
         staging = self._places.staging(folder)
         if rows is not None:
-            sources.write(rows, self._format, staging)
+            frames.write(rows, self._format, staging)
         for name in os.listdir(folder):
             if name.startswith(prefix):
                 (folder / name).unlink()
@@ -91,10 +92,10 @@ class _BatchWriter:
 def run_follow(request: Request, *, as_json: bool) -> None:
     """Follow until SIGINT or SIGTERM, then print what was done since the start."""
     started = clock.monotonic()
-    folders = tuple(dict.fromkeys(sources.local_path(text, "Source") for text in request.given))
+    folders = tuple(dict.fromkeys(local_path(text, "Source") for text in request.given))
     for folder in folders:
         if not folder.is_dir():
-            raise RequestError(f"Source '{folder}' is not a folder. Only folders can be followed.")
+            raise DedupError(f"Source '{folder}' is not a folder. Only folders can be followed.")
     with Outputs(request.folders) as places:
         state = request.out / STATE
         ledger = request.ledger or str(state / "ledger")
@@ -108,8 +109,8 @@ def run_follow(request: Request, *, as_json: bool) -> None:
             schema = T.StructType.fromJson(json.loads(marker.summary["schema"]))
             format_name = marker.summary["format"]
             writer = _BatchWriter(request, format_name, places, shown)
-            messages = sources.with_timestamps(
-                sources.read_stream(spark, folders, format_name, schema, partitioned=marker.summary["partitioned"]),
+            messages = frames.with_timestamps(
+                frames.read_stream(spark, folders, format_name, schema, partitioned=marker.summary["partitioned"]),
                 request.time,
             )
             checked = detect_duplicates(
@@ -153,7 +154,7 @@ def _known_stream(request: Request, places: Outputs) -> tuple[Marker | None, lis
     if given_format is None and main is not None and main.state == "follow":
         # As at the first start: files of another format may have come since, or all may be gone.
         given_format = main.arguments["format"]
-    format_name = given_format or sources.find_sources(request.given, None).format
+    format_name = given_format or find_sources(request.given, None).format
     arguments = request.arguments(format_name)
     known = decide_follow(found[0], arguments, overwrite=request.overwrite)
     unwanted = [found[0]] if known is None and not found[0].is_empty else []
@@ -167,9 +168,9 @@ def _known_stream(request: Request, places: Outputs) -> tuple[Marker | None, lis
 
 
 def _new_stream(request: Request, spark: SparkSession, ledger: str) -> Marker:
-    files = sources.find_sources(request.given, request.format)
-    schema = sources.read_schema(spark, files, as_text=(*request.key, request.time))
-    messages = sources.with_timestamps(sources.read_batch(spark, files, schema), request.time)
+    files = find_sources(request.given, request.format)
+    schema = frames.read_schema(spark, files, as_text=(*request.key, request.time))
+    messages = frames.with_timestamps(frames.read_batch(spark, files, schema), request.time)
     # What can be seen to be wrong is refused before anything is marked or deleted.
     detect_duplicates(
         messages,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.cli.durations import FORMS, duration_in
 from oncebus.durations import HOUR, MINUTE, SECOND, BadDuration
 from oncebus.entities import NO_LIMIT
+from oncebus.entities.timespans import FORMS, duration_in
 
 
 @pytest.mark.parametrize(

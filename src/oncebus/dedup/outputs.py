@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from oncebus.errors import OncebusError
+from oncebus.files import make_folder
 
 MARKER = "_oncebus.json"
 STATE = "_oncebus"
@@ -261,7 +262,8 @@ class Outputs:
     def _lock(self, folder: Path, locks: ExitStack) -> None:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            # Durable before its rows are: the ledger remembers them as soon as they are in place.
+            make_folder(folder)
             self._made.extend(reversed(missing))
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except (FileExistsError, NotADirectoryError) as error:

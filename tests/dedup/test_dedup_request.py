@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.cli.dedup import Request
+from oncebus.dedup.request import Request
 from oncebus.durations import BadDuration
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-import http.client
 import json
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
 
 from oncebus.errors import OncebusError
 
@@ -42,8 +43,8 @@ class Client:
 
     def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
         self.url = url.rstrip("/")
-        self._token = token
-        self._connection = _connection(self.url, certificate)
+        self._http = _http(self.url, token, certificate)
+        self._is_kept = False
 
     def __enter__(self) -> Client:
         return self
@@ -53,7 +54,7 @@ class Client:
 
     def close(self) -> None:
         """Hang up."""
-        self._connection.close()
+        self._http.close()
 
     def ask(
         self,
@@ -70,15 +71,12 @@ class Client:
         connection that was kept has gone meanwhile: whatever else may have been done already.
         """
         try:
-            response = self._response(method, path, body, dict(headers or {}), timeout)
-            said = Answer(
-                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
-            )
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
+            response = self._response(method, path, body, headers, timeout)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotAnswered(f"The broker at {self.url} cannot be reached: {_words(error)}.") from None
+        said = Answer(response.status_code, response.headers, response.content)
         if said.status >= 300:
-            text = _detail(said.body.decode(errors="replace")) or response.reason
+            text = _detail(response.text) or response.reason_phrase
             raise NotAnswered(f"The broker at {self.url} answers {said.status}: {text}", said.status, said.body)
         return said
 
@@ -98,22 +96,16 @@ class Client:
         return found
 
     def _response(
-        self, method: str, path: str, body: bytes, headers: dict[str, str], timeout: float
-    ) -> http.client.HTTPResponse:
-        headers |= {"Authorization": self._token}
-        is_kept = self._connection.sock is not None
-        self._connection.timeout = timeout
-        if self._connection.sock is not None:
-            self._connection.sock.settimeout(timeout)
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str] | None, timeout: float
+    ) -> httpx.Response:
+        is_kept, self._is_kept = self._is_kept, True
+        request = self._http.build_request(method, self.url + path, content=body, headers=headers, timeout=timeout)
         try:
-            self._connection.request(method, path, body, headers)
-            return self._connection.getresponse()
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            return self._http.send(request)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             if not is_kept or method != "GET":
                 raise
-        self._connection.close()
-        self._connection.request(method, path, body, headers)
-        return self._connection.getresponse()
+        return self._http.send(request)
 
 
 def duplicates(
@@ -141,29 +133,36 @@ def duplicates(
             after = answer["next"]
 
 
-def _connection(url: str, certificate: Path | None) -> http.client.HTTPConnection:
+def _http(url: str, token: str, certificate: Path | None) -> httpx.Client:
     try:
         parts = urlsplit(url)
-        port = parts.port
+        _ = parts.port
     except ValueError as error:
         raise NotAnswered(f"The broker at {url} cannot be reached: {error}.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise NotAnswered(f"The broker at {url} cannot be reached: unknown url type. Write http://host:port.")
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(parts.hostname, port)
-    try:
-        context = ssl.create_default_context(cafile=certificate)
-    except OSError as error:
-        raise NotAnswered(f"Certificate '{certificate}' cannot be read: {_words(error)}.") from None
-    return http.client.HTTPSConnection(parts.hostname, port, context=context)
+    trusted: ssl.SSLContext | bool = False
+    if parts.scheme == "https":
+        try:
+            trusted = ssl.create_default_context(cafile=certificate)
+        except OSError as error:
+            raise NotAnswered(f"Certificate '{certificate}' cannot be read: {_words(error)}.") from None
+    # Without the environment: it may name a proxy, which is not to see the token.
+    return httpx.Client(headers={"Authorization": token}, verify=trusted, trust_env=False)
 
 
-def _words(error: object) -> str:
-    if isinstance(error, TimeoutError):
+def _words(error: BaseException) -> str:
+    """What went wrong below the library's own error, if that is known."""
+    if isinstance(error, httpx.TimeoutException):
         return "it does not answer in time"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {error.verify_message}"
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted: {cause.verify_message}"
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error).rstrip(".") or type(error).__name__
 
 
 def _detail(said: str) -> str:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from oncebus.cli.errors import RequestError, in_one_line
-from oncebus.cli.sources import find_sources, guess_format, local_path
+from oncebus.cli.errors import in_one_line
+from oncebus.dedup.errors import DedupError
+from oncebus.dedup.sources import find_sources, guess_format, local_path
 from oncebus.spark.columns import BadColumn
 
 
@@ -23,9 +24,9 @@ def test_the_format_is_guessed_from_the_extensions(names: list[str], expected: s
 
 
 def test_a_format_that_cannot_be_guessed_is_asked_for() -> None:
-    with pytest.raises(RequestError, match=r"The format of 'a\.txt' cannot be guessed from its name\. Give --format\."):
+    with pytest.raises(DedupError, match=r"The format of 'a\.txt' cannot be guessed from its name\. Give --format\."):
         guess_format(["a.txt"])
-    with pytest.raises(RequestError, match=r"'a\.csv' looks like csv and 'b\.json' like json\. Give --format\."):
+    with pytest.raises(DedupError, match=r"'a\.csv' looks like csv and 'b\.json' like json\. Give --format\."):
         guess_format(["a.csv", "b.json"])
 
 
@@ -55,7 +56,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
 def test_only_local_paths_are_taken(tmp_path: Path) -> None:
     assert local_path(f"file://{tmp_path}", "Output") == tmp_path
     assert local_path(f"file:{tmp_path}", "Output") == tmp_path
-    with pytest.raises(RequestError, match=r"Output 's3a://b/c' is not a local path"):
+    with pytest.raises(DedupError, match=r"Output 's3a://b/c' is not a local path"):
         local_path("s3a://b/c", "Output")
 
 
