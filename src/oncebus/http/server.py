@@ -106,8 +106,6 @@ def server(
         access_log=access_log,
         server_header=False,
         proxy_headers=False,
-        # Beyond its places a server takes some more connections, for this answer.
-        limit_concurrency=most_connections + 1,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=CLOSING_SECONDS,
         ssl_certfile=tls.certificate if tls else None,

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING
 from oncebus.settings import Settings
 
 if TYPE_CHECKING:
-    from oncebus.emulator.config_file import ConfigFile
-    from oncebus.serve.entities_file import EntitiesFile
-
-    StartFile = ConfigFile | EntitiesFile
+    from oncebus.management.entity_file import EntityFile
 
 
-def files_at_start(settings: Settings, entities: Path | None) -> list[StartFile]:
+def files_at_start(settings: Settings, entities: Path | None) -> list[EntityFile]:
     """Read the files that name entities to have at the start. Raises `OncebusError` for one that cannot be used."""
-    found: list[StartFile] = []
+    found: list[EntityFile] = []
+    if settings.config is None and entities is None:
+        return found
+    from oncebus.emulator import config
+    from oncebus.management.entity_file import EntityFile
+    from oncebus.serve import entities_file
+
     if settings.config is not None:
-        from oncebus.emulator.config_file import ConfigFile
-
-        found.append(ConfigFile.read(settings.config))
+        found.append(EntityFile.read(settings.config, config.WHAT, config.read_config))
     if entities is not None:
-        from oncebus.serve.entities_file import EntitiesFile
-
-        found.append(EntitiesFile.read(entities))
+        found.append(EntityFile.read(entities, entities_file.WHAT, entities_file.read_entities))
     return found
