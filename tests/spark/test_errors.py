@@ -167,7 +167,7 @@ def test_a_ledger_for_another_key_or_format(spark: SparkSession, tmp_path: Path)
     (tmp_path / "other" / "data.csv").touch()
     with pytest.raises(OncebusError, match=r"is not a ledger: it holds 'data\.csv' but no 'ledger\.json'"):
         Stream(spark, tmp_path, {"ledger": tmp_path / "other"}).checked()
-    with pytest.raises(OncebusError, match="Ledger location 'nope://x' cannot be opened"):
+    with pytest.raises(OncebusError, match="Ledger location 'nope://x' has the scheme 'nope', which is not known"):
         Stream(spark, tmp_path, {"ledger": "nope://x"}).checked()
     stream.write(history[1:], first=1)
     stream.run()

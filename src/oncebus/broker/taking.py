@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from oncebus.broker.errors import DataMismatch
 from oncebus.broker.trouble import Trouble
 from oncebus.folders import Folders
-from oncebus.ledger.generations import REPEATABLE_BATCHES
 from oncebus.outbox import Entry, Outbox
 from oncebus.store import IngestReport, Store
 
@@ -24,6 +23,8 @@ POLL_SECONDS = 0.004
 LOOK_SECONDS = 1.0
 """How often to look for why nothing comes."""
 BACK_OFF_SECONDS = 0.5
+KEPT_ENTRIES = 9
+"""The inbox keeps the commits of so many of the newest entries: Spark may run its newest batches again."""
 
 
 class Taking:
@@ -32,7 +33,7 @@ class Taking:
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
         self._outbox = Outbox(folders.outbox)
-        self._taken: deque[int] = deque(maxlen=REPEATABLE_BATCHES + 1)
+        self._taken: deque[int] = deque(maxlen=KEPT_ENTRIES)
         # On the clock of `time.monotonic`.
         self._next_look = 0.0
         self.trouble = Trouble("What the pipeline has judged cannot be taken")

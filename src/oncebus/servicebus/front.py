@@ -8,9 +8,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from oncebus.access import Guard
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
-from oncebus.http.guard import Guard
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Lines
 
@@ -49,7 +48,6 @@ class Front:
     """What all connections share. `host` is the one that refusals name."""
 
     broker: Broker
-    core: Core
     guard: Guard
     limits: Limits
     host: str
@@ -58,7 +56,7 @@ class Front:
 
     def now(self) -> int:
         """The time, in microseconds since 1970."""
-        return self.core.clock.now()
+        return self.broker.clock.now()
 
     def path_of(self, source: int | None, held_by: int) -> str | None:
         """The path of the entity that a message was dead-lettered in, where that is not the one that holds it."""

@@ -179,7 +179,7 @@ class Receiver(Attached[OutgoingLink]):
     def lapse(self) -> None:
         """Forget deliveries whose lock has ended: the client has as many as it may, and should get others."""
         if self._lapsing is None:
-            now = self.front.core.clock.steady()
+            now = self.front.broker.clock.steady()
             ended = [it for it in self.link.unsettled.values() if it.context is None or it.context <= now]
             if ended:
                 self._lapsing = self.front.tasks.start(self._lapse(ended[: self.front.limits.lapsed]))

@@ -138,7 +138,7 @@ class Sender(Attached[IncomingLink]):
 
     def _refuse(self, delivery: Delivery, error: Exception) -> None:
         refusal = refusal_of(error)
-        self.front.core.note_refusal(self.node.path, error)
+        self.front.broker.note_refusal(self.node.path, error)
         if delivery.settled:
             log.info("A message for '%s' that nobody waits for was refused: %s", self.node.path, refusal.text)
         else:

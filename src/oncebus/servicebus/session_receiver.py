@@ -61,7 +61,7 @@ class SessionReceiver(Receiver):
         """See `Attached`."""
         super().check()
         if self._lock is not None:
-            if self._lock.locked_until <= self.front.core.clock.steady():
+            if self._lock.locked_until <= self.front.broker.clock.steady():
                 raise SessionLockLost(f"Session '{self._lock.session}' was held until {self._lock.locked_until}.")
             self.client.look_at(self, self._lock.locked_until)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +50,16 @@ class Place:
     def open(self) -> Ledger:
         """The ledger, for a task. Its use raises `LedgerNotShared` if it is not the driver's."""
         return Ledger.open(self.location, identity=self.identity)
+
+    def to_json(self) -> str:
+        """As text, for those that only take text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Place:
+        """Read back what `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**{**fields, "owner": Owner(**fields["owner"])})
 
     def writer(self) -> tuple[Writer, int]:
         """For whom the task that calls writes, and in which batch. Raises `NotInAQuery`."""
