@@ -38,8 +38,9 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue
 from oncebus.folders import Folders
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
 from oncebus.pipeline.detect import KEY_SIGNATURE
+from oncebus.serve.app import make_app
 from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.store import Action, Settlement
 
@@ -109,7 +110,7 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
             )
         if filled is not None:
             shutil.copytree(filled, folders.ledger, copy_function=os.link)
-        await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+        await broker.change(lambda catalogue, now: catalogue.created(queue, now))
         script = (
             "import sys; from pathlib import Path; from oncebus.folders import Folders; "
             "from oncebus.pipeline.process import run_pipeline; "

@@ -22,7 +22,8 @@ from bench.broker import BODY, QUEUE, Running, message, running, shown
 from oncebus.access import Right, fresh_rule, make_token
 from oncebus.broker.addresses import Address
 from oncebus.entities import Queue
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
+from oncebus.serve.app import make_app
 from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.store import Action, Settlement
 
@@ -93,7 +94,7 @@ async def rounds() -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {"quiet alone": {}, "beside the noisy one": {}}
     async with running("off", None) as each:
         quiet = Queue(name=QUIET.path)
-        await each.broker.change(lambda catalogue, now: catalogue.create_queue(quiet, now))
+        await each.broker.change(lambda catalogue, now: catalogue.created(quiet, now))
         for _ in range(ROUNDS):
             for case, is_noisy in (("quiet alone", False), ("beside the noisy one", True)):
                 for name, figure in (await measured(each, is_noisy=is_noisy)).items():

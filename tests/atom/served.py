@@ -17,7 +17,8 @@ from oncebus.access import AuthorizationRule, KeyFile, connection_string
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import wall_time
 from oncebus.entities import Tier
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
+from oncebus.serve.app import make_app
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 
 T = TypeVar("T")

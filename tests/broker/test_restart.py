@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import HOUR, MINUTE, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
+from oncebus.entities import Queue
 from oncebus.folders import Folders
 from oncebus.ledger import Owner
 from oncebus.outbox import OutboxError, write_part
@@ -206,7 +207,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: P
             await first.send("q", "a", "a")
             await first.flow()
             # The version is published, and then everything dies.
-            first.core._files.publish(first.broker.catalogue.delete_queue("q"))
+            first.core._files.publish(first.broker.catalogue.deleted(Queue(name="q")))
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
             assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0

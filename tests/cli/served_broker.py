@@ -19,8 +19,9 @@ from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
 from oncebus.cli import main
 from oncebus.entities import Tier
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
 from oncebus.serve.addresses import write_url
+from oncebus.serve.app import make_app
 
 T = TypeVar("T")
 

@@ -17,8 +17,9 @@ from clients import javascript
 from in_thread import in_thread
 from oncebus.access import KeyFile, connection_string
 from oncebus.broker.clock import wall_time
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
 from oncebus.serve.addresses import write_url
+from oncebus.serve.app import make_app
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.servicebus import make_server
 

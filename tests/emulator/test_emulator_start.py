@@ -19,9 +19,9 @@ from oncebus.cli.client import Client, NotAnswered
 from oncebus.durations import HOUR, SECOND
 from oncebus.entities import Catalogue, CatalogueFiles, Queue
 from oncebus.folders import Folders
+from oncebus.management.problems import FileRefused
 from oncebus.serve.gateway import run_gateway
 from oncebus.settings import Settings, SettingsError, load
-from oncebus.templates.problems import FileRefused
 
 from .emulator_config import config_of, sample
 

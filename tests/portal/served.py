@@ -15,7 +15,8 @@ from in_thread import in_thread
 from oncebus.access import AuthorizationRule, connection_string
 from oncebus.broker.broker import Broker
 from oncebus.entities import Tier
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
+from oncebus.serve.app import make_app
 
 T = TypeVar("T")
 

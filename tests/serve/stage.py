@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 
 from oncebus.access import KeyFile
 from oncebus.broker.addresses import Address
-from oncebus.broker.broker import DEFAULT_PIPELINE_BYTES, Broker
+from oncebus.broker.base import DEFAULT_PIPELINE_BYTES
+from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
 from oncebus.folders import Folders
-from oncebus.http import HttpServer, listen, make_app, server
+from oncebus.http import HttpServer, listen, server
+from oncebus.serve.app import make_app
 from oncebus.store import Mode
 
 from .clients import Client, Running, all_end, everything_below
@@ -159,15 +161,15 @@ class Stage:
         self.run(self.broker.change(how))
 
     def queue(self, name: str, **properties: Any) -> Queue:
-        self.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **properties), now))
+        self.change(lambda catalogue, now: catalogue.created(Queue(name=name, **properties), now))
         return self.broker.catalogue.queue(name)
 
     def topic(self, name: str, **properties: Any) -> None:
-        self.change(lambda catalogue, now: catalogue.create_topic(Topic(name=name, **properties), now))
+        self.change(lambda catalogue, now: catalogue.created(Topic(name=name, **properties), now))
 
     def subscription(self, topic: str, name: str, *rules: Rule, **properties: Any) -> str:
         made = Subscription(topic=topic, name=name, **properties)
-        self.change(lambda catalogue, now: catalogue.create_subscription(made, now, list(rules) or None))
+        self.change(lambda catalogue, now: catalogue.created(made, now, list(rules) or None))
         return f"{topic}/subscriptions/{name}"
 
     def clear(self) -> None:
@@ -175,9 +177,9 @@ class Stage:
 
         def without_any(catalogue: Catalogue, now: int) -> Catalogue:
             for queue in catalogue.queues:
-                catalogue = catalogue.delete_queue(queue.name)
+                catalogue = catalogue.deleted(Queue(name=queue.name))
             for topic in catalogue.topics:
-                catalogue = catalogue.delete_topic(topic.name)
+                catalogue = catalogue.deleted(Topic(name=topic.name))
             return catalogue
 
         self.change(without_any)

@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from oncebus.access import AuthorizationRule, KeyFile, Right, WhichKey, rule_named
+from oncebus.access import AuthorizationRule, KeyFile, NamespaceRules, Right, WhichKey, rule_named
 from oncebus.access.scopes import host_of
 from oncebus.arm import resources
 from oncebus.arm.paths import Shape, Target
 from oncebus.arm.resources import Owner, Resource
-from oncebus.atom.authorization import GivenRule
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, NotFound, Queue, Topic
 from oncebus.http.errors import Refused
-from oncebus.http.guard import NamespaceRules, rules_of
 from oncebus.http.requests import Asked
+from oncebus.management.authorization import GivenRule
 
 Rules = tuple[AuthorizationRule, ...]
 
@@ -89,7 +88,7 @@ class Authorization:
 
     def _rules(self, target: Target) -> Iterable[AuthorizationRule]:
         if target.owner is not Shape.NAMESPACE:
-            return rules_of(self._broker.catalogue, self._entity(self._broker.catalogue, target).path)
+            return self._entity(self._broker.catalogue, target).authorization_rules
         return self._namespace_rules() if self._keys is None else self._keys.rules()
 
     def _rule(self, target: Target) -> AuthorizationRule:
@@ -116,9 +115,7 @@ class Authorization:
         def how(catalogue: Catalogue, now: int) -> Catalogue:
             entity = self._entity(catalogue, target)
             rules = change(entity.authorization_rules, now)
-            if isinstance(entity, Queue):
-                return catalogue.update_queue(replace(entity, authorization_rules=rules), now)
-            return catalogue.update_topic(replace(entity, authorization_rules=rules), now)
+            return catalogue.updated(replace(entity, authorization_rules=rules), now)
 
         await self._broker.change(how)
 

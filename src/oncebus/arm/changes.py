@@ -4,15 +4,15 @@ to be, whether or not it was there."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
-from oncebus.access import Grant
+from oncebus.access import Grant, Guard
 from oncebus.arm.paths import Shape, Target
-from oncebus.arm.reading import FIELDS, WINDOW, Members, read_description, read_window
-from oncebus.arm.resources import rule_properties
+from oncebus.arm.reading import read_window
 from oncebus.entities import BadRequest, Catalogue, NotFound, Queue, Rule, Subscription, Topic, dotnet_timespan
-from oncebus.http.guard import Guard
+from oncebus.entities.descriptions import forward_targets
+from oncebus.management.reading import RESOURCE_WINDOW, Members, read_description
+from oncebus.management.rules import with_old_values
 
 Change = Callable[[Catalogue, int], Catalogue]
 T = TypeVar("T", Queue, Topic, Subscription)
@@ -26,9 +26,8 @@ def put_entity(
     window = read_window(properties) if kind is Subscription else None
 
     def changed(old: T | None, base: T, now: int) -> T:
-        new = given.created(base, now) if old is None else given.replaced(old, FIELDS[kind], now)
-        if not isinstance(new, Topic) and not isinstance(old, Topic):
-            guard.require_forwarding(grant, old, new, {})
+        new = given.created(base, now) if old is None else given.replaced(old, now)
+        guard.require_forwarding(grant, forward_targets(old), forward_targets(new))
         return new
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
@@ -38,16 +37,16 @@ def put_entity(
             old = there if isinstance(there, Subscription) else None
             subscription = changed(old, Subscription(topic=target.name, name=target.subscription), now)
             if old is None:
-                return catalogue.create_subscription(subscription, now)
-            return catalogue.update_subscription(subscription, now)
+                return catalogue.created(subscription, now)
+            return catalogue.updated(subscription, now)
         there = catalogue.find(target.name)
         if kind is Topic:
             topic = changed(there if isinstance(there, Topic) else None, Topic(name=target.name), now)
             is_there = isinstance(there, Topic)
-            return catalogue.update_topic(topic, now) if is_there else catalogue.create_topic(topic, now)
+            return catalogue.updated(topic, now) if is_there else catalogue.created(topic, now)
         queue = changed(there if isinstance(there, Queue) else None, Queue(name=target.name), now)
         is_there = isinstance(there, Queue)
-        return catalogue.update_queue(queue, now) if is_there else catalogue.create_queue(queue, now)
+        return catalogue.updated(queue, now) if is_there else catalogue.created(queue, now)
 
     return how
 
@@ -58,10 +57,10 @@ def delete_entity(target: Target) -> Change:
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         match target.shape:
             case Shape.QUEUE:
-                return catalogue.delete_queue(target.name)
+                return catalogue.deleted(catalogue.queue(target.name))
             case Shape.TOPIC:
-                return catalogue.delete_topic(target.name)
-        return catalogue.delete_subscription(target.name, target.subscription)
+                return catalogue.deleted(catalogue.topic(target.name))
+        return catalogue.deleted(catalogue.subscription(target.name, target.subscription))
 
     return how
 
@@ -79,16 +78,6 @@ def put_rule(target: Target, rule: Rule) -> Change:
     return how
 
 
-def with_old_values(new: Rule, old: Rule) -> Rule:
-    """The new rule; but what is written as in the old one is the old one's.
-
-    Parameters, and the types of a correlation filter's values, cannot be written here.
-    """
-    now, before = rule_properties(new), rule_properties(old)
-    kept = replace(new, action=old.action) if now.pop("action") == before.pop("action") else new
-    return replace(kept, filter=old.filter) if now == before else kept
-
-
 def delete_rule(target: Target) -> Change:
     """Delete a rule. Raises `NotFound` where there is none."""
     return lambda catalogue, _: catalogue.delete_rule(target.name, target.subscription, target.rule)
@@ -97,7 +86,7 @@ def delete_rule(target: Target) -> Change:
 def _check_window(window: int | None, topic: Topic) -> None:
     if window is not None and window != topic.duplicate_detection_history_time_window:
         raise BadRequest(
-            f"The property '{WINDOW}' of a subscription is its topic's. Topic '{topic.name}' has"
+            f"The property '{RESOURCE_WINDOW}' of a subscription is its topic's. Topic '{topic.name}' has"
             f" {dotnet_timespan(topic.duplicate_detection_history_time_window)}.\nActual value was"
             f" {dotnet_timespan(window)}."
         )

@@ -11,21 +11,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from starlette.responses import Response
+from starlette.types import Scope
 
-from oncebus.access import Grant, Operation
+from oncebus.access import Grant, Guard, Operation
 from oncebus.arm import reading, resources
 from oncebus.arm.authorization import Authorization
 from oncebus.arm.changes import delete_entity, delete_rule, put_entity, put_rule
 from oncebus.arm.errors import ArmRefused, answer
 from oncebus.arm.paths import Shape, Target, is_resource, target_of
-from oncebus.atom.runtime import Observer
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, NotFound, Queue, Subscription, Topic, subscription_path
-from oncebus.http.errors import Refused, shown, wrong_method
-from oncebus.http.guard import Guard
+from oncebus.errors import shown
+from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked
+from oncebus.http.routes import admit, answered
+from oncebus.management.reading import Members
+from oncebus.management.rules import read_rule
+from oncebus.management.runtime import Observer
 
 PAGE = 100
 """Resources of a list where the client does not say how many."""
@@ -47,7 +51,7 @@ class _Does(NamedTuple):
 
 
 class Arm:
-    """Answers what the Resource Manager's clients ask. Who asks is known already; whether they may is asked here."""
+    """Answers what the Resource Manager's clients ask."""
 
     def __init__(
         self,
@@ -102,17 +106,16 @@ class Arm:
         }
 
     @staticmethod
-    def owns(raw_path: bytes) -> bool:
-        """Whether a path is one of the Resource Manager's."""
-        return is_resource(raw_path)
+    def owns(scope: Scope) -> bool:
+        """Return whether a path is one of the Resource Manager's."""
+        return is_resource(scope["raw_path"])
 
-    @staticmethod
-    def answer(error: Exception) -> Response:
-        """The response to a request that failed."""
-        return answer(error)
+    async def respond(self, request: Asked) -> Response:
+        """Return the answer to a request; what is raised becomes one too."""
+        return await answered(request, self._respond(request), answer)
 
-    async def respond(self, request: Asked, grant: Grant) -> Response:
-        """The answer to a request; errors are raised."""
+    async def _respond(self, request: Asked) -> Response:
+        grant = admit(request, self._guard, self._limits)
         version = query_of(request.scope["query_string"]).get("api-version", "")
         if not version:
             raise ArmRefused(
@@ -151,7 +154,7 @@ class Arm:
                 f"The namespace '{target.namespace}' could not be found. This broker is the namespace '{name}'.",
             )
 
-    async def _body(self, request: Asked) -> reading.Members:
+    async def _body(self, request: Asked) -> Members:
         body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
         if body is None:
             raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes.")
@@ -263,7 +266,7 @@ class Arm:
         return _rule(self._broker.catalogue, target)
 
     async def _put_rule(self, request: Asked, target: Target, _: Grant) -> Response:
-        rule = reading.read_rule(reading.properties_of(await self._body(request)), target.rule)
+        rule = read_rule(reading.properties_of(await self._body(request)), target.rule)
         return _rule(await self._broker.change(put_rule(target, rule)), target)
 
     async def _delete_rule(self, _: Asked, target: Target, __: Grant) -> Response:

@@ -16,7 +16,7 @@ import re
 from typing import NamedTuple
 
 from oncebus.arm.errors import ArmRefused
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 from oncebus.http.paths import segments_of
 
 GROUP = "local"

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from oncebus.access import Grant
+from oncebus.access import Grant, Guard
 from oncebus.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, written_description
 from oncebus.atom.document import Node
 from oncebus.atom.entries import RULE, etag_of, matches
-from oncebus.atom.given import Given
 from oncebus.atom.paths import Shape, Target
 from oncebus.atom.rules import read_rule, written_rule
 from oncebus.entities import BadRequest, Catalogue, NotFound, Queue, Rule, Subscription, Topic
+from oncebus.entities.descriptions import forward_targets
 from oncebus.http.errors import Refused
-from oncebus.http.guard import Guard
+from oncebus.management.given import Given
 
 Change = Callable[[Catalogue, int], Catalogue]
 Described = Queue | Topic | Subscription
@@ -39,8 +39,7 @@ class Asker:
 
     def check_forwarding(self, old: T | None, new: T) -> None:
         """Refuse an entity that would forward where its maker may not."""
-        if not isinstance(new, Topic) and not isinstance(old, Topic):
-            self.guard.require_forwarding(self.grant, old, new, self.tokens)
+        self.guard.require_forwarding(self.grant, forward_targets(old), forward_targets(new), self.tokens)
 
     def check_unchanged(self, path: str, etag: str) -> None:
         """Refuse what was meant for another state of something."""
@@ -80,12 +79,7 @@ def delete(target: Target, asker: Asker) -> Change:
             return catalogue.delete_rule(target.name, target.subscription, target.rule)
         entity = found(catalogue, target)
         asker.check_unchanged(target.path, description_etag(entity))
-        match entity:
-            case Queue():
-                return catalogue.delete_queue(entity.name)
-            case Topic():
-                return catalogue.delete_topic(entity.name)
-        return catalogue.delete_subscription(entity.topic, entity.name)
+        return catalogue.deleted(entity)
 
     return how
 
@@ -116,12 +110,12 @@ def _create(target: Target, given: Given, is_topic: bool, asker: Asker) -> Chang
             subscription = given.created(Subscription(topic=target.name, name=target.subscription), now)
             asker.check_forwarding(None, subscription)
             rules = None if given.default_rule is None else [given.default_rule]
-            return catalogue.create_subscription(subscription, now, rules)
+            return catalogue.created(subscription, now, rules)
         if is_topic:
-            return catalogue.create_topic(given.created(Topic(name=target.name), now), now)
+            return catalogue.created(given.created(Topic(name=target.name), now), now)
         queue = given.created(Queue(name=target.name), now)
         asker.check_forwarding(None, queue)
-        return catalogue.create_queue(queue, now)
+        return catalogue.created(queue, now)
 
     return how
 
@@ -136,10 +130,10 @@ def _update(target: Target, given: Given, is_topic: bool, asker: Asker) -> Chang
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         if target.shape is Shape.SUBSCRIPTION:
             old = catalogue.subscription(target.name, target.subscription)
-            return catalogue.update_subscription(changed(old, now), now)
+            return catalogue.updated(changed(old, now), now)
         if is_topic:
-            return catalogue.update_topic(changed(catalogue.topic(target.name), now), now)
-        return catalogue.update_queue(changed(catalogue.queue(target.name), now), now)
+            return catalogue.updated(changed(catalogue.topic(target.name), now), now)
+        return catalogue.updated(changed(catalogue.queue(target.name), now), now)
 
     return how
 

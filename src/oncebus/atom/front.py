@@ -7,22 +7,24 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from oncebus.access import Grant, Operation
+from oncebus.access import Grant, Guard, Operation
 from oncebus.atom.changes import FIRST_VERSION, Asker, Described, delete, description_etag, found, put, rule_etag
 from oncebus.atom.descriptions import MESSAGE_SIZE, NAMESPACES, written_description
 from oncebus.atom.entries import Entry, Site, entry_response, feed_response, read_entry
 from oncebus.atom.namespace import written_namespace
 from oncebus.atom.paths import Shape, Target, target_of
 from oncebus.atom.rules import written_rule
-from oncebus.atom.runtime import Observer, Runtime
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, Rule, Subscription
+from oncebus.entities.descriptions import FORWARDING
 from oncebus.entities.names import rule_path
-from oncebus.http.errors import Refused, bad, shown, wrong_method
-from oncebus.http.guard import FORWARDING, Guard
+from oncebus.errors import shown
+from oncebus.http.errors import Refused, answer, bad, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked
+from oncebus.http.routes import admit, answered
+from oncebus.management.runtime import Observer, Runtime
 
 API_VERSIONS = (FIRST_VERSION, "2021-05", "2024-05")
 PAGE = 100
@@ -39,7 +41,7 @@ T = TypeVar("T")
 
 
 class Atom:
-    """Answers what administration clients ask. Who asks is known already; whether they may is asked here."""
+    """Answers what administration clients ask."""
 
     def __init__(self, broker: Broker, guard: Guard, limits: Limits, observer: Observer) -> None:
         self._broker = broker
@@ -47,8 +49,12 @@ class Atom:
         self._limits = limits
         self._observer = observer
 
-    async def respond(self, request: Asked, grant: Grant) -> Response:
-        """The answer to a request; errors are raised."""
+    async def respond(self, request: Asked) -> Response:
+        """Return the answer to a request; what is raised becomes one too."""
+        return await answered(request, self._respond(request), answer)
+
+    async def _respond(self, request: Asked) -> Response:
+        grant = admit(request, self._guard, self._limits)
         query = query_of(request.scope["query_string"])
         target = target_of(request.scope["raw_path"])
         site = self._site(request, query)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from oncebus.entities import subscription_path
 from oncebus.entities.names import SUBSCRIPTIONS, rule_path
-from oncebus.http.errors import Refused, shown
+from oncebus.errors import shown
+from oncebus.http.errors import Refused
 from oncebus.http.paths import segments_of
 
 

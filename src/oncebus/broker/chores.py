@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
-from oncebus.broker.idle import without
 from oncebus.broker.pump import Pump
 from oncebus.broker.trouble import Trouble
 from oncebus.entities import Catalogue, Entity
@@ -183,7 +182,7 @@ class Chores:
                 found: Entity | None = catalogue.entity(each.id)
                 if found is not None and found.id in still:
                     log.info("'%s' is deleted: nobody has used it for long enough", found.path)
-                    catalogue = without(catalogue, found)
+                    catalogue = catalogue.deleted(found)
             return catalogue
 
         if chosen:

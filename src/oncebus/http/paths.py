@@ -19,7 +19,8 @@ import uuid
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
-from oncebus.http.errors import Refused, bad, shown
+from oncebus.errors import shown
+from oncebus.http.errors import Refused, bad
 
 HEALTH = b"/health"
 LAST_NUMBER = (1 << 63) - 1

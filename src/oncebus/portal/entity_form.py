@@ -15,10 +15,9 @@ from oncebus.entities import (
     EntityError,
     EntityStatus,
     Namespace,
-    Queue,
-    Topic,
 )
-from oncebus.entities.limits import Occasion, check_queue, check_topic, settled_queue, settled_topic
+from oncebus.entities.descriptions import blank
+from oncebus.entities.limits import Occasion, check_entity, settled
 from oncebus.errors import OncebusError
 from oncebus.portal.entity_properties import (
     PROPERTIES,
@@ -97,10 +96,7 @@ def tier_refusal(kind: type[Entity], field: str | None, namespace: Namespace) ->
     if field is not None and not tried:
         return None
     try:
-        if kind is Queue:
-            check_queue(settled_queue(Queue(name="x", **tried), namespace), Occasion(namespace))
-        elif kind is Topic:
-            check_topic(settled_topic(Topic(name="x", **tried), namespace), Occasion(namespace))
+        check_entity(settled(replace(blank(kind, "x", "x"), **tried), namespace), Occasion(namespace))
     except BadRequest as error:
         return _text_at_field(str(error))
     return None

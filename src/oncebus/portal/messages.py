@@ -8,7 +8,8 @@ from oncebus.access import Operation
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
 from oncebus.entities import NO_LIMIT, Queue, Subscription, Topic
-from oncebus.http.errors import bad, shown
+from oncebus.errors import shown
+from oncebus.http.errors import bad
 from oncebus.http.paths import LAST_NUMBER, number_in
 from oncebus.http.rendering import Allowance
 from oncebus.portal.contents import body_shown, label_of, properties_list

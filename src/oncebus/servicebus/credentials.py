@@ -6,12 +6,11 @@ import heapq
 import logging
 from collections.abc import Callable
 
-from oncebus.access import AccessRefused, Grant, Operation, Reason, make_token
+from oncebus.access import AccessRefused, Grant, Guard, Operation, Reason, make_token
 from oncebus.access.scopes import BadScope, Path, path_of
 from oncebus.access.tokens import LATEST
 from oncebus.durations import SECOND
 from oncebus.errors import OncebusError
-from oncebus.http.guard import Guard
 from oncebus.servicebus.errors import LIMIT, Refused
 
 log = logging.getLogger(__name__)
@@ -42,6 +41,9 @@ class Credentials:
         self._by_key: set[Path] = set()
         self._look_at = LATEST
 
+    def __len__(self) -> int:
+        return len(self._grants)
+
     @property
     def next_look(self) -> int | None:
         """When a grant ends, or all are verified again; None where there are none."""
@@ -49,6 +51,12 @@ class Credentials:
             return None
         ends = self._ends[0][0] if self._ends else LATEST
         return min(ends, self._look_at)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is a grant that has not ended."""
+        now = self._now()
+        return any(now < grant.expires for grant in self._grants.values())
 
     @property
     def is_due(self) -> bool:
@@ -168,7 +176,7 @@ class Credentials:
         self._by_key.clear()
         self._key = (name, key)
         # Signing with the key and judging the signature takes the same time for a wrong key as for a right one.
-        for entity in ("", *self._guard.paths_with(name)):
+        for entity in ("", *self._guard.paths_with(name, key)):
             try:
                 grant = self._guard.verify(make_token(f"sb://{self._host}/{entity}", name, key, LATEST))
             except AccessRefused:

@@ -8,8 +8,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from oncebus.access import Guard
 from oncebus.broker.broker import Broker
-from oncebus.http.guard import Guard
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Lines
 

@@ -20,27 +20,25 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from oncebus.access import AuthorizationRule, KeyFile, KeyFileError, Operation
+from oncebus.access import AuthorizationRule, Guard, KeyFile, KeyFileError, NamespaceRules, Operation
 from oncebus.arm import errors
 from oncebus.arm.errors import ArmRefused
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue
-from oncebus.errors import OncebusError
-from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response, shown, wrong_method
-from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.errors import OncebusError, shown
+from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.requests import Asked
+from oncebus.http.routes import admit, answered
 from oncebus.http.times import iso8601
-from oncebus.templates.difference import Change, Effect, changes_of
-from oncebus.templates.document import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.management.difference import Change, Effect, changes_of
+from oncebus.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.management.planning import Plan
+from oncebus.management.problems import Fault, FileRefused
 from oncebus.templates.export import export
-from oncebus.templates.planning import Plan
-from oncebus.templates.problems import Fault, FileRefused
 from oncebus.templates.scope import Deployment, Value
 from oncebus.templates.template import plan_template
 
@@ -77,17 +75,6 @@ class _Does(NamedTuple):
     handler: Callable[[Asked, Deployment], Awaitable[Response]]
 
 
-def routes(
-    broker: Broker,
-    guard: Guard,
-    limits: Limits,
-    namespace_rules: NamespaceRules,
-    keys: KeyFile | None,
-) -> list[BaseRoute]:
-    """The routes of an application for deployments. Without `keys` the namespace's own rules cannot be changed."""
-    return [_Deployments(Deployments(broker, guard, limits, namespace_rules, keys))]
-
-
 class Deployments:
     """Answers what is asked about templates."""
 
@@ -114,24 +101,17 @@ class Deployments:
             "export": _Does("POST", Operation.EXPORT, self._export),
         }
 
+    @staticmethod
+    def owns(scope: Scope) -> bool:
+        """Return whether a path is one of deployments."""
+        return _PATH.fullmatch(scope.get("raw_path") or b"") is not None
+
     async def respond(self, request: Asked) -> Response:
-        """The answer to a request; what is raised becomes one too."""
-        try:
-            return await self._respond(request)
-        except ClientDisconnect:
-            # Nobody will read it.
-            return error_response(400, "The client has gone away.")
-        except FileRefused as error:
-            return _json(_refusal(error), 400)
-        except Exception as error:
-            response = errors.answer(error)
-            await request.leave(response)
-            return response
+        """Return the answer to a request; what is raised becomes one too."""
+        return await answered(request, self._respond(request), _answer)
 
     async def _respond(self, request: Asked) -> Response:
-        grant = self._guard.verify(", ".join(request.headers.getlist("authorization")))
-        if request.header_bytes > self._limits.header_bytes:
-            raise Refused(400, HEADERS_TOO_LONG)
+        grant = admit(request, self._guard, self._limits)
         target = _target_of(request.scope["raw_path"])
         does = self._table[target.action]
         if request.method != does.method:
@@ -301,23 +281,6 @@ class Deployments:
         }
 
 
-class _Deployments(BaseRoute):
-    """The paths of deployments, read from the bytes that came."""
-
-    def __init__(self, front: Deployments) -> None:
-        self._front = front
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """See `BaseRoute`."""
-        is_ours = scope["type"] == "http" and _PATH.fullmatch(scope.get("raw_path") or b"") is not None
-        return (Match.FULL if is_ours else Match.NONE), {}
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See `BaseRoute`."""
-        response = await self._front.respond(Asked(scope, receive, send))
-        await response(scope, receive, send)
-
-
 def _target_of(raw_path: bytes) -> _Target:
     match = _PATH.fullmatch(raw_path)
     assert match is not None
@@ -354,6 +317,10 @@ def _delta(before: Object, after: Object) -> list[Object]:
                 }
             )
     return delta
+
+
+def _answer(error: Exception) -> Response:
+    return _json(_refusal(error), 400) if isinstance(error, FileRefused) else errors.answer(error)
 
 
 def _refusal(error: FileRefused) -> Object:

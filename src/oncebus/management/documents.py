@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from oncebus.templates.problems import Fault, FileRefused, Problem
+from oncebus.management.problems import Fault, FileRefused, Problem
 
 LARGEST = 4 << 20
 """Bytes of a file, as the Resource Manager has it."""

@@ -5,19 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from oncebus.access import AuthorizationRule
-from oncebus.arm import resources
-from oncebus.arm.reading import FIELDS
-from oncebus.atom.authorization import rights_in_order
-from oncebus.atom.properties import PROPERTIES, Kind, written
 from oncebus.entities import Catalogue, Queue, Subscription, Topic
 from oncebus.entities.names import DEFAULT_RULE, key_of_path
-from oncebus.templates.planning import Plan
-from oncebus.templates.wanted import WantedAuthorization, WantedEntity, WantedRule
-
-Properties = dict[str, Any]
+from oncebus.management.planning import Plan
+from oncebus.management.rules import rule_properties
+from oncebus.management.wanted import WantedAuthorization, WantedEntity, WantedRule
+from oncebus.management.writing import Properties, authorization_properties, entity_properties, resource_path
 
 
 class Effect(enum.StrEnum):
@@ -49,7 +43,8 @@ def _changes(plan: Plan) -> Iterator[Change]:
         tiers = (each.namespace.tier.value for each in (plan.before, plan.after))
         yield _change("", *({"sku": tier} for tier in tiers))
     for entity in plan.wanted.entities:
-        yield _change(entity_id(entity), *(_described(each, entity) for each in (plan.before, plan.after)))
+        path = resource_path(entity.kind, entity.name, entity.topic)
+        yield _change(path, *(_described(each, entity) for each in (plan.before, plan.after)))
     for rule in plan.wanted.rules:
         yield _change(_rule_id(rule, rule.rule.name), *(_rule(each, rule) for each in (plan.before, plan.after)))
     yield from _dropped(plan)
@@ -74,41 +69,12 @@ def _dropped(plan: Plan) -> Iterator[Change]:
             yield _change(_rule_id(owner, DEFAULT_RULE), before, None)
 
 
-def entity_properties(entity: Queue | Topic | Subscription) -> Properties:
-    """The properties of an entity, by the Resource Manager's names."""
-    found: Properties = {}
-    for each in PROPERTIES[type(entity)].values():
-        value = each.value_of(entity)
-        if value is not None and (each.field in FIELDS[type(entity)] or each.kind is Kind.TEXT):
-            found[each.camel] = (
-                value if isinstance(value, int) and each.kind is not Kind.SPAN else written(value, each.kind)
-            )
-    return found
-
-
-def authorization_properties(rule: AuthorizationRule) -> Properties:
-    """The properties of an authorization rule: no keys."""
-    return {"rights": rights_in_order(rule.rights)}
-
-
-def entity_id(entity: WantedEntity) -> str:
-    """The path of an entity below the namespace, as a resource."""
-    if entity.kind is Subscription:
-        return f"topics/{in_id(entity.topic)}/subscriptions/{entity.name}"
-    return f"{'queues' if entity.kind is Queue else 'topics'}/{in_id(entity.name)}"
-
-
-def in_id(name: str) -> str:
-    """The name of an entity within an id: a slash is a tilde."""
-    return name.replace("/", "~")
-
-
 def _rule_id(rule: WantedRule, name: str) -> str:
-    return f"topics/{in_id(rule.topic)}/subscriptions/{rule.subscription}/rules/{name}"
+    return f"{resource_path(Subscription, rule.subscription, rule.topic)}/rules/{name}"
 
 
 def _authorization_id(wanted: WantedAuthorization) -> str:
-    owner = "" if wanted.kind is None else f"{'queues' if wanted.kind is Queue else 'topics'}/{in_id(wanted.name)}/"
+    owner = "" if wanted.kind is None else f"{resource_path(wanted.kind, wanted.name)}/"
     return f"{owner}authorizationRules/{wanted.given.name}"
 
 
@@ -126,7 +92,7 @@ def _rule_named(catalogue: Catalogue, wanted: WantedRule, name: str) -> Properti
     if not isinstance(owner, Subscription):
         return None
     found = next((each for each in owner.rules if key_of_path(each.name) == key_of_path(name)), None)
-    return None if found is None else resources.rule_properties(found)
+    return None if found is None else rule_properties(found)
 
 
 def _authorized(plan: Plan, is_after: bool, wanted: WantedAuthorization) -> Properties | None:

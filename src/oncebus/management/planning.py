@@ -12,29 +12,27 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oncebus.access import MOST_RULES, AuthorizationRule, Right, rule_named
-from oncebus.arm.changes import with_old_values
-from oncebus.arm.reading import FIELDS
-from oncebus.atom.given import Given
-from oncebus.atom.properties import CHOSEN_AT_CREATION, PROPERTIES
+from oncebus.access import MOST_RULES, AuthorizationRule, Right
 from oncebus.entities import (
     Catalogue,
     Entity,
     EntityError,
     NotFound,
-    Queue,
     Rule,
     Subscription,
     Topic,
     TrueFilter,
     limits,
 )
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, FORWARDING, EntityKind, blank
 from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
 from oncebus.entities.rules import check_rule
 from oncebus.errors import OncebusError
-from oncebus.http.guard import FORWARDING
-from oncebus.templates.problems import Fault, Problems
-from oncebus.templates.wanted import Kind, Wanted, WantedAuthorization, WantedEntity, WantedRule
+from oncebus.management.given import Given
+from oncebus.management.problems import Fault, Problems
+from oncebus.management.properties import PROPERTIES
+from oncebus.management.rules import with_old_values
+from oncebus.management.wanted import Wanted, WantedAuthorization, WantedEntity, WantedRule
 
 NOT_FOUND = NotFound("").sub_code
 _PARAMETER = re.compile(r"Parameter name: (?P<name>[A-Za-z]+)")
@@ -148,15 +146,19 @@ class _Planner:
             return
         if self._found(wanted) is not None:
             return
+        for rule in wanted.first_rules or ():
+            self._check_rule(rule)
         try:
             values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
-            self.after = self._created(Given(values).created(_bare(wanted), self._now))
+            new = Given(values).created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
+            rules = None if wanted.first_rules is None else [each.rule for each in wanted.first_rules]
+            self.after = self.after.created(new, self._now, rules)
         except OncebusError as error:
             self._explain(wanted, None, error)
             self._failed.add(key_of_path(wanted.path))
             # What belongs to it is to be judged all the same.
             with suppress(OncebusError):
-                self.after = self._created(_bare(wanted))
+                self.after = self.after.created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
 
     def settle(self, wanted: WantedEntity) -> None:
         """Give an entity all that it is to have."""
@@ -167,7 +169,7 @@ class _Planner:
             if self._before.entity(old.id) is None:
                 new = Given({**wanted.given.values}).created(old, self._now)
             else:
-                new = wanted.given.replaced(old, FIELDS[wanted.kind], self._now)
+                new = wanted.given.replaced(old, self._now)
             self._update(new)
         except OncebusError as error:
             self._explain(wanted, old, error)
@@ -176,10 +178,7 @@ class _Planner:
         """Give a subscription a rule."""
         owner = self.after.find(wanted.owner)
         rule = wanted.rule
-        with self._problems.noted(wanted.places.get("filter", wanted.place)):
-            check_rule(replace(rule, action=None))
-        with self._problems.noted(wanted.places.get("action", wanted.place)):
-            check_rule(replace(rule, filter=TrueFilter()))
+        self._check_rule(wanted)
         if not rule.name or (owner is None and self._is_expected(wanted.owner)):
             return
         with self._problems.noted(wanted.place):
@@ -191,6 +190,12 @@ class _Planner:
             rule = with_old_values(rule, old)
             if (old.filter, old.action) != (rule.filter, rule.action):
                 self.after = self.after.update_rule(wanted.topic, wanted.subscription, rule)
+
+    def _check_rule(self, wanted: WantedRule) -> None:
+        with self._problems.noted(wanted.places.get("filter", wanted.place)):
+            check_rule(replace(wanted.rule, action=None))
+        with self._problems.noted(wanted.places.get("action", wanted.place)):
+            check_rule(replace(wanted.rule, filter=TrueFilter()))
 
     def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
         """Take the rule that every subscription begins with from those that were given others, as Azure does."""
@@ -208,36 +213,17 @@ class _Planner:
         if self.after.find(wanted.name) is None and self._is_expected(wanted.name):
             return
         with self._problems.noted(wanted.place):
-            topic = wanted.kind is Topic
-            entity = self.after.topic(wanted.name) if topic else self.after.queue(wanted.name)
-            rules = entity.authorization_rules
-            old = rule_named(rules, wanted.given.name)
-            new = wanted.given.made(old, self._now)
-            if new is not old:
-                changed = (*rules, new) if old is None else tuple(new if each is old else each for each in rules)
-                self._update(replace(entity, authorization_rules=changed))
+            entity = self.after.topic(wanted.name) if wanted.kind is Topic else self.after.queue(wanted.name)
+            rules = wanted.given.put_into(entity.authorization_rules, self._now)
+            self._update(replace(entity, authorization_rules=rules))
 
     def _found(self, wanted: WantedEntity) -> Any:
         found = self.after.find(wanted.path)
         return found if isinstance(found, wanted.kind) else None
 
-    def _created(self, entity: Entity) -> Catalogue:
-        match entity:
-            case Queue():
-                return self.after.create_queue(entity, self._now)
-            case Topic():
-                return self.after.create_topic(entity, self._now)
-        return self.after.create_subscription(entity, self._now)
-
     def _update(self, new: Entity) -> None:
         """Change an entity, if anything about it becomes different."""
-        match new:
-            case Queue():
-                after = self.after.update_queue(new, self._now)
-            case Topic():
-                after = self.after.update_topic(new, self._now)
-            case Subscription():
-                after = self.after.update_subscription(new, self._now)
+        after = self.after.updated(new, self._now)
         old, changed = self.after.find(new.path), after.find(new.path)
         if old is None or changed is None or replace(changed, updated_at=old.updated_at) != old:
             self.after = after
@@ -270,34 +256,16 @@ class _Planner:
         """Whether something that is not there would be, were it not for a problem that is noted already."""
         return not self._is_complete or key_of_path(path) in self._failed
 
-    def _fault(self, kind: Kind, old: Entity | None, values: dict[str, Any]) -> str | None:
+    def _fault(self, kind: EntityKind, old: Entity | None, values: dict[str, Any]) -> str | None:
         namespace = self.after.namespace
         occasion = limits.Occasion(namespace, "creating" if old is None else "updating")
         try:
-            if kind is Queue:
-                queue = limits.settled_queue(replace(Queue(name="any"), **values), namespace)
-                limits.check_queue(queue, occasion)
-                if isinstance(old, Queue):
-                    limits.check_queue_change(old, replace(old, **values))
-            elif kind is Topic:
-                topic = limits.settled_topic(replace(Topic(name="any"), **values), namespace)
-                limits.check_topic(topic, occasion)
-                if isinstance(old, Topic):
-                    limits.check_topic_change(old, replace(old, **values))
-            else:
-                subscription = limits.settled_subscription(replace(Subscription(topic="any", name="any"), **values))
-                limits.check_subscription(subscription, occasion)
-                if isinstance(old, Subscription):
-                    limits.check_subscription_change(old, replace(old, **values))
+            limits.check_entity(limits.settled(replace(blank(kind, "any", "any"), **values), namespace), occasion)
+            if old is not None:
+                limits.check_change(old, replace(old, **values))
         except OncebusError as error:
             return str(error)
         return None
-
-
-def _bare(wanted: WantedEntity) -> Any:
-    if wanted.kind is Subscription:
-        return Subscription(topic=wanted.topic, name=wanted.name)
-    return Queue(name=wanted.name) if wanted.kind is Queue else Topic(name=wanted.name)
 
 
 def _named(subscription: Subscription, name: str) -> Rule | None:

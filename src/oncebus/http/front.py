@@ -1,30 +1,24 @@
-"""The application: a request in, a call of the broker, an answer out. What may be done is the broker's to say."""
+"""Operations on messages, and a look at the broker: a request in, a call of the broker, an answer out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
+from prometheus_client import Metric
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from oncebus.access import KeyFile, Operation
+from oncebus.access import Guard, Operation
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import NotFound, Subscription
-from oncebus.errors import OncebusError
+from oncebus.errors import OncebusError, shown
 from oncebus.http import receiving, sending
-from oncebus.http.errors import HEADERS_TOO_LONG, LOCK_LOST, Refused, answer, bad, error_response, shown, wrong_method
-from oncebus.http.guard import Guard, NamespaceRules
-from oncebus.http.health import HEALTHY, Health
+from oncebus.http.errors import LOCK_LOST, Refused, answer, bad, wrong_method
 from oncebus.http.limits import Limits
-from oncebus.http.metrics import CONTENT_TYPE, Metric, metrics
 from oncebus.http.paths import (
     HEALTH,
     LAST_NUMBER,
@@ -43,71 +37,11 @@ from oncebus.http.paths import (
 from oncebus.http.records import decided, drops_page, quarantine_page, refusals_page
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked, unless_gone
+from oncebus.http.routes import admit, answered
 from oncebus.http.times import parse_time
+from oncebus.monitoring.health import HEALTHY, Health
+from oncebus.monitoring.metrics import CONTENT_TYPE, metrics
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
-
-if TYPE_CHECKING:
-    from oncebus.arm.front import Arm
-    from oncebus.atom.front import Atom
-
-
-def make_app(
-    broker: Broker,
-    *,
-    namespace_rules: NamespaceRules,
-    host: str | None = None,
-    limits: Limits | None = None,
-    keys: KeyFile | None = None,
-    amqp_port: int | None = None,
-    other_metrics: Callable[[], Iterable[Metric]] = tuple,
-    portal_names: Iterable[str] = (),
-    only_known_hosts: bool = False,
-) -> Starlette:
-    """The application over a broker. With `host`, tokens must be for that one.
-
-    With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
-    are handed out, where it is not the usual one. `other_metrics` are shown with the broker's. `portal_names` are the
-    hosts by which browsers know the gateway, besides localhost and addresses in numbers. With `only_known_hosts`
-    requests that name another host are refused: where the key is no secret, it must not be a stranger's page that asks.
-    """
-    # Here, because they are built on this package.
-    from oncebus.arm.authorization import Authorization
-    from oncebus.arm.front import Arm
-    from oncebus.atom.front import Atom
-    from oncebus.atom.runtime import Observer
-    from oncebus.portal import Portal
-    from oncebus.templates.front import routes as template_routes
-
-    limits = limits or Limits()
-    guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
-    observer = Observer(broker)
-    authorization = Authorization(broker, namespace_rules, keys, amqp_port)
-    atom = Atom(broker, guard, limits, observer)
-    arm = Arm(broker, guard, limits, observer, authorization)
-    deployments = template_routes(broker, guard, limits, namespace_rules, keys)
-    renderer = Renderer()
-    portal = Portal(broker, guard, limits, host, portal_names, renderer)
-    front = Front(broker, guard, limits, atom, arm, other_metrics, renderer)
-    application = Starlette(routes=[portal.route, *deployments, _Everything(front)])
-    if only_known_hosts:
-        application.add_middleware(_OnlyKnownHosts, knows=portal.hosts.knows)
-    return application
-
-
-class _OnlyKnownHosts:
-    """Refuses requests to a host that was made to lead here."""
-
-    def __init__(self, app: ASGIApp, knows: Callable[[str], bool]) -> None:
-        self._app = app
-        self._knows = knows
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http":
-            host = Headers(scope=scope).get("host", "")
-            if not self._knows(host):
-                app = error_response(421, f"The host {shown(host)} is not this broker's.")
-        await app(scope, receive, send)
 
 
 class _Does(NamedTuple):
@@ -116,15 +50,13 @@ class _Does(NamedTuple):
 
 
 class Front:
-    """Answers every request, whatever its path."""
+    """Answers the requests that no other front takes."""
 
     def __init__(
         self,
         broker: Broker,
         guard: Guard,
         limits: Limits,
-        atom: Atom,
-        arm: Arm,
         other_metrics: Callable[[], Iterable[Metric]],
         renderer: Renderer,
     ) -> None:
@@ -132,10 +64,8 @@ class Front:
         self._renderer = renderer
         self._limits = limits
         self._guard = guard
-        self._atom = atom
-        self._arm = arm
         self._other_metrics = other_metrics
-        self._health = Health(broker, limits)
+        self._health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
             Shape.HEAD: {
@@ -158,19 +88,29 @@ class Front:
             },
         }
 
-    async def respond(self, request: Asked) -> Response:
-        """The answer to a request; what is raised becomes one too."""
-        is_arm = self._arm.owns(request.scope["raw_path"])
+    def takes(self, scope: Scope) -> bool:
+        """Return whether a request that names an api-version is an operation on messages all the same.
+
+        An entity may be named like an operation: what a management client asks of it is told by its version.
+        """
         try:
-            return await self._respond(request, is_arm)
-        except ClientDisconnect:
-            # Nobody will read it.
-            return error_response(400, "The client has gone away.")
-        except Exception as error:
-            response = self._arm.answer(error) if is_arm else answer(error)
+            target = find_target(scope["raw_path"])
+        except OncebusError:
+            # It is told when the request is answered, to a caller that is known.
+            return True
+        if target is None or scope["method"] not in self._table[target.shape]:
+            return False
+        return target.shape is not Shape.METRICS and not only_looks_like_a_lock(target)
+
+    async def respond(self, request: Asked) -> Response:
+        """Return the answer to a request; what is raised becomes one too."""
+
+        def answer_to(error: Exception) -> Response:
+            response = answer(error)
             self._note(request, error)
-            await request.leave(response)
             return response
+
+        return await answered(request, self._respond(request), answer_to)
 
     def _note(self, request: Asked, error: Exception) -> None:
         """Put a refusal on record, if it was of something about messages."""
@@ -181,27 +121,16 @@ class Front:
         if target is not None and target.entity and not has_api_version(request.scope["query_string"]):
             self._broker.note_refusal(target.entity, error)
 
-    async def _respond(self, request: Asked, is_arm: bool) -> Response:
+    async def _respond(self, request: Asked) -> Response:
         raw_path: bytes = request.scope["raw_path"]
-        is_managing = has_api_version(request.scope["query_string"])
-        if raw_path == HEALTH and not is_managing:
+        if raw_path == HEALTH and not has_api_version(request.scope["query_string"]):
             return self._tell_health(request.method)
-        # Before anything else is said or looked up.
-        grant = self._guard.verify(", ".join(request.headers.getlist("authorization")))
-        if request.header_bytes > self._limits.header_bytes:
-            raise Refused(400, HEADERS_TOO_LONG)
-        if is_arm:
-            return await self._arm.respond(request, grant)
+        grant = admit(request, self._guard, self._limits)
         target = find_target(raw_path)
-        methods = {} if target is None else self._table[target.shape]
-        does = methods.get(request.method)
-        # An entity may be named like an operation: what a management client asks of it is told by its version.
-        if is_managing and (
-            target is None or does is None or target.shape is Shape.METRICS or only_looks_like_a_lock(target)
-        ):
-            return await self._atom.respond(request, grant)
         if target is None:
             raise no_operation(raw_path)
+        methods = self._table[target.shape]
+        does = methods.get(request.method)
         if does is None:
             raise wrong_method(request.method, methods)
         below = "messages" if target.shape in (Shape.MESSAGES, Shape.HEAD, Shape.LOCK) else ""
@@ -211,10 +140,10 @@ class Front:
     def _tell_health(self, method: str) -> Response:
         if method not in ("GET", "HEAD"):
             raise wrong_method(method, ["GET", "HEAD"])
-        ailment = self._health.ailment()
-        if ailment is None:
+        problem = self._health.problem()
+        if problem is None:
             return JSONResponse({"status": "healthy", "message": HEALTHY})
-        return JSONResponse({"status": "unhealthy", "message": ailment}, 503)
+        return JSONResponse({"status": "unhealthy", "message": problem}, 503)
 
     # Messages
 
@@ -390,22 +319,6 @@ class Front:
     def _page_of(self, query: dict[str, str]) -> tuple[int, int]:
         limit = number_in(query, "limit", min(100, self._limits.page), 1, self._limits.page)
         return limit, number_in(query, "after", 0, 0, LAST_NUMBER)
-
-
-class _Everything(BaseRoute):
-    """Every path there is: ours are read from the bytes that came, not from what a router makes of them."""
-
-    def __init__(self, front: Front) -> None:
-        self._front = front
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """See `BaseRoute`."""
-        return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See `BaseRoute`."""
-        response = await self._front.respond(Asked(scope, receive, send))
-        await response(scope, receive, send)
 
 
 def _plain(address: Address) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from oncebus.atom.authorization import GivenRule, made_rules
-from oncebus.atom.properties import CHOSEN_AT_CREATION, TEXTS, Value
-from oncebus.entities import Queue, Rule, Subscription, Topic
+from oncebus.entities import Entity, Rule, Subscription
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION
+from oncebus.management.authorization import GivenRule, made_rules
+from oncebus.management.properties import RESOURCE_FIELDS, TEXTS, Value
 
-T = TypeVar("T", Queue, Topic, Subscription)
+T = TypeVar("T", bound=Entity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +23,28 @@ class Given:
     default_rule: Rule | None = None
 
     def created(self, base: T, now: int) -> T:
-        """A new description: `base`, which has the defaults, where nothing is given."""
+        """Return a new description: `base`, which has the defaults, where nothing is given."""
         return self._applied(base, now)
 
     def updated(self, old: T, now: int) -> T:
-        """A description instead of an old one, which counts for what is not given.
+        """Return a description instead of an old one, which counts for what is not given.
 
-        A text is taken away by not naming it: clients of the Atom feed have no other way to say so.
+        A text that is not named is removed: clients of the Atom feed have no other way to say so.
         """
         gone: dict[str, Any] = {name: None for name in TEXTS if hasattr(old, name)}
         return self._applied(replace(old, **gone), now)
 
-    def replaced(self, old: T, fields_known: frozenset[str], now: int) -> T:
-        """A description instead of an old one: of the fields that could be given, those that are not have defaults.
+    def replaced(self, old: T, now: int) -> T:
+        """Return a description instead of an old one: of the Resource Manager's fields, those not given have defaults.
 
-        What is chosen at creation stays, and so do fields that could not be given.
+        What is chosen at creation stays, and so do fields that the Resource Manager does not have.
         """
+        entity: Entity = old
+        known = RESOURCE_FIELDS[type(entity)]
         defaults: dict[str, Any] = {
             each.name: each.default
             for each in fields(old)
-            if each.name in fields_known and each.name not in CHOSEN_AT_CREATION
+            if each.name in known and each.name not in CHOSEN_AT_CREATION
         }
         return self._applied(replace(old, **defaults), now)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncebus.broker.broker import Broker
-from oncebus.entities import CorrelationFilter, Entity, NotFound, Queue, SqlFilter, Subscription, Topic
+from oncebus.entities import Catalogue, CorrelationFilter, Entity, NotFound, Queue, SqlFilter, Subscription, Topic
 from oncebus.store import Counts
 
 
@@ -28,6 +28,16 @@ class Runtime:
         counts = self.counts
         there = counts.active + counts.deferred + counts.scheduled + counts.dead_letter
         return there + counts.transfer + counts.transfer_dead_letter
+
+
+def namespace_times(catalogue: Catalogue, now: int) -> tuple[int, int]:
+    """Return when the namespace was made and last changed, as far as its entities tell.
+
+    A namespace keeps no times of its own. One without entities is as old as the question.
+    """
+    entities = catalogue.entities.values()
+    created = min((entity.created_at for entity in entities), default=now)
+    return created, max((entity.updated_at for entity in entities), default=now)
 
 
 class Observer:

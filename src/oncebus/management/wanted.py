@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from oncebus.atom.authorization import GivenRule
-from oncebus.atom.given import Given
-from oncebus.entities import Queue, Rule, Subscription, Tier, Topic, subscription_path
-
-Kind = type[Queue] | type[Topic] | type[Subscription]
+from oncebus.entities import Rule, Subscription, Tier, subscription_path
+from oncebus.entities.descriptions import EntityKind
+from oncebus.management.authorization import GivenRule
+from oncebus.management.given import Given
 
 
 @dataclass(frozen=True, slots=True)
 class WantedEntity:
-    """A queue, a topic, or a subscription of `topic`. `places` says where each field of it is given."""
+    """A queue, a topic, or a subscription of `topic`. `places` says where each field of it is given.
+
+    `first_rules` are the rules that a new subscription begins with; None for the one that takes all messages.
+    """
 
     place: str
-    kind: Kind
+    kind: EntityKind
     name: str
     given: Given
     places: Mapping[str, str] = field(default_factory=dict)
     topic: str = ""
+    first_rules: tuple[WantedRule, ...] | None = None
 
     @property
     def path(self) -> str:
@@ -55,7 +58,7 @@ class WantedAuthorization:
 
     place: str
     given: GivenRule
-    kind: Kind | None = None
+    kind: EntityKind | None = None
     name: str = ""
 
 
