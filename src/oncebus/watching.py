@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 POLL_SECONDS = 0.004
+CHECK_SECONDS = 1.0
+"""How often to look who makes the changes: it may have been started anew elsewhere."""
 
 # Of <sys/inotify.h>.
 _MODIFIED = 0x2
@@ -57,6 +59,9 @@ class Watch:
         if self._descriptor is not None:
             self._finalizer = weakref.finalize(self, os.close, self._descriptor)
         self._is_armed = self._arm()
+        self._is_signed = False
+        # On the clock of `time.monotonic`.
+        self._next_check = float("-inf")
 
     def wait(self, seconds: float) -> None:
         """Return when something has changed, or after so many seconds."""
@@ -68,8 +73,8 @@ class Watch:
             time.sleep(min(max(seconds, 0), POLL_SECONDS))
         self._rearm()
 
-    async def wait_in_loop(self, seconds: float) -> None:
-        """Do the same in an event loop."""
+    async def wait_in_loop(self, seconds: float, *, poll: float = POLL_SECONDS) -> None:
+        """Do the same in an event loop. `poll` is how often to look where the kernel does not tell."""
         if self._descriptor is not None and self._is_told():
             loop = asyncio.get_running_loop()
             told = asyncio.Event()
@@ -82,7 +87,7 @@ class Watch:
             finally:
                 loop.remove_reader(self._descriptor)
         else:
-            await asyncio.sleep(min(seconds, POLL_SECONDS))
+            await asyncio.sleep(min(seconds, poll))
         self._rearm()
 
     def close(self) -> None:
@@ -92,12 +97,13 @@ class Watch:
             self._descriptor = None
 
     def _is_told(self) -> bool:
-        if not self._is_armed or not this_kernel():
+        if not self._is_armed:
             return False
-        try:
-            return Path(self._signature).read_text() == this_kernel()
-        except (OSError, UnicodeDecodeError):
-            return False
+        now = time.monotonic()
+        if now >= self._next_check:
+            self._next_check = now + CHECK_SECONDS
+            self._is_signed = _is_signed_here(self._signature)
+        return self._is_signed
 
     def _rearm(self) -> None:
         if self._descriptor is not None:
@@ -119,6 +125,13 @@ def sign(path: str | os.PathLike[str], *, is_local: bool = True) -> None:
     # Where it cannot be written, those who wait poll.
     with suppress(OSError):
         Path(path).write_text(this_kernel() if is_local else "")
+
+
+def _is_signed_here(path: str) -> bool:
+    try:
+        return this_kernel() != "" and Path(path).read_text() == this_kernel()
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 @functools.cache

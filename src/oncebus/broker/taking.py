@@ -16,11 +16,13 @@ from oncebus.broker.trouble import Trouble
 from oncebus.folders import Folders
 from oncebus.outbox import Entry, Outbox
 from oncebus.store import IngestReport, Store
-from oncebus.watching import Watch
+from oncebus.watching import POLL_SECONDS, Watch
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
 
+IDLE_POLL_SECONDS = 0.02
+"""How often to look at an outbox that has to be polled while nothing is on its way."""
 LOOK_SECONDS = 1.0
 """How often to look for why nothing comes."""
 BACK_OFF_SECONDS = 0.5
@@ -52,7 +54,7 @@ class Taking:
             entry = self._outbox.next_entry(core.progress.position) if core.lag else None
             if entry is None:
                 self._check_for_gap()
-                await watch.wait_in_loop(LOOK_SECONDS)
+                await watch.wait_in_loop(LOOK_SECONDS, poll=POLL_SECONDS if core.lag else IDLE_POLL_SECONDS)
             else:
                 await self._take(entry)
                 self.trouble.over()
