@@ -8,15 +8,15 @@ from typing import TypeVar
 from starlette.responses import Response
 
 from oncebus.access import Grant, Guard, Operation
-from oncebus.atom.changes import FIRST_VERSION, Asker, Described, delete, description_etag, found, put, rule_etag
+from oncebus.atom.changes import FIRST_VERSION, Asker, delete, description_etag, found, put, rule_etag
 from oncebus.atom.descriptions import MESSAGE_SIZE, NAMESPACES, written_description
 from oncebus.atom.entries import Entry, Site, entry_response, feed_response, read_entry
 from oncebus.atom.namespace import written_namespace
 from oncebus.atom.paths import Shape, Target, target_of
 from oncebus.atom.rules import written_rule
 from oncebus.broker.broker import Broker
-from oncebus.entities import Catalogue, Rule, Subscription
-from oncebus.entities.descriptions import FORWARDING
+from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
+from oncebus.entities.descriptions import FORWARDING, EntityKind
 from oncebus.entities.names import rule_path
 from oncebus.errors import shown
 from oncebus.http.errors import Refused, answer, bad, wrong_method
@@ -139,7 +139,7 @@ def _operation(request: Asked, target: Target) -> Operation:
     return Operation.ENUMERATE if target.shape in _LISTS else Operation.READ_ENTITY
 
 
-def _entry_of(entity: Described, runtime: Runtime, site: Site) -> Entry:
+def _entry_of(entity: Entity, runtime: Runtime, site: Site) -> Entry:
     left_out = frozenset({MESSAGE_SIZE}) if site.api_version == FIRST_VERSION else frozenset[str]()
     content = written_description(entity, runtime, host=site.host, left_out=left_out)
     return Entry(entity.path, entity.name, entity.created_at, entity.updated_at, content, description_etag(entity))
@@ -151,12 +151,9 @@ def _rule_entry(subscription: Subscription, rule: Rule) -> Entry:
     return Entry(path, rule.name, rule.created_at, rule.created_at, content, rule_etag(rule))
 
 
-def _listed(catalogue: Catalogue, target: Target) -> Sequence[Described]:
-    if target.shape is Shape.QUEUES:
-        return catalogue.queues
-    if target.shape is Shape.TOPICS:
-        return catalogue.topics
-    return catalogue.subscriptions_of(catalogue.topic(target.name))
+def _listed(catalogue: Catalogue, target: Target) -> Sequence[Entity]:
+    kinds: dict[Shape, EntityKind] = {Shape.QUEUES: Queue, Shape.TOPICS: Topic, Shape.SUBSCRIPTIONS: Subscription}
+    return catalogue.listed(kinds[target.shape], target.name)
 
 
 def _page(items: Sequence[T], skip: int, top: int) -> tuple[Sequence[T], bool]:

@@ -16,6 +16,7 @@ from oncebus.access import AuthorizationRule
 from oncebus.entities.descriptions import (
     CorrelationFilter,
     Entity,
+    EntityKind,
     Filter,
     Namespace,
     Queue,
@@ -97,6 +98,12 @@ class Catalogue:
             if _same_name(rule.name, name):
                 return rule
         raise NotFound(rule_path(topic, subscription, name))
+
+    def listed(self, kind: EntityKind, topic: str = "") -> Sequence[Entity]:
+        """Return all entities of a kind, by name: of subscriptions those of a topic, which must exist."""
+        if kind is Subscription:
+            return self.subscriptions_of(self.topic(topic))
+        return self.queues if kind is Queue else self.topics
 
     @property
     def queues(self) -> list[Queue]:
