@@ -12,7 +12,7 @@ from oncebus.access import Grant, Guard
 from oncebus.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, written_description
 from oncebus.atom.document import Node
 from oncebus.atom.entries import RULE, etag_of, matches
-from oncebus.atom.paths import Shape, Target
+from oncebus.atom.paths import AtomPath, Shape
 from oncebus.atom.rules import read_rule, written_rule
 from oncebus.entities import BadRequest, Catalogue, Entity, NotFound, Rule
 from oncebus.entities.descriptions import blank, forward_targets
@@ -45,7 +45,7 @@ class Asker:
             )
 
 
-def put(target: Target, description: Node, version: str, asker: Asker) -> Change:
+def put(target: AtomPath, description: Node, version: str, asker: Asker) -> Change:
     """Make what a path names as it is described: new, or with If-Match instead of what is there."""
     if target.shape is Shape.RULE:
         _check_kind(target, description, RULE)
@@ -66,7 +66,7 @@ def put(target: Target, description: Node, version: str, asker: Asker) -> Change
     )
 
 
-def delete(target: Target, asker: Asker) -> Change:
+def delete(target: AtomPath, asker: Asker) -> Change:
     """Delete what a path names."""
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
@@ -81,7 +81,7 @@ def delete(target: Target, asker: Asker) -> Change:
     return how
 
 
-def found(catalogue: Catalogue, target: Target) -> Entity:
+def found(catalogue: Catalogue, target: AtomPath) -> Entity:
     """The entity that a path names. Raises `NotFound`."""
     if target.shape is Shape.SUBSCRIPTION:
         return catalogue.subscription(target.name, target.subscription)
@@ -101,7 +101,7 @@ def rule_etag(rule: Rule) -> str:
     return etag_of(written_rule(rule))
 
 
-def _put_rule(target: Target, rule: Rule, asker: Asker) -> Change:
+def _put_rule(target: AtomPath, rule: Rule, asker: Asker) -> Change:
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         if asker.if_match is None:
             return catalogue.create_rule(target.name, target.subscription, rule, now)
@@ -112,6 +112,6 @@ def _put_rule(target: Target, rule: Rule, asker: Asker) -> Change:
     return how
 
 
-def _check_kind(target: Target, description: Node, *names: str) -> None:
+def _check_kind(target: AtomPath, description: Node, *names: str) -> None:
     if description.name not in names:
         raise BadRequest(f"The content for '{target.path}' is a '{description.name}'. Not a {' or a '.join(names)}.")
