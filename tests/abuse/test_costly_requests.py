@@ -1,4 +1,4 @@
-"""Requests that ask for very much work, or that never end: rules, looks, templates, halves. All share one gateway."""
+"""Requests that ask for very much work, or never end: rules, looks, templates, halves, piles. All share one gateway."""
 
 from __future__ import annotations
 
@@ -208,3 +208,23 @@ def test_half_requests_of_strangers_take_no_place_from_others(gateway: Gateway, 
             other.goes_on()
         somebody.goes_on()
         watch.stays_below(60 * MEGABYTE, f"{2 * len(HALVES) * count} half requests")
+
+
+PILES = {
+    "requests": (b"", b"GET / HTTP/1.1\r\n\r\n"),
+    "headers": (b"GET / HTTP/1.1\r\n", b"ab:cd\r\n"),
+    "trailers": (b"POST /noisy/messages HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"ab:cd\r\n"),
+}
+"""What strangers say first, and then again and again. They read no answer."""
+
+
+@pytest.mark.parametrize("what", PILES)
+@pytest.mark.parametrize("count", [pytest.param(20, id="20"), pytest.param(2000, id="2000", marks=pytest.mark.torture)])
+def test_piles_of_small_things_take_little_memory(gateway: Gateway, what: str, count: int) -> None:
+    """Each of them takes a hundred times its bytes."""
+    first, again = PILES[what]
+    with victim(gateway) as somebody, crowd() as strangers:
+        watch = MemoryWatch(gateway.pid)
+        asyncio.run(strangers.connect(gateway.http_port, count, first + again * (200_000 // len(again))))
+        somebody.goes_on()
+        watch.stays_below(60 * MEGABYTE, f"{count} piles of {what}")

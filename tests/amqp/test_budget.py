@@ -12,7 +12,7 @@ from amqp.client import Client, kinds, receiver, written
 from amqp.values import examples, values
 from oncebus.amqp import Array, DecodeError, Described, Symbol, ULong, decode, decode_all, decode_body, encode
 from oncebus.amqp.budget import check_elements
-from oncebus.amqp.limits import MOST_ELEMENTS, MOST_FRAME_ELEMENTS
+from oncebus.amqp.limits import MOST_ELEMENTS, MOST_FRAME_ELEMENTS, MOST_SECTIONS
 from oncebus.amqp.message import split
 from oncebus.amqp.performatives import Close
 
@@ -99,3 +99,12 @@ def test_a_frame_of_too_many_elements_ends_the_connection() -> None:
     close = client.answer(Close)
     assert close.error is not None
     assert close.error.condition == "amqp:decode-error"
+
+
+def test_a_message_has_only_so_many_sections() -> None:
+    piece = bytes((0x00, 0x53, 0x75, 0xA0, 0x00))
+    assert split(piece * MOST_SECTIONS).body == piece * MOST_SECTIONS
+    with pytest.raises(DecodeError, match=f"more than {MOST_SECTIONS} sections"):
+        split(piece * (MOST_SECTIONS + 1))
+    with pytest.raises(DecodeError, match=f"more than {MOST_SECTIONS} sections"):
+        decode_body(piece * (MOST_SECTIONS + 1))

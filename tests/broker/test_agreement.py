@@ -15,9 +15,8 @@ from oncebus.agreement import is_ahead, knows
 from oncebus.broker.broker import Broker
 from oncebus.broker.errors import DataMismatch
 from oncebus.folders import Folders
-from oncebus.http.health import Health
-from oncebus.http.limits import Limits
 from oncebus.ledger import Generation
+from oncebus.monitoring.health import Health
 from oncebus.outbox import Batch
 
 PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "blobs", "checkpoint"]
@@ -156,8 +155,8 @@ def test_health_is_bad_where_what_comes_next_can_never_come(tmp_path: Path) -> N
         await stage.queue()
         await stage.send("q", "a")
         await stage.flow()
-        health = Health(stage.broker, Limits(lag=3_600_000_000, heartbeat=3_600_000_000))
-        assert health.ailment() is None
+        health = Health(stage.broker, lag=3_600_000_000, heartbeat=3_600_000_000)
+        assert health.problem() is None
         stage.core._taking._next_look = float("inf")
         stage.pipeline.is_paused = True
         taking = stage.core._tasks[0]
@@ -171,7 +170,7 @@ def test_health_is_bad_where_what_comes_next_can_never_come(tmp_path: Path) -> N
         stage.core._taking._next_look = 0.0
         stage.core._tasks[0] = asyncio.create_task(stage.core._taking.run())
         async with asyncio.timeout(20):
-            while health.ailment() is None:
+            while health.problem() is None:
                 await asyncio.sleep(0.001)
         assert "goes on behind commit 2, but the store has taken none behind commit 1" in (stage.core.trouble or "")
 

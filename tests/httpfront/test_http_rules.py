@@ -183,7 +183,7 @@ def test_rule_10_every_drop_can_be_seen(tmp_path: Path) -> None:
             "next": None,
         }
         metrics = (await front.ask("GET", "/metrics")).text
-        assert 'oncebus_messages_duplicates_total{entity="orders",kind="queue"} 1\n' in metrics
-        assert 'oncebus_messages_accepted_total{entity="orders",kind="queue"} 1\n' in metrics
+        assert 'oncebus_messages_duplicates_total{entity="orders",kind="queue"} 1.0\n' in metrics
+        assert 'oncebus_messages_accepted_total{entity="orders",kind="queue"} 1.0\n' in metrics
 
     scenario(tmp_path, play)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import httpx
@@ -17,7 +17,8 @@ from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.entities import Tier
 from oncebus.http import CannotListen, HttpServer, Tls, listen, server
-from oncebus.http.protocol import LONGEST_HEAD
+from oncebus.http import protocol as http_protocol
+from oncebus.http.protocol import LONGEST_HEAD, MOST_HEADERS, MOST_PIPELINED
 from oncebus.serve.app import make_app
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
@@ -105,6 +106,11 @@ def test_bodies_are_streamed_and_those_too_large_are_refused_before_they_are_rea
         (b"GET http://x/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"200"),
         (b"GET /health HTTP/1.1\r\nHost: x\r\nA: " + b"x" * (LONGEST_HEAD + 70_000), b"400"),
         (b"GET /" + b"x" * (LONGEST_HEAD + 70_000), b"400"),
+        (b"GET /health HTTP/1.1\r\n" + b"A: b\r\n" * (MOST_HEADERS + 2), b"400"),
+        (
+            b"POST /q/messages HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"A: b\r\n" * (MOST_HEADERS + 2),
+            b"400",
+        ),
         (b"POST /q/messages HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
         (b"GET /health HTTP/1.1\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n", b"200"),
     ],
@@ -204,6 +210,84 @@ def test_half_open_requests_give_way(tmp_path: Path) -> None:
         finally:
             for writer in strangers:
                 writer.close()
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
+def test_of_many_requests_at_once_a_few_are_answered(tmp_path: Path) -> None:
+    async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
+        asked = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+        answer = await asyncio.wait_for(exchange(running.port, asked * 1000), PATIENCE)
+        assert answer.count(b"HTTP/1.1 200 ") == MOST_PIPELINED + 1
+        assert answer.count(b"connection: close") == 1
+        # As many as may wait are all answered, and the connection stays.
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        for _ in range(2):
+            writer.write(asked * MOST_PIPELINED)
+            for _ in range(MOST_PIPELINED):
+                assert await asyncio.wait_for(reader.readuntil(b'"status":"'), PATIENCE)
+        writer.close()
+
+    served(tmp_path, play)
+
+
+@contextlib.asynccontextmanager
+async def asking_without_reading(running: HttpServer, count: int) -> AsyncIterator[None]:
+    """So many connections that ask for pages, and read none of them. All their answers are stuck."""
+    loop, asked = asyncio.get_running_loop(), b"GET /$portal/static/portal.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            before = set(running.server_state.connections)
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.setblocking(False)
+            async with asyncio.timeout(PATIENCE):
+                await loop.sock_connect(connection, ("127.0.0.1", running.port))
+                while not (new := set(running.server_state.connections) - before):
+                    await asyncio.sleep(0.001)
+                (made,) = new
+                assert isinstance(made, http_protocol.Protocol)
+                while not made.flow.write_paused:
+                    if not made.pipeline:
+                        await loop.sock_sendall(connection, asked)
+                    await asyncio.sleep(0.001)
+        yield
+
+
+def with_small_buffers() -> socket.socket:
+    """A socket whose connections keep little of what is not read."""
+    listener = listen("127.0.0.1", 0)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return listener
+
+
+def test_clients_that_do_not_read_give_way(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        running = server(front.app, with_small_buffers(), most_connections=3)
+        await running.start()
+        try:
+            async with asking_without_reading(running, 3):
+                for _ in range(5):
+                    asked = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                    assert (await exchange(running.port, asked)).startswith(b"HTTP/1.1 200 ")
+        finally:
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
+def test_a_client_that_reads_nothing_for_long_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "STUCK_SECONDS", 0.05)
+
+    async def run(front: Front) -> None:
+        running = server(front.app, with_small_buffers())
+        await running.start()
+        try:
+            async with asking_without_reading(running, 1), asyncio.timeout(PATIENCE):
+                while running.server_state.connections:
+                    await asyncio.sleep(0.01)
+        finally:
             await running.stop()
 
     scenario(tmp_path, run)

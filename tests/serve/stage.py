@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from oncebus.access import KeyFile
 from oncebus.broker.addresses import Address
-from oncebus.broker.broker import DEFAULT_PIPELINE_BYTES, Broker
+from oncebus.broker.base import DEFAULT_PIPELINE_BYTES
+from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
 from oncebus.folders import Folders

@@ -382,8 +382,8 @@ def test_it_speaks_amqp_with_tls_where_it_has_a_certificate(tmp_path: Path, cert
         connection.create_sender("orders").send(Message(body="x", id="a"))
         if not is_encrypted:
             metrics = Client(address(data), data).request("GET", "/metrics")[2]
-            assert "oncebus_amqp_connections 1\n" in metrics
-            assert "oncebus_amqp_senders 1\n" in metrics
+            assert "oncebus_amqp_connections 1.0\n" in metrics
+            assert "oncebus_amqp_senders 1.0\n" in metrics
         connection.close()
         assert running.stop() == 0
 

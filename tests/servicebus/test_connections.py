@@ -11,16 +11,26 @@ import pytest
 
 from amqp.client import BEGIN, OPEN, frames, receiver, written
 from amqp.sockets import until
-from oncebus.access import AuthorizationRule, Grant, KeyFileError, Operation, Right, WhichKey, make_token
+from oncebus.access import (
+    AccessRefused,
+    AuthorizationRule,
+    Grant,
+    Guard,
+    KeyFileError,
+    Operation,
+    Right,
+    WhichKey,
+    make_token,
+)
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import SaslInit
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Close, Detach, Open
 from oncebus.durations import HOUR, MINUTE, SECOND
-from oncebus.servicebus import Limits
+from oncebus.servicebus import Limits, server
 from oncebus.servicebus.connection import ClientConnection
 
-from .bus import LISTENER, NAMESPACE, ROOT, SENDER
+from .bus import LISTENER, NAMESPACE, PATIENCE, ROOT, SENDER
 from .raw import Here, RawClient, Stage, of, play
 
 
@@ -106,6 +116,80 @@ def test_strangers_that_show_who_they_are_at_the_same_time_are_no_more_than_ther
         assert len(stage.server._known) == 1
 
     play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
+
+
+def test_who_is_trusted_no_more_gives_way_to_those_who_are(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        peers = [Peer(stage) for _ in range(2)]
+        for each, rule in zip(peers, (ROOT, LISTENER), strict=True):
+            response = f"\0{rule.name}\0{rule.primary_key}".encode()
+            each.client.on_events([SaslInit("PLAIN", response, None)])
+        assert isinstance(Peer(stage).answers()[-1], Close)
+        rules_are(stage, LISTENER)
+        for each in peers:
+            each.client.check(has_changed=True)
+        assert [type(told) for told in Peer(stage).answers()] == [Open]
+        # As one of the strangers it is cut when there are too many of them, and the other stays.
+        strangers = [Peer(stage) for _ in range(3)]
+        assert [each.wire.is_cut for each in (*peers, *strangers)] == [True, False, True, False, False]
+
+    play(tmp_path, scenario, Limits(connections=2, strangers=2, closing_seconds=0.01))
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["key back", "token put again"])
+def test_who_is_trusted_again_has_its_place_again(tmp_path: Path, expired: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        peer = Peer(stage)
+        if expired:
+            end = stage.server.front.now() + MINUTE
+            peer.client.credentials.put(make_token("sb://localhost/", ROOT.name, ROOT.primary_key, end))
+            peer.client._trusted()
+            stage.time.advance(61)
+        else:
+            response = f"\0{ROOT.name}\0{ROOT.primary_key}".encode()
+            peer.client.on_events([SaslInit("PLAIN", response, None)])
+            rules_are(stage)
+        assert peer.client in stage.server._known
+        peer.client.check(has_changed=not expired)
+        assert peer.client not in stage.server._known
+        if expired:
+            end = stage.server.front.now() + MINUTE
+            peer.client.credentials.put(make_token("sb://localhost/", ROOT.name, ROOT.primary_key, end))
+            peer.client._trusted()
+        else:
+            rules_are(stage, ROOT)
+            peer.client.check(has_changed=True)
+        assert peer.client in stage.server._known
+        strangers = [Peer(stage) for _ in range(3)]
+        assert [each.wire.is_cut for each in (peer, *strangers)] == [False, True, False, False]
+
+    play(tmp_path, scenario, Limits(connections=2, strangers=2, closing_seconds=0.01))
+
+
+def test_a_wrong_key_is_not_tried_on_every_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(stage: Stage) -> None:
+        for number in range(20):
+            rule = AuthorizationRule("app", frozenset({Right.SEND}), f"first-{number}", f"second-{number}")
+            await stage.queue(f"q{number}", authorization_rules=(rule,))
+        tried: list[str | None] = []
+        verify = Guard.verify
+
+        def counted(guard: Guard, token: str | None) -> Grant:
+            tried.append(token)
+            return verify(guard, token)
+
+        monkeypatch.setattr(Guard, "verify", counted)
+        for key, is_good in (("wrong", False), ("first-7", True), ("second-7", True)):
+            credentials = Peer(stage).client.credentials
+            assert credentials.sign_in(f"\0app\0{key}".encode()) is is_good
+            if is_good:
+                credentials.require(Operation.SEND, "q7")
+                with pytest.raises(AccessRefused):
+                    credentials.require(Operation.SEND, "q8")
+        # Once on the namespace for each, and on the one entity that has the key.
+        assert len(tried) == 5
+
+    play(tmp_path, scenario)
 
 
 def signed_in(stage: Stage) -> RawClient:
@@ -208,6 +292,36 @@ def test_links_are_checked_within_a_look_of_a_change_of_keys(tmp_path: Path) -> 
         rules_are(stage, SENDER)
         await until(lambda: not peer.client.links)
         peer.client.on_lost()
+
+    play(tmp_path, scenario, Limits(look_seconds=0.01, closing_seconds=0.01))
+
+
+def test_while_many_links_are_checked_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CHECKED_AT_ONCE", 4)
+
+    async def scenario(stage: Stage) -> None:
+        turn, turns = 0, []
+        check = ClientConnection.check
+
+        def noted(client: ClientConnection, has_changed: bool = False) -> None:
+            turns.append(turn)
+            check(client, has_changed)
+
+        monkeypatch.setattr(ClientConnection, "check", noted)
+        clients = [stage.client() for _ in range(5)]
+        for each in clients:
+            for number in range(2):
+                await each.attached(of("orders", f"r{number}", number))
+        assert {each.peer.weight for each in clients} == {4}
+        stage.server._clients.update(each.peer for each in clients)
+        stage.server._watching = asyncio.create_task(stage.server._watch())
+        await asyncio.sleep(0)
+        rules_are(stage, ROOT, LISTENER)
+        async with asyncio.timeout(PATIENCE):
+            while len(turns) < 5:
+                await asyncio.sleep(0)
+                turn += 1
+        assert len(set(turns)) == 5
 
     play(tmp_path, scenario, Limits(look_seconds=0.01, closing_seconds=0.01))
 

@@ -27,8 +27,8 @@ class Entities(Protocol):
     def owner_of(self, path: str) -> str:
         """Return the path of the queue or topic that a path belongs to, or the path itself where it is no part."""
 
-    def paths_with_rule(self, name: str) -> Sequence[str]:
-        """Return the paths of the queues and topics that have a rule of that name."""
+    def paths_with_key(self, name: str, key: str) -> Sequence[str]:
+        """Return the paths of the queues and topics that have a rule of that name with that key."""
 
 
 class Guard:
@@ -76,9 +76,9 @@ class Guard:
         """Return the rules of the namespace as they are now."""
         return tuple(self._namespace_rules())
 
-    def paths_with(self, rule: str) -> list[str]:
-        """Return the paths of the queues and topics that have a rule of that name."""
-        return list(self._entities().paths_with_rule(rule))
+    def paths_with(self, rule: str, key: str) -> list[str]:
+        """Return the paths of the queues and topics that have a rule of that name with that key."""
+        return list(self._entities().paths_with_key(rule, key))
 
     def require(self, grant: Grant, operation: Operation, path: str, below: str = "") -> None:
         """Raise `AccessRefused` unless the operation on the entity at a path is permitted.

@@ -25,6 +25,8 @@ TRUSTED_LINKS = 2000
 
 MOST_ELEMENTS = 65_536
 """Values in one value that is decoded: in a section of a message, or in the body of a request."""
+MOST_SECTIONS = 10_000
+"""Sections of one message: its body may be in very many pieces, and a batch has one for each of its messages."""
 MOST_FRAME_ELEMENTS = 2048
 """Values in one performative, or in the annotations of one message."""
 LONGEST_NAME = 1024

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oncebus.amqp.decoding import decode
+from oncebus.amqp.limits import MOST_SECTIONS
 from oncebus.amqp.sizes import Buffer, skip
 from oncebus.amqp.types import DecodeError, Symbol, ULong
 
@@ -77,10 +78,14 @@ def section(data: Buffer, at: int, end: int) -> tuple[int, int, int]:
 def sections(data: Buffer) -> Iterator[tuple[int, int, int, int]]:
     """The sections of a message in turn: kind, where each begins, where its value does, where it ends.
 
-    Sections out of order, twice, or unknown are refused. Values are not looked into.
+    Sections out of order, twice, unknown, or too many are refused. Values are not looked into.
     """
     at, end, last = 0, len(data), 0
+    left = MOST_SECTIONS
     while at < end:
+        if not left:
+            raise DecodeError("message", at, f"it has more than {MOST_SECTIONS} sections")
+        left -= 1
         kind, value, stop = section(data, at, end)
         if kind <= last:
             if kind != last or not DATA <= kind <= AMQP_SEQUENCE:

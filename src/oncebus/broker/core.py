@@ -19,6 +19,7 @@ from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.idle import Accesses, Use
+from oncebus.broker.latencies import Latencies
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
 from oncebus.broker.refusals import Refusals
@@ -74,7 +75,8 @@ class Core:
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
         self._copies = copies_by_topic(catalogue, above=1)
-        self.acceptor = Acceptor(inbox, self._settled)
+        self.latencies = Latencies()
+        self.acceptor = Acceptor(inbox, self._settled, self.latencies.commit, self.clock.passed)
         self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
@@ -304,9 +306,7 @@ class Core:
             self.overhead.add_commit(commit, spread(self.acceptor.last_bytes - inline, rows), self.clock.passed())
         self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
-        self.backlog.take(self.progress.position)
-        self.overhead.take(self.progress.position)
-        self.shares.take(self.progress.position)
+        self._take(self.progress.position)
 
     def last_sent(self, entity: Entity) -> int:
         """The commit of the last message that was accepted for an entity, or for its topic."""
@@ -382,14 +382,19 @@ class Core:
         self.note_sizes(sizes)
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
-        self.backlog.take(commit)
-        self.overhead.take(commit)
-        self.shares.take(commit)
+        self._take(commit)
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
             watch(report)
         if report.transfers or report.scheduled:
             self.wake_chores()
+
+    def _take(self, commit: int) -> None:
+        """Everything up to a commit has come out of the pipeline: it counts as waiting no more."""
+        now = self.clock.passed()
+        self.latencies.batch.observe_all(now - since for since in self.backlog.take(commit))
+        self.overhead.take(commit)
+        self.shares.take(commit)
 
     async def forget_up_to(self, commit: int) -> None:
         """Nobody reads these commits any more, nor the versions of the catalogue that only they name."""

@@ -153,9 +153,9 @@ class Catalogue:
                 return above if is_part else path
         return path
 
-    def paths_with_rule(self, name: str) -> Sequence[str]:
-        """Return the paths of the queues and topics that have an authorization rule of that name."""
-        return self._by_rule.get(name, ())
+    def paths_with_key(self, name: str, key: str) -> Sequence[str]:
+        """Return the paths of the queues and topics that have an authorization rule of that name with that key."""
+        return self._by_key.get((name, key), ())
 
     # Changing entities
 
@@ -250,12 +250,14 @@ class Catalogue:
         return {entity.id: entity for entity in self.entities.values()}
 
     @cached_property
-    def _by_rule(self) -> dict[str, list[str]]:
-        # Anybody may ask by trying to sign in, so the entities are gone through once for each catalogue.
-        paths: dict[str, list[str]] = {}
+    def _by_key(self) -> dict[tuple[str, str], list[str]]:
+        # Anybody may ask by trying to sign in, and very many entities may have a rule of the same name: they are gone
+        # through once for each catalogue. A dictionary compares only keys of the same hash, so timing tells nothing.
+        paths: dict[tuple[str, str], list[str]] = {}
         for entity in self.entities.values():
             for rule in self.authorization_rules_of(entity.path):
-                paths.setdefault(rule.name, []).append(entity.path)
+                for key in {rule.primary_key, rule.secondary_key}:
+                    paths.setdefault((rule.name, key), []).append(entity.path)
         return paths
 
     @cached_property

@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
+from prometheus_client import Metric
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
@@ -17,9 +18,7 @@ from oncebus.entities import NotFound, Subscription
 from oncebus.errors import OncebusError, shown
 from oncebus.http import receiving, sending
 from oncebus.http.errors import LOCK_LOST, Refused, answer, bad, wrong_method
-from oncebus.http.health import HEALTHY, Health
 from oncebus.http.limits import Limits
-from oncebus.http.metrics import CONTENT_TYPE, Metric, metrics
 from oncebus.http.paths import (
     HEALTH,
     LAST_NUMBER,
@@ -40,6 +39,8 @@ from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked, unless_gone
 from oncebus.http.routes import admit, answered
 from oncebus.http.times import parse_time
+from oncebus.monitoring.health import HEALTHY, Health
+from oncebus.monitoring.metrics import CONTENT_TYPE, metrics
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
 
 
@@ -64,7 +65,7 @@ class Front:
         self._limits = limits
         self._guard = guard
         self._other_metrics = other_metrics
-        self._health = Health(broker, limits)
+        self._health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
         self._table: dict[Shape, dict[str, _Does]] = {
             Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
             Shape.HEAD: {
@@ -139,10 +140,10 @@ class Front:
     def _tell_health(self, method: str) -> Response:
         if method not in ("GET", "HEAD"):
             raise wrong_method(method, ["GET", "HEAD"])
-        ailment = self._health.ailment()
-        if ailment is None:
+        problem = self._health.problem()
+        if problem is None:
             return JSONResponse({"status": "healthy", "message": HEALTHY})
-        return JSONResponse({"status": "unhealthy", "message": ailment}, 503)
+        return JSONResponse({"status": "unhealthy", "message": problem}, 503)
 
     # Messages
 

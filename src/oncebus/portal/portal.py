@@ -17,11 +17,11 @@ from oncebus.broker.broker import Broker
 from oncebus.entities import EntityError
 from oncebus.hosts import is_this_machine
 from oncebus.http.errors import HEADERS_TOO_LONG, Refused, verdict, wrong_method
-from oncebus.http.health import Health
 from oncebus.http.limits import Limits
 from oncebus.http.paths import has_api_version, query_of, segments_of
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked
+from oncebus.monitoring.health import Health
 from oncebus.portal import drops, entity, messages, overview, quarantine, rules, sending
 from oncebus.portal import entity_changes as changes
 from oncebus.portal.hosts import Hosts, port_of
@@ -81,9 +81,9 @@ class Portal:
     ) -> None:
         """`host` is the one that tokens must be for; `names` are others by which browsers know the gateway."""
         passed = broker.clock.passed
-        self._desk = Desk(
-            broker, guard, Health(broker, limits), Rates(passed), Remembered(broker.folders.ledger, passed), renderer
-        )
+        health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
+        remembered = Remembered(broker.folders.ledger, passed)
+        self._desk = Desk(broker, guard, health, Rates(passed), remembered, renderer)
         broker.watch(self._desk.rates.record)
         self._limits = limits
         self._host = host or "oncebus"

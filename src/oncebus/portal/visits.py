@@ -11,9 +11,9 @@ from oncebus.access import AccessRefused, Grant, Guard, Operation, Reason
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, Entity, NotFound
 from oncebus.http.errors import verdict
-from oncebus.http.health import Health
 from oncebus.http.paths import LAST_NUMBER, number_in
 from oncebus.http.rendering import Renderer
+from oncebus.monitoring.health import Health
 from oncebus.portal.layout import PRIVATE, SAFETY, Frame, page
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from prometheus_client import Metric
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,7 +17,6 @@ from oncebus.errors import shown
 from oncebus.http.errors import error_response
 from oncebus.http.front import Front
 from oncebus.http.limits import Limits
-from oncebus.http.metrics import Metric
 from oncebus.http.paths import has_api_version
 from oncebus.http.rendering import Renderer
 from oncebus.http.routes import FrontRoute

@@ -27,7 +27,7 @@ from oncebus.durations import DAY, SECOND
 from oncebus.errors import OncebusError
 from oncebus.files import publish, sync_folder
 from oncebus.hosts import is_address
-from oncebus.http.server import Tls
+from oncebus.listening import Tls
 from oncebus.settings import Settings
 
 FILE = "tls.pem"

@@ -12,26 +12,28 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.broker.broker import Broker
 from oncebus.durations import SECOND
-from oncebus.emulator import config
 from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.http import CannotListen, HttpServer, Limits, Tls, server
-from oncebus.management.entity_file import EntityFile
-from oncebus.serve import entities_file
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
 from oncebus.serve.app import make_app
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.descriptors import shares_of_this_process
+from oncebus.serve.start_files import files_at_start
 from oncebus.servicebus import Limits as AmqpLimits
 from oncebus.servicebus import make_server
 from oncebus.settings import Settings
+
+if TYPE_CHECKING:
+    from oncebus.management.entity_file import EntityFile
 
 log = logging.getLogger(__name__)
 
@@ -88,23 +90,13 @@ async def run_gateway(
     log.info("The gateway has stopped")
 
 
-def files_at_start(settings: Settings, entities: Path | None) -> list[EntityFile]:
-    """The files that name entities to have at the start, read. Raises `OncebusError` for one that cannot be used."""
-    found: list[EntityFile] = []
-    if settings.config is not None:
-        found.append(EntityFile.read(settings.config, config.WHAT, config.read_config))
-    if entities is not None:
-        found.append(EntityFile.read(entities, entities_file.WHAT, entities_file.read_entities))
-    return found
-
-
 def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[AuthorizationRule]]:
     """The rules of the namespace, as they are whenever it is called."""
     known = (EMULATOR_RULE,) if settings.emulator else ()
     return lambda: (*keys.rules(), *known)
 
 
-async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[EntityFile]) -> None:
+async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Sequence[EntityFile]) -> None:
     """Make the catalogue what the settings and the files ask for."""
     namespace = broker.catalogue.namespace
     if namespace.name != settings.namespace:

@@ -47,8 +47,8 @@ NEVER = 1 << 63
 class ClientConnection:
     """The dialect's side of one connection: a `Peer` to the engine, a `Client` to its links.
 
-    `deadline` is when its links are to be checked next. `known` is called when it has shown who it is, `gone` once or
-    more when it is over.
+    `deadline` is when its links are to be checked next. `known` is called when it has shown who it is, `unknown` when
+    nothing of that is good any more, `gone` when it is over; each once or more.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class ClientConnection:
         wire: Wire,
         gone: Callable[[ClientConnection], None],
         known: Callable[[ClientConnection], None] = lambda _: None,
+        unknown: Callable[[ClientConnection], None] = lambda _: None,
     ) -> None:
         self.front = front
         self.credentials = Credentials(front.guard, front.now, front.limits.tokens, front.host)
@@ -68,6 +69,7 @@ class ClientConnection:
         self._refused: AmqpError | None = None
         self._is_open = False
         self._known = known
+        self._unknown = unknown
         self._links: dict[Link, Attached[Any]] = {}
         self._by_token: dict[Path, dict[Attached[Any], None]] = {}
         # Links that asked to be checked, by when; the number keeps those of one time in order.
@@ -223,6 +225,11 @@ class ClientConnection:
 
     # From the server
 
+    @property
+    def weight(self) -> int:
+        """How much there is to check."""
+        return 1 + len(self._links) + len(self.credentials)
+
     def check(self, has_changed: bool = False) -> None:
         """End the links that may not go on, because entities, tokens, keys or sessions are not what they were.
 
@@ -244,6 +251,10 @@ class ClientConnection:
         for attached in concerned:
             if self._links.get(attached.link) is attached:
                 self._check(attached)
+        if not self.credentials.is_good:
+            self._unknown(self)
+        elif self._connection.is_trusted:
+            self._known(self)
         self._set_deadline()
 
     def _check(self, attached: Attached[Any]) -> None:

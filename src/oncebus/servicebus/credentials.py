@@ -41,6 +41,9 @@ class Credentials:
         self._by_key: set[Path] = set()
         self._look_at = LATEST
 
+    def __len__(self) -> int:
+        return len(self._grants)
+
     @property
     def next_look(self) -> int | None:
         """When a grant ends, or all are verified again; None where there are none."""
@@ -48,6 +51,12 @@ class Credentials:
             return None
         ends = self._ends[0][0] if self._ends else LATEST
         return min(ends, self._look_at)
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is a grant that has not ended."""
+        now = self._now()
+        return any(now < grant.expires for grant in self._grants.values())
 
     @property
     def is_due(self) -> bool:
@@ -167,7 +176,7 @@ class Credentials:
         self._by_key.clear()
         self._key = (name, key)
         # Signing with the key and judging the signature takes the same time for a wrong key as for a right one.
-        for entity in ("", *self._guard.paths_with(name)):
+        for entity in ("", *self._guard.paths_with(name, key)):
             try:
                 grant = self._guard.verify(make_token(f"sb://{self._host}/{entity}", name, key, LATEST))
             except AccessRefused:

@@ -8,13 +8,14 @@ import socket
 import ssl
 from dataclasses import dataclass
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
 from oncebus.access import AuthorizationRule, Guard, NamespaceRules
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
 from oncebus.amqp.protocol import AmqpProtocol, Wire
 from oncebus.broker.broker import Broker
 from oncebus.errors import OncebusError
-from oncebus.http.metrics import Metric
 from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
 from oncebus.servicebus.connection import ClientConnection
 from oncebus.servicebus.errors import LIMIT
@@ -28,8 +29,8 @@ from oncebus.servicebus.session_receiver import SessionReceiver
 log = logging.getLogger(__name__)
 
 _HOST = "localhost"
-CHECKED_AT_ONCE = 50
-"""So many connections are checked in one turn of the loop."""
+CHECKED_AT_ONCE = 1000
+"""So many connections, links and tokens are checked in one turn of the loop; of one connection all."""
 MOST_SESSIONS = 5000
 """Of a connection. There are clients that begin a session for each link: this is no less than it may have of those."""
 
@@ -90,13 +91,14 @@ class ServiceBusServer:
         """What is counted, for a monitor."""
         counts = self.counts
         return [
-            Metric("amqp_connections", "gauge", "AMQP connections.", counts.connections),
-            Metric("amqp_connections_total", "counter", "AMQP connections there have been.", counts.connections_total),
-            Metric("amqp_senders", "gauge", "Senders over AMQP.", counts.senders),
-            Metric("amqp_receivers", "gauge", "Receivers over AMQP.", counts.receivers),
-            Metric(
-                "amqp_session_receivers",
-                "gauge",
+            GaugeMetricFamily("oncebus_amqp_connections", "AMQP connections.", counts.connections),
+            CounterMetricFamily(
+                "oncebus_amqp_connections", "AMQP connections there have been.", counts.connections_total
+            ),
+            GaugeMetricFamily("oncebus_amqp_senders", "Senders over AMQP.", counts.senders),
+            GaugeMetricFamily("oncebus_amqp_receivers", "Receivers over AMQP.", counts.receivers),
+            GaugeMetricFamily(
+                "oncebus_amqp_session_receivers",
                 "Of those, the ones with a session or waiting for one.",
                 counts.session_receivers,
             ),
@@ -123,7 +125,7 @@ class ServiceBusServer:
         return AmqpProtocol(connection, self._client)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
-        client = ClientConnection(self.front, connection, wire, self._gone, self._trusted)
+        client = ClientConnection(self.front, connection, wire, self._gone, self._trusted, self._distrusted)
         self._clients.add(client)
         self._strangers.enter(client)
         self._total += 1
@@ -140,6 +142,12 @@ class ServiceBusServer:
             return
         self._strangers.leave(client)
         self._known.add(client)
+
+    def _distrusted(self, client: ClientConnection) -> None:
+        """Its keys are rotated or its tokens have expired: it stays, but takes no place from those who may."""
+        if client in self._known:
+            self._known.discard(client)
+            self._strangers.enter(client)
 
     def _refuse(self, client: ClientConnection) -> None:
         """Tell a client that there are too many. Until it is gone it is a stranger, and may have to give way."""
@@ -173,8 +181,9 @@ class ServiceBusServer:
                 client.make_room()
                 if has_changed or client.deadline <= now:
                     client.check(has_changed)
-                    checked += 1
-                    if checked % CHECKED_AT_ONCE == 0:
+                    checked += client.weight
+                    if checked >= CHECKED_AT_ONCE:
+                        checked = 0
                         # Others want to go on meanwhile.
                         await asyncio.sleep(0)
 
