@@ -36,6 +36,7 @@ from oncebus.entities.limits import (
     check_forward_target,
     check_rule,
     has_message_size_of,
+    largest_message,
     settled,
 )
 from oncebus.entities.names import key_of_path, property_name, rule_path, subscription_path
@@ -127,6 +128,14 @@ class Catalogue:
     def window_of(self, entity: Entity) -> int | None:
         """How long an id is remembered for what is sent here; a subscription has its topic's. None if not at all."""
         return self.topic_of(entity).window if isinstance(entity, Subscription) else entity.window
+
+    def largest_message(self, entity: Entity | None) -> int:
+        """Return how many bytes a message in an entity may have; a subscription holds those of its topic.
+
+        Of an entity that was deleted since, what most have.
+        """
+        holder = self.topic_of(entity) if isinstance(entity, Subscription) else entity
+        return largest_message(holder if holder is not None else Queue(name=""))
 
     def forward_target(self, path: str | None) -> Queue | Topic | None:
         """Where `forward_to` or `forward_dead_lettered_messages_to` leads today; None if it was deleted since."""

@@ -14,7 +14,7 @@ from oncebus.access import Guard, Operation
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import MessageTooLarge
-from oncebus.entities import NotFound, Subscription
+from oncebus.entities import NotFound
 from oncebus.errors import OncebusError, shown
 from oncebus.http import receiving, sending
 from oncebus.http.errors import LOCK_LOST, Refused, answer, bad, wrong_method
@@ -166,15 +166,10 @@ class Front:
         entity = self._broker.catalogue.find(path)
         if entity is None:
             raise NotFound(path)
-        # A subscription takes none, as the broker will say.
-        kilobytes = None if isinstance(entity, Subscription) else entity.max_message_size_in_kilobytes
-        return (kilobytes or 256) * 1024
+        return self._broker.catalogue.largest_message(entity)
 
     def _largest_held(self, path: str) -> int:
-        entity = self._broker.catalogue.find(path)
-        if isinstance(entity, Subscription):
-            entity = self._broker.catalogue.topic_of(entity)
-        return ((entity.max_message_size_in_kilobytes if entity is not None else None) or 256) * 1024
+        return self._broker.catalogue.largest_message(self._broker.catalogue.find(path))
 
     async def _body(self, request: Asked, most: int, what: str, where: str) -> bytes:
         body = await request.read_body(most, self._limits.body_seconds)
