@@ -99,7 +99,7 @@ def test_the_api_comes_from_the_docstrings(site: Path) -> None:
     page = (site / "api.html").read_text()
     for name in ("detect_duplicates", "Ledger.open", "Ledger.batch", "Ledger.confirm", "LedgerBatch"):
         assert f'id="oncebus.spark.{name}"' in page
-    assert "A row in which one of them is null is never a duplicate." in " ".join(re.sub(r"<[^>]+>", "", page).split())
+    assert "A row with a null in one of them is never a duplicate." in " ".join(re.sub(r"<[^>]+>", "", page).split())
 
 
 def test_links_of_pages_of_the_root_lead_into_the_site(site: Path) -> None:
