@@ -108,3 +108,11 @@ def test_links_of_pages_of_the_root_lead_into_the_site(site: Path) -> None:
     assert 'src="images/portal-overview.png"' in index
     assert 'href="architecture.html"' in index
     assert 'href="reporting.html"' in (site / "security.html").read_text()
+
+
+def test_every_decision_is_in_the_list_and_in_the_navigation(site: Path) -> None:
+    listed, index = (DOCS / "decisions" / "README.md").read_text(), (site / "index.html").read_text()
+    decisions = sorted(path.stem for path in (DOCS / "decisions").glob("[0-9]*.md"))
+    assert len(decisions) >= 12
+    assert [name for name in decisions if f"]({name}.md)" not in listed] == []
+    assert [name for name in decisions if f'href="decisions/{name}.html"' not in index] == []
