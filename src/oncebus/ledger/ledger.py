@@ -40,7 +40,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """What a ledger holds at a moment. Ids that are forgotten but not yet deleted are counted."""
+    """What a ledger holds at one moment. Counts include ids that are forgotten but not yet deleted."""
 
     ids: int
     bytes: int
@@ -50,7 +50,7 @@ class LedgerSummary:
 
 
 class Ledger:
-    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the folder is made by the first writer."""
+    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the first writer creates the folder."""
 
     def __init__(self, storage: Storage, identity: str | None = None) -> None:
         self._storage = storage
@@ -60,23 +60,29 @@ class Ledger:
 
     @classmethod
     def open(cls, location: str | os.PathLike[str], *, identity: str | None = None) -> Ledger:
-        """The ledger at a path or URI, there or not.
+        """Return the ledger at a path or URI, whether or not it exists.
 
-        With an `identity`, as `describe_or_check` gives it, every use raises `LedgerNotShared` unless the ledger has
-        that id.
+        Args:
+            location: A path, or a URI of an object store.
+            identity: The id that the ledger must have. Every use raises `LedgerNotShared` if it has another one.
         """
         return cls(storage_at(location), identity)
 
     def batch(self, *, query: str | None = None, batch: int | None = None) -> LedgerBatch:
-        """A batch that continues from what the ledger holds now. Its keys join when the block ends well:
+        """Start a batch that continues from what the ledger holds now. Its keys join when the block ends without error.
 
+        ```python
         with Ledger.open(path).batch() as ledger:
             detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
+        ```
 
-        Inside `foreachBatch`, give the query and the number of the batch, and open one batch in each call. A batch
-        that Spark repeats then sees what the ledger held before it, and gets the same verdicts. `query` names the
-        checkpoint: it must stay the same for as long as the checkpoint does, and change with it. The query's id does,
-        and so does any name you choose.
+        Inside `foreachBatch`, give both arguments. A batch that Spark repeats then sees what the ledger held before it,
+        and gets the same verdicts.
+
+        Args:
+            query: A name for the checkpoint. It must stay the same as long as the checkpoint does, and change with it.
+                The query's id does this, and so does any name you choose.
+            batch: The number of the batch, as Spark gives it to `foreachBatch`.
         """
         clock = time.time_ns() // 1000
         if query is None and batch is None:
@@ -216,11 +222,19 @@ class Ledger:
             return
 
     def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
-        """Record which output of the last query is committed, by the query's checkpoint; the newest such batch.
+        """Record which output of the last query is committed, by its checkpoint. Returns the newest such batch.
 
-        A later query with another checkpoint then knows all keys of those batches. Without it, the keys of the last
-        batch are taken for never output. Can be called at any time, while the query runs too. Returns None if no batch
-        is committed yet. Raises `LedgerMismatch` if the checkpoint is of another query than the last.
+        A later query with another checkpoint then knows all keys of those batches. Without this call, the keys of the
+        last batch count as never output. You can call it at any time, even while the query runs.
+
+        Args:
+            checkpoint: The query's `checkpointLocation`.
+
+        Returns:
+            The number of the newest committed batch, or None if no batch is committed yet.
+
+        Raises:
+            LedgerMismatch: The checkpoint belongs to another query than the last one.
         """
         committed = committed_in(checkpoint)
         if committed is not None:
@@ -249,7 +263,7 @@ class Ledger:
         return self._list()
 
     def summary(self) -> LedgerSummary:
-        """What the ledger holds now."""
+        """Return how many ids, bytes and runs the ledger holds now."""
         listing = self._list()
         newest = listing.newest.number if listing.newest else 0
         visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
