@@ -86,7 +86,7 @@ def test_peers_that_have_not_shown_who_they_are_take_no_place_from_those_that_ha
         *_, close = late.answers()
         assert isinstance(close, Close)
         assert close.error is not None
-        assert close.error.description == "The namespace has 3 connections already."
+        assert close.error.description == "The namespace already has 3 connections."
         assert not any(cut([*known, third, late]))
         for each in (late, third):
             each.client.on_lost()
