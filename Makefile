@@ -8,7 +8,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 warm-up test torture history: export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-programs check torture history test-compat bench bench-broker clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-programs check torture history test-compat bench bench-broker docs clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s : -l 2
@@ -29,17 +29,18 @@ demo: setup ## run the broker and send 10 000 messages through it
 demo-dataframe: setup ## detect duplicates in a generated DataFrame
 	$(BIN)/python examples/dataframe_demo.py
 
-# The tests drive the official JavaScript client and a browser, and make certificates.
+# The tests drive the official JavaScript client and a browser.
 test-programs:
 	@tools/need node nodejs
 	@tools/need npm npm
 	@tools/need chromium chromium
-	@tools/need openssl openssl
 
 check: setup ## lint and type-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
+	@$(MAKE) --no-print-directory docs
 
 warm-up: setup
 	@tools/warm-up $(BIN)/python
@@ -73,6 +74,10 @@ bench-broker: setup ## measure the broker, the official clients and NATS
 	$(BIN)/python -m bench.broker
 	$(BIN)/python -m bench.noisy
 	$(BIN)/python -m bench.amqp
+
+# Not --quiet: that hides the warnings from --strict too.
+docs: setup ## build the documentation site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## delete everything that can be made again
 	rm -rf $(VENV) .venv-compat build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

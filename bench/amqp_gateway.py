@@ -21,7 +21,6 @@ from pathlib import Path
 from oncebus import amqp
 from oncebus.access import Right, connection_string, fresh_rule
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue
 from oncebus.folders import Folders
@@ -46,15 +45,15 @@ def message() -> Incoming:
     return Incoming(head, body, identity)
 
 
-async def fill(broker: Broker, core: Core, count: int) -> None:
+async def fill(broker: Broker, count: int) -> None:
     """Send messages and see them through detection and routing."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
     from broker.in_process import InProcessPipeline
 
     for at in range(0, count, AT_ONCE):
         await broker.send(QUEUE, [message() for _ in range(min(AT_ONCE, count - at))])
-    pipeline = asyncio.create_task(InProcessPipeline(core.folders).run())
-    assert await core.progress.wait_for(core.acceptor.last_commit, 120), "the messages do not come through"
+    pipeline = asyncio.create_task(InProcessPipeline(broker.folders).run())
+    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the messages do not come through"
     pipeline.cancel()
     await asyncio.gather(pipeline, return_exceptions=True)
 
@@ -73,31 +72,30 @@ def spark(folders: Folders) -> Iterator[None]:
 
 
 async def serve(folders: Folders, count: int) -> None:
-    core = await Core.open(folders, shards=SHARDS)
-    core.start()
-    broker = Broker(core)
+    broker = await Broker.open(folders, shards=SHARDS)
+    broker.start()
     queue = Queue(name=QUEUE, max_size_in_megabytes=5120, lock_duration=300_000_000, requires_duplicate_detection=True)
-    await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+    await broker.change(lambda catalogue, now: catalogue.created(queue, now))
     with contextlib.ExitStack() as stack:
         if count:
-            await fill(broker, core, count)
+            await fill(broker, count)
         elif os.environ.get("BENCH_PIPELINE") == "1":
             stack.enter_context(spark(folders))
             await broker.send(QUEUE, [message()])
-            assert await core.progress.wait_for(core.acceptor.last_commit, 120), "the pipeline does not run"
+            assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the pipeline does not run"
         # As in a gateway that is ready, something has been accepted: the first time takes what it needs from the disk.
         await broker.send(QUEUE, [message()])
         # What filling has left behind is nothing that a gateway would have.
         gc.collect()
         rule = fresh_rule("bench", [Right.MANAGE])
-        server = make_server(broker, core, namespace_rules=lambda: (rule,))
+        server = make_server(broker, namespace_rules=lambda: (rule,))
         listener = stack.enter_context(contextlib.closing(listen("127.0.0.1", 0)))
         await server.start(listener)
         string = connection_string("127.0.0.1", listener.getsockname()[1], rule, emulator=True)
         print(json.dumps({"pid": os.getpid(), "string": string}), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
         await server.stop()
-        await core.close()
+        await broker.close()
 
 
 if __name__ == "__main__":

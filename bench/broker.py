@@ -35,12 +35,12 @@ from oncebus import amqp
 from oncebus.access import Right, fresh_rule, make_token
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue
 from oncebus.folders import Folders
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
 from oncebus.pipeline.detect import KEY_SIGNATURE
+from oncebus.serve.app import make_app
 from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.store import Action, Settlement
 
@@ -72,12 +72,11 @@ class Running(NamedTuple):
     """A broker, and the process group of its pipeline."""
 
     broker: Broker
-    core: Core
     group: int
 
     async def caught_up(self) -> None:
         """Wait until all that was sent has come out of the pipeline."""
-        await self.core.progress.wait_for(self.core.acceptor.last_commit, 600)
+        await self.broker.pipeline.wait_for(self.broker.pipeline.last_commit, 600)
 
     @contextlib.contextmanager
     def alone_of(self, others: Iterable[Running]) -> Iterator[None]:
@@ -97,9 +96,8 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
     """A broker with one queue over a new data folder, its pipeline warm."""
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", ignore_cleanup_errors=True) as scratch:
         folders = Folders(Path(scratch) / "data")
-        core = await Core.open(folders, shards=SHARDS)
-        core.start()
-        broker = Broker(core)
+        broker = await Broker.open(folders, shards=SHARDS)
+        broker.start()
         window = MODES[mode]
         queue = Queue(name=QUEUE.path, max_size_in_megabytes=5120, lock_duration=300_000_000)
         if window is not None:
@@ -112,7 +110,7 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
             )
         if filled is not None:
             shutil.copytree(filled, folders.ledger, copy_function=os.link)
-        await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+        await broker.change(lambda catalogue, now: catalogue.created(queue, now))
         script = (
             "import sys; from pathlib import Path; from oncebus.folders import Folders; "
             "from oncebus.pipeline.process import run_pipeline; "
@@ -124,14 +122,14 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
             try:
                 for _ in range(20):
                     await broker.send(QUEUE.path, [message()])
-                    assert await core.progress.wait_for(core.acceptor.last_commit, 120), "the pipeline does not run"
+                    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the pipeline does not run"
                 await drained(broker)
-                yield Running(broker, core, pipeline.pid)
+                yield Running(broker, pipeline.pid)
             finally:
                 os.killpg(pipeline.pid, signal.SIGCONT)
                 pipeline.terminate()
                 pipeline.wait(60)
-                await core.close()
+                await broker.close()
 
 
 async def sends_per_second(broker: Broker, senders: int, batch: int) -> float:
@@ -165,14 +163,14 @@ async def drained(broker: Broker, receivers: int = 4) -> float:
     return taken / (time.perf_counter() - began)
 
 
-async def http_sends_per_second(broker: Broker, core: Core, senders: int, batch: int) -> float:
+async def http_sends_per_second(broker: Broker, senders: int, batch: int) -> float:
     """The same over HTTP, the clients in a process of their own."""
     rule = fresh_rule("bench", [Right.MANAGE])
-    http = server(make_app(broker, core, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
+    http = server(make_app(broker, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
     await http.start()
     try:
         token = make_token(
-            f"http://127.0.0.1:{http.port}/", rule.name, rule.primary_key, core.clock.now() + 3_600_000_000
+            f"http://127.0.0.1:{http.port}/", rule.name, rule.primary_key, broker.clock.now() + 3_600_000_000
         )
         load = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench.http_load", str(http.port), QUEUE.path, str(senders), str(batch)),
@@ -230,7 +228,7 @@ async def single(broker: Broker) -> float:
 
 
 Figures = dict[str, list[float]]
-Work = Callable[[Broker, Core], Awaitable[float]]
+Work = Callable[[Broker], Awaitable[float]]
 
 
 async def measured(ledger: Path) -> dict[str, Figures]:
@@ -261,7 +259,7 @@ async def measured(ledger: Path) -> dict[str, Figures]:
         for _ in range(ROUNDS):
             for name, work in RATES_OF_WORK.items():
                 async for mode, each in turns():
-                    note(mode, name, await work(each.broker, each.core))
+                    note(mode, name, await work(each.broker))
                     await each.caught_up()
             async for mode, each in turns():
                 note(mode, "received and completed/s", await drained(each.broker))
@@ -280,11 +278,11 @@ async def measured(ledger: Path) -> dict[str, Figures]:
 
 
 RATES_OF_WORK: dict[str, Work] = {
-    "sends/s, 1 sender": lambda broker, _: sends_per_second(broker, 1, 1),
-    "sends/s, 32 senders": lambda broker, _: sends_per_second(broker, 32, 1),
-    "sends/s, batches of 100, 8 senders": lambda broker, _: sends_per_second(broker, 8, 100),
-    "HTTP sends/s, 32 senders": lambda broker, core: http_sends_per_second(broker, core, 32, 1),
-    "HTTP sends/s, batches of 100, 8 senders": lambda broker, core: http_sends_per_second(broker, core, 8, 100),
+    "sends/s, 1 sender": lambda broker: sends_per_second(broker, 1, 1),
+    "sends/s, 32 senders": lambda broker: sends_per_second(broker, 32, 1),
+    "sends/s, batches of 100, 8 senders": lambda broker: sends_per_second(broker, 8, 100),
+    "HTTP sends/s, 32 senders": lambda broker: http_sends_per_second(broker, 32, 1),
+    "HTTP sends/s, batches of 100, 8 senders": lambda broker: http_sends_per_second(broker, 8, 100),
 }
 
 

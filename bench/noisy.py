@@ -22,7 +22,8 @@ from bench.broker import BODY, QUEUE, Running, message, running, shown
 from oncebus.access import Right, fresh_rule, make_token
 from oncebus.broker.addresses import Address
 from oncebus.entities import Queue
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
+from oncebus.serve.app import make_app
 from oncebus.serve.gateway import SWITCH_SECONDS
 from oncebus.store import Action, Settlement
 
@@ -58,12 +59,12 @@ async def quiet_times(each: Running, until: float) -> list[float]:
 
 async def measured(each: Running, *, is_noisy: bool) -> dict[str, float]:
     """The figures of one round. The noise begins first, and is behind the quiet queue's first messages."""
-    broker, core = each.broker, each.core
+    broker = each.broker
     rule = fresh_rule("bench", [Right.MANAGE])
-    http = server(make_app(broker, core, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
+    http = server(make_app(broker, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
     await http.start()
     address = f"http://127.0.0.1:{http.port}/"
-    token = make_token(address, rule.name, rule.primary_key, core.clock.now() + 3_600_000_000)
+    token = make_token(address, rule.name, rule.primary_key, broker.clock.now() + 3_600_000_000)
     load = None
     if is_noisy:
         load = await asyncio.create_subprocess_exec(
@@ -73,7 +74,7 @@ async def measured(each: Running, *, is_noisy: bool) -> dict[str, float]:
         )
         await asyncio.sleep(2)
     times = await quiet_times(each, time.perf_counter() + SECONDS - 4)
-    lag = core.oldest_wait / 1e6
+    lag = broker.pipeline.oldest_wait / 1e6
     noise = 0.0
     if load is not None:
         said, _ = await load.communicate()
@@ -93,7 +94,7 @@ async def rounds() -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {"quiet alone": {}, "beside the noisy one": {}}
     async with running("off", None) as each:
         quiet = Queue(name=QUIET.path)
-        await each.broker.change(lambda catalogue, now: catalogue.create_queue(quiet, now))
+        await each.broker.change(lambda catalogue, now: catalogue.created(quiet, now))
         for _ in range(ROUNDS):
             for case, is_noisy in (("quiet alone", False), ("beside the noisy one", True)):
                 for name, figure in (await measured(each, is_noisy=is_noisy)).items():

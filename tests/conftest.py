@@ -23,7 +23,7 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-_LONGEST = ("spark", "clients", "administration", "staged", "cli", "serve", "history")
+_LONGEST = ("spark", "clients", "administration", "staged", "dedup", "cli", "serve", "history")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncebus.access import KeyFile
-from oncebus.broker.core import Core
+from oncebus.broker.broker import Broker
+from oncebus.dedup.outputs import Outputs
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.files import make_folder
 from oncebus.folders import Folders
@@ -19,8 +20,8 @@ from oncebus.outbox import Outbox
 
 def open_broker(folder: Path) -> None:
     async def run() -> None:
-        core = await Core.open(Folders(folder), shards=2)
-        await core.close()
+        broker = await Broker.open(Folders(folder), shards=2)
+        await broker.close()
 
     asyncio.run(run())
 
@@ -34,6 +35,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "outbox": lambda folder: Outbox(folder).begin(),
     "catalogue": lambda folder: CatalogueFiles(folder).publish(Catalogue(version=1)),
     "ledger": lambda folder: storage_at(os.fspath(folder)).publish("name", [b"content"]),
+    "output": lambda folder: Outputs([folder]).__enter__().__exit__(None, None, None),
     "keys": lambda folder: KeyFile(folder / "keys.json").create(),
 }
 

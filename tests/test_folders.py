@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncebus.access import KeyFile
-from oncebus.broker.core import Core
+from oncebus.broker.broker import Broker
 from oncebus.folders import Folders
 from oncebus.serve.certificate import own_certificate
 from oncebus.serve.checks import CannotServe, make_data_folder
@@ -18,8 +18,8 @@ NOW = 1_790_000_000_000_000
 
 def open_and_close(data: Path) -> None:
     async def run() -> None:
-        core = await Core.open(Folders(data), shards=2)
-        await core.close()
+        broker = await Broker.open(Folders(data), shards=2)
+        await broker.close()
 
     asyncio.run(run())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Sequence
@@ -62,7 +63,7 @@ def make_folder(folder: str | os.PathLike[str], mode: int = 0o777) -> None:
         except FileExistsError:
             # Another process may have made it just now, and not have synced it yet.
             if not os.path.isdir(each):
-                raise
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), each) from None
         sync_folder(os.path.dirname(each))
 
 

@@ -1,4 +1,4 @@
-"""Accepting connections: each is counted before anything is spent on it, and only then may it begin TLS.
+"""Listening, and accepting connections: each is counted before anything is spent on it, and only then may it begin TLS.
 
 A server with TLS that asyncio makes by itself tells nobody of a connection before its handshake is done, and waits for
 that a minute; meanwhile it costs 300 KB.
@@ -7,13 +7,17 @@ that a minute; meanwhile it costs 300 KB.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
 import time
 from asyncio import sslproto
 from collections.abc import Callable
-from typing import Protocol, cast
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+from oncebus.errors import OncebusError
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +30,39 @@ ACCEPTED_AT_ONCE = 64
 BACKLOG = 1024
 """Connections that the system keeps until they are accepted."""
 SECONDS_BETWEEN_WARNINGS = 10.0
+
+
+class CannotListen(OncebusError):
+    """The address cannot be had, or the certificate cannot be used."""
+
+
+class Tls(NamedTuple):
+    """A certificate chain and its private key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
+    """A socket that connections wait at until a server accepts them; port 0 takes a free one.
+
+    Raises `CannotListen`, which names the flag that would give another port.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        # Taken up again by its number it knows that it is TCP: only then does asyncio not wait to fill its packets.
+        listener = socket.socket(fileno=made.detach())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason = "the port is in use. Stop what listens there, or give another"
+            reason += f" with {flag}" if flag is not None else ""
+        raise CannotListen(f"Cannot listen at {host}, port {port}: {reason}.") from error
+    listener.setblocking(False)
+    return listener
 
 
 class Guest(Protocol):

@@ -95,7 +95,7 @@ def test_a_max_frame_size_below_the_least_is_refused() -> None:
     client.raw(AMQP_HEADER + written(Open(container_id="c", max_frame_size=511)))
     closed = client.events[-1]
     assert isinstance(closed, Closed)
-    assert closed.error == AmqpError("amqp:invalid-field", "max-frame-size cannot be 511: 512 is the least.")
+    assert closed.error == AmqpError("amqp:invalid-field", "max-frame-size cannot be 511: the minimum is 512.")
 
 
 def test_a_body_may_lie_behind_an_extended_head() -> None:
@@ -244,7 +244,7 @@ def test_a_peer_that_is_not_trusted_has_few_links() -> None:
     *_, ended, closed = client.do(sender("more", 40))
     assert kinds([ended, closed]) == ["SessionEnded", "Closed"]
     error = client.answer(Close).error
-    assert error == AmqpError("amqp:resource-limit-exceeded", "The connection has 32 links already.")
+    assert error == AmqpError("amqp:resource-limit-exceeded", "The connection already has 32 links.")
     assert client.connection.link_count == 0
 
 

@@ -128,7 +128,7 @@ def test_another_protocol_is_answered_with_our_header_and_closed(first: bytes, s
     connection = fresh()
     error = error_of(connection.receive(first))
     assert error == AmqpError(
-        "amqp:connection:framing-error", f"The peer began with {shown}, which is no header of AMQP 1.0."
+        "amqp:connection:framing-error", f"The peer began with {shown}, which is not an AMQP 1.0 header."
     )
     assert taken(connection) == SASL_HEADER
     assert connection.is_closed

@@ -97,19 +97,19 @@ def test_descriptors_may_be_long_or_symbols() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (PROPERTIES + HEADER, "AMQP header at byte 25: the section comes behind properties."),
+        (PROPERTIES + HEADER, "AMQP header at byte 25: the section comes after properties."),
         (OWN + OWN, "AMQP application-properties at byte 33: the section comes twice."),
         (VALUE + VALUE, "AMQP amqp-value at byte 4: the section comes twice."),
-        (DATA + VALUE, "AMQP amqp-value at byte 8: the body is already of data."),
-        (SEQUENCE + DATA, "AMQP data at byte 7: the section comes behind amqp-sequence."),
-        (FOOTER + DATA, "AMQP data at byte 6: the section comes behind footer."),
+        (DATA + VALUE, "AMQP amqp-value at byte 8: the body already has a section of data."),
+        (SEQUENCE + DATA, "AMQP data at byte 7: the section comes after amqp-sequence."),
+        (FOOTER + DATA, "AMQP data at byte 6: the section comes after footer."),
         (b"\x00\x53\x79\x45", "AMQP section at byte 0: descriptor 0x79 is unknown."),
         (b"\x00\xa3\x01a\x45", "AMQP section at byte 0: descriptor Symbol('a') is unknown."),
         (b"\x00\x45\x45", "AMQP section at byte 0: descriptor [] is unknown."),
         (b"\x40", "AMQP section at byte 0: 0x40 does not begin a section."),
         (b"\x00\x53\x75", "AMQP data at byte 3: no value follows the descriptor."),
-        (b"\x00\x53\x75\xa1\x01a", "AMQP data at byte 3: format code 0xa1 is not one of a binary."),
-        (b"\x00\x53\x70\xc0\x02\x01", "AMQP value at byte 3: it goes on behind the end of the bytes it lies in."),
+        (b"\x00\x53\x75\xa1\x01a", "AMQP data at byte 3: format code 0xa1 does not encode a binary."),
+        (b"\x00\x53\x70\xc0\x02\x01", "AMQP value at byte 3: it runs past the end of the bytes that enclose it."),
         (b"\x00\x53\x70\xc0\x03\x01\x55\x01", "AMQP header at byte 0: durable cannot be 1."),
         (b"\x00\x53\x70\xc0\x07\x06\x40\x40\x40\x40\x40\x40", "AMQP header at byte 0: 6 fields are more than 5."),
     ],
@@ -297,7 +297,7 @@ def test_a_batch_is_a_data_section_for_each_message() -> None:
     assert split_batch(ANNOTATIONS + PROPERTIES + batch) == messages
     assert split_batch(memoryview(batch)) == messages
     assert split_batch(b"") == []
-    with pytest.raises(DecodeError, match="must lie in data sections"):
+    with pytest.raises(DecodeError, match="must be data sections"):
         split_batch(VALUE)
 
 

@@ -82,7 +82,9 @@ def test_a_peer_that_does_not_show_who_it_is_in_time_is_cut(caplog: pytest.LogCa
 
     with caplog.at_level(logging.INFO):
         asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["Peer cut: it did not show who it is in time"] * 2
+    assert [record.message for record in caplog.records] == [
+        "Disconnecting a peer that did not authenticate in time"
+    ] * 2
 
 
 def test_a_violation_is_told_before_the_connection_ends() -> None:
@@ -179,7 +181,7 @@ def test_a_peer_that_asks_and_asks_but_does_not_read_is_cut(caplog: pytest.LogCa
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["Peer cut: it does not read"]
+    assert [record.message for record in caplog.records] == ["Disconnecting a peer that does not read"]
 
 
 def test_heartbeats_are_written_to_a_peer_that_asks_for_them() -> None:
@@ -247,14 +249,14 @@ def test_an_error_in_the_peer_closes_the_connection(caplog: pytest.LogCaptureFix
             peers[0].react = fail
             await client.say(written(sender()))
             (close,) = await client.expect(Close)
-            assert close.error == AmqpError("amqp:internal-error", "The server met an error of its own.")
+            assert close.error == AmqpError("amqp:internal-error", "The server had an internal error.")
             await client.say(written(Close()))
             assert await client.end_of_stream() == b""
             await until(lambda: "lost" in peers[0].log)
             assert peers[0].log[-4:] == ["LinkDetached", "SessionEnded", "Closed", "lost"]
 
     asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["Events could not be handled"]
+    assert [record.message for record in caplog.records] == ["Failed to handle events of a peer"]
 
 
 def test_a_peer_that_cannot_be_made_is_cut(caplog: pytest.LogCaptureFixture) -> None:
@@ -269,7 +271,7 @@ def test_a_peer_that_cannot_be_made_is_cut(caplog: pytest.LogCaptureFixture) -> 
             assert await client.end_of_stream() == b""
 
     asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["No peer could be made"]
+    assert [record.message for record in caplog.records] == ["Failed to set up a connection"]
 
 
 def test_a_peer_that_does_not_answer_a_close_is_cut() -> None:
@@ -365,7 +367,7 @@ def test_a_peer_that_takes_no_answers_is_cut_but_none_that_takes_its_time_with_d
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["Peer cut: it does not read"]
+    assert [record.message for record in caplog.records] == ["Disconnecting a peer that does not read"]
 
 
 def test_reading_may_be_paused_and_resumed() -> None:

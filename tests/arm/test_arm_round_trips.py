@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +12,7 @@ from hypothesis import strategies as st
 from atom.examples import examples
 from entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
 from oncebus.arm import reading, resources
-from oncebus.arm.paths import Shape, Target, is_resource, target_of
-from oncebus.atom.runtime import Runtime
+from oncebus.arm.paths import ResourceName, Shape, is_resource, resource_of
 from oncebus.entities import (
     Catalogue,
     CorrelationFilter,
@@ -27,9 +27,13 @@ from oncebus.entities import (
     TrueFilter,
 )
 from oncebus.errors import OncebusError
+from oncebus.management.reading import read_description
+from oncebus.management.rules import read_rule
+from oncebus.management.runtime import Runtime
 from oncebus.store import Counts
 
-TARGET = Target(Shape.QUEUE, "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus", "oncebus")
+SCOPE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus"
+TARGET = ResourceName(Shape.ENTITY, Queue, SCOPE, "oncebus")
 RUNTIME = Runtime(Counts(), 0, 0)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SOME = TEXTS.filter(bool)
@@ -91,16 +95,10 @@ def test_an_entity_is_read_as_it_was_told(
     catalogue = Catalogue(entities={topic.name.lower(): topic} if topic else {})
     body = json.dumps(resources.entity(told, RUNTIME, catalogue, TARGET)).encode()
     properties = reading.properties_of(reading.read_object(body))
-    asked = reading.read_description(properties, type(told))
-    match told:
-        case Queue():
-            again: Queue | Topic | Subscription = asked.replaced(
-                replace(told, max_delivery_count=7), reading.FIELDS[Queue], 5
-            )
-        case Topic():
-            again = asked.replaced(replace(told, max_size_in_megabytes=7), reading.FIELDS[Topic], 5)
-        case _:
-            again = asked.replaced(replace(told, max_delivery_count=7), reading.FIELDS[Subscription], 5)
+    asked = read_description(properties, type(told))
+    changes: dict[str, Any] = {"max_size_in_megabytes" if isinstance(told, Topic) else "max_delivery_count": 7}
+    other = replace(told, **changes)
+    again: Queue | Topic | Subscription = asked.replaced(other, 5)
     assert again == told
 
 
@@ -109,16 +107,16 @@ def test_an_entity_is_read_as_it_was_told(
 def test_a_rule_is_read_as_it_was_told(chosen: Filter, action: SqlAction | None) -> None:
     rule = Rule("mine", chosen, action)
     told = json.dumps(resources.rule(rule, Subscription(topic="t", name="s"), TARGET)).encode()
-    assert reading.read_rule(reading.properties_of(reading.read_object(told)), "mine") == rule
+    assert read_rule(reading.properties_of(reading.read_object(told)), "mine") == rule
 
 
 @examples(300)
 @given(JSON)
 def test_whatever_is_asked_is_understood_or_refused(content: object) -> None:
     for read in (
-        lambda body: reading.read_description(reading.properties_of(body), Queue),
-        lambda body: reading.read_description(reading.properties_of(body), Subscription),
-        lambda body: reading.read_rule(reading.properties_of(body), "x"),
+        lambda body: read_description(reading.properties_of(body), Queue),
+        lambda body: read_description(reading.properties_of(body), Subscription),
+        lambda body: read_rule(reading.properties_of(body), "x"),
         reading.read_tier,
         reading.read_rule_rights,
         reading.read_new_key,
@@ -143,7 +141,7 @@ def test_any_path_below_the_provider_is_a_resource_or_leads_nowhere(segments: li
     raw = "/".join([path, *segments]).encode()
     assert is_resource(raw)
     try:
-        target = target_of(raw)
+        target = resource_of(raw)
     except OncebusError as error:
         assert "There is no resource at the path" in str(error)
     else:

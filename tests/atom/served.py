@@ -17,7 +17,8 @@ from oncebus.access import AuthorizationRule, KeyFile, connection_string
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import wall_time
 from oncebus.entities import Tier
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
+from oncebus.serve.app import make_app
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 
 T = TypeVar("T")
@@ -76,7 +77,7 @@ def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
         keys = KeyFile(data / "keys.json")
         keys.create()
         async with running_broker(data / "broker", tier=tier) as broker:
-            app = make_app(broker, broker._core, namespace_rules=keys.rules, keys=keys)
+            app = make_app(broker, namespace_rules=keys.rules, keys=keys)
             running = server(app, listen("127.0.0.1", 0), own_certificate(data, "localhost", wall_time()))
             await running.start()
             yield Service(running.port, data / CERTIFICATE, keys, broker, loop)

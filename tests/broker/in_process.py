@@ -8,20 +8,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pyarrow as pa
-
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import Clock
-from oncebus.broker.core import Core
-from oncebus.entities import CatalogueFiles, Namespace, Tier
+from oncebus.entities import Namespace, Tier
 from oncebus.folders import Folders
-from oncebus.inbox import InboxReader
 from oncebus.ledger import Ledger, Owner, Writer
-from oncebus.outbox import Batch, OutboxPart, write_part
-from oncebus.pipeline.detect import KEY_SIGNATURE, judged
+from oncebus.pipeline.batch import Places, process_part
+from oncebus.pipeline.detect import KEY_SIGNATURE
+from oncebus.pipeline.planning import Planner
 from oncebus.pipeline.query import resume
-from oncebus.pipeline.route import route
-from oncebus.pipeline.rules import Routes
 
 SHARDS = 2
 
@@ -44,35 +39,25 @@ class FakeTime:
 
 
 class InProcessPipeline:
-    """Judges and routes all that is durable, a micro-batch at a time, while it runs."""
+    """Processes all that is durable, a micro-batch at a time, while it runs: what Spark's tasks do, without Spark."""
 
     def __init__(self, folders: Folders) -> None:
-        self.folders = folders
         self.is_paused = False
-        self._reader = InboxReader(folders.inbox)
+        self._planner = Planner(folders.inbox, folders.catalogue, shards=SHARDS, tasks=SHARDS)
         self._ledger = Ledger.open(folders.ledger)
         self._ledger.describe_or_check(KEY_SIGNATURE)
         self._batch = 0
-        self._after, self._drafts, follows = resume(folders.outbox, self._ledger)
+        self._after, drafts, follows = resume(folders.outbox, self._ledger, is_local=True)
+        self._places = Places(str(folders.inbox), str(folders.catalogue), drafts)
         self._writer = Writer(uuid.uuid4().hex, uuid.uuid4().hex, Owner.this_process(), follows)
 
-    def step(self, most_rows: int = 10_000) -> bool:
+    def step(self) -> bool:
         """One micro-batch; whether there was one."""
-        last = self._reader.plan(self._after, most_rows, 1 << 24)
+        last = self._planner.last_commit(self._after)
+        for part in self._planner.parts(self._after + 1, last):
+            process_part(part, self._places, self._ledger, self._writer, self._batch)
         if last == self._after:
             return False
-        first = self._after + 1
-        generation = self._ledger.join(self._writer, self._batch)
-        table = pa.Table.from_batches(self._reader.read(first, last))
-        checked = judged(table, self._ledger, generation, self._batch, 1)
-        files = CatalogueFiles(self.folders.catalogue)
-        write_part(
-            self._drafts,
-            OutboxPart(first, last, 0, 1),
-            route(checked, lambda number: Routes(files.load(number))),
-            Batch(self._writer.query, self._batch),
-        )
-        self._ledger.tidy(generation, self._batch, part=0, parts=1)
         self._after = last
         self._batch += 1
         return True
@@ -99,17 +84,24 @@ async def running_broker(
     """
     folders = Folders(data)
     clock = time.clock() if time is not None else None
-    core = await Core.open(folders, shards=SHARDS, namespace=Namespace(tier=tier), clock=clock, **options)
-    core.start()
+    broker = await Broker.open(
+        folders,
+        shards=SHARDS,
+        namespace=Namespace(tier=tier),
+        read_your_sends=read_your_sends,
+        clock=clock,
+        **options,
+    )
+    broker.start()
     chosen = InProcessPipeline(folders) if pipeline is True else pipeline or None
     task = asyncio.create_task(chosen.run()) if chosen is not None else None
     try:
-        yield Broker(core, read_your_sends=read_your_sends)
+        yield broker
     finally:
         if task is not None:
             task.cancel()
             ended = await asyncio.gather(task, return_exceptions=True)
-        await core.close()
+        await broker.close()
         if task is not None and not isinstance(ended[0], asyncio.CancelledError):
             # A pipeline that died is why the test failed.
             raise AssertionError("The pipeline failed") from ended[0]

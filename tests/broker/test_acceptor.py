@@ -10,6 +10,8 @@ import pytest
 
 from oncebus.broker import acceptor
 from oncebus.broker.acceptor import Acceptor
+from oncebus.broker.clock import time_passed
+from oncebus.broker.latencies import Latency
 from oncebus.inbox import InboxWriter, Row
 
 HOUR = 3600.0
@@ -30,7 +32,9 @@ def groups(folder: Path, plot: Callable[[Send], Awaitable[None]]) -> list[int]:
     sizes: list[int] = []
 
     async def play() -> None:
-        accepting = Acceptor(InboxWriter.open(folder, 2), lambda group, _: sizes.append(len(group)))
+        accepting = Acceptor(
+            InboxWriter.open(folder, 2), lambda group, _: sizes.append(len(group)), Latency(), time_passed
+        )
 
         async def send() -> int:
             row = Row(entity=1, sequence=1, time=1, window=0, message_id="a", hops=0, size=1, head=b"h", body=b"b")

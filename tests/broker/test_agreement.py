@@ -11,14 +11,13 @@ import pytest
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import Scene, message, play, scene
 from broker.test_restart import copy_as_a_crash_would_leave_it
-from oncebus.broker.core import Core
+from oncebus.agreement import is_ahead, knows
+from oncebus.broker.broker import Broker
 from oncebus.broker.errors import DataMismatch
 from oncebus.folders import Folders
-from oncebus.http.health import Health
-from oncebus.http.limits import Limits
 from oncebus.ledger import Generation
+from oncebus.monitoring.health import Health
 from oncebus.outbox import Batch
-from oncebus.pipeline.agreement import is_ahead, knows
 
 PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "blobs", "checkpoint"]
 LARGE = bytes(100_000)
@@ -75,11 +74,11 @@ async def refusal(data: Path, time: FakeTime) -> str | None:
     """What the gateway says when it is opened; then it has changed nothing."""
     before = {path: path.stat().st_size for path in data.rglob("*") if path.is_file() and "store" not in path.name}
     try:
-        core = await Core.open(Folders(data), shards=2, clock=time.clock())
+        broker = await Broker.open(Folders(data), shards=2, clock=time.clock())
     except DataMismatch as error:
         assert {path: path.stat().st_size for path in before if path.exists()} == before
         return str(error)
-    await core.close()
+    await broker.close()
     return None
 
 
@@ -156,8 +155,8 @@ def test_health_is_bad_where_what_comes_next_can_never_come(tmp_path: Path) -> N
         await stage.queue()
         await stage.send("q", "a")
         await stage.flow()
-        health = Health(stage.core, Limits(lag=3_600_000_000, heartbeat=3_600_000_000))
-        assert health.ailment() is None
+        health = Health(stage.broker, lag=3_600_000_000, heartbeat=3_600_000_000)
+        assert health.problem() is None
         stage.core._taking._next_look = float("inf")
         stage.pipeline.is_paused = True
         taking = stage.core._tasks[0]
@@ -171,7 +170,7 @@ def test_health_is_bad_where_what_comes_next_can_never_come(tmp_path: Path) -> N
         stage.core._taking._next_look = 0.0
         stage.core._tasks[0] = asyncio.create_task(stage.core._taking.run())
         async with asyncio.timeout(20):
-            while health.ailment() is None:
+            while health.problem() is None:
                 await asyncio.sleep(0.001)
         assert "goes on behind commit 2, but the store has taken none behind commit 1" in (stage.core.trouble or "")
 

@@ -12,7 +12,7 @@ import pytest
 from broker.in_process import SHARDS
 from broker.scenes import DEAD, HOUR, SECOND, Scene, ids, message, play, scene, sequences
 from oncebus.broker.addresses import Address
-from oncebus.broker.core import Core
+from oncebus.broker.broker import Broker
 from oncebus.broker.errors import ServerBusy
 from oncebus.durations import LAST_MOMENT
 from oncebus.entities import (
@@ -175,9 +175,9 @@ def test_the_limit_of_the_pipeline_counts_what_the_disk_holds(tmp_path: Path) ->
             payload = first.core.in_pipeline(first.broker.catalogue.queue("q").id)
             assert payload < limit / 8
         # After a restart it counts the same.
-        core = await Core.open(Folders(tmp_path), shards=SHARDS)
-        assert core.in_inbox == counted
-        await core.close()
+        broker = await Broker.open(Folders(tmp_path), shards=SHARDS)
+        assert broker._core.in_inbox == counted
+        await broker.close()
         async with scene(tmp_path, most_bytes=limit) as second:
             await second.flow()
             assert second.core.in_inbox == 0
@@ -230,7 +230,7 @@ def test_the_status_of_an_entity_is_checked(
         await scene.send("q", "a")
         await scene.flow()
         changed = replace(queue, status=status)
-        await scene.broker.change(lambda catalogue, now: catalogue.update_queue(changed, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
         for allowed, attempt in ((may_send, scene.send("q", "b")), (may_receive, scene.receive())):
             if allowed:
                 await attempt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from oncebus.broker.clock import (
     time_passed,
     wall_time,
 )
+from oncebus.entities.limits import LONGEST_LOCK
 from oncebus.store import SessionLockLost
 
 START = FakeTime().now
@@ -295,6 +297,13 @@ def test_stored_times_may_be_a_little_ahead_and_that_is_said(
             TimesAhead, match=r"^The newest message in store 's' was .* oncebus repair clock --data 'data'$"
         ):
             check_stored_times(stored, START, Path("data"))
+
+
+@pytest.mark.parametrize(("ahead", "is_fine"), [(MOST_LEAP, True), (MOST_LEAP + SECOND, False)])
+def test_a_lock_that_was_given_in_the_future_is_refused(ahead: int, is_fine: bool) -> None:
+    held_until = START + LONGEST_LOCK + ahead
+    with nullcontext() if is_fine else pytest.raises(TimesAhead, match=r"locked until .* oncebus repair clock --data"):
+        check_stored_times({"store": START}, START, Path("data"), held_until)
 
 
 def test_a_start_after_a_long_pause_works_and_asks_whether_it_was_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,7 +63,7 @@ def test_a_circle_ends(tmp_path: Path) -> None:
         await scene.queue("a")
         await scene.queue("b", forward_to="a")
         changed = replace(scene.broker.catalogue.queue("a"), forward_to="b")
-        await scene.broker.change(lambda catalogue, now: catalogue.update_queue(changed, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
         await scene.send("a", "m")
         await scene.rounds(8)
         counts = [await scene.counts(name) for name in ("a", "b")]
@@ -268,7 +268,7 @@ def test_what_was_forwarded_before_a_crash_is_not_refused_after_it(
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
             disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
-            await second.broker.change(lambda catalogue, now: catalogue.update_queue(disabled, now))
+            await second.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
             assert not await second.core._chores.pump.step()
             second.pipeline.is_paused = False
             await second.rounds(3)

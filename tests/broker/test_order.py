@@ -106,7 +106,7 @@ def test_a_resubmitted_dead_letter_stands_behind_what_was_accepted_before_it(tmp
         number = await dead_letter(scene, "q", "again")
         if "forward_to" in properties:
             changed = replace(scene.broker.catalogue.queue("q"), **properties)
-            await scene.broker.change(lambda catalogue, now: catalogue.update_queue(changed, now))
+            await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
         end = "end" if kind == "forwarding" else "q"
         scene.pipeline.is_paused = True
         key: dict[str, Any] = {"session": "again"} if kind == "partitioned" else {}
@@ -207,13 +207,13 @@ def test_a_full_or_disabled_queue_takes_what_it_had_accepted(
         await scene.send("q", message("due", scheduled=scene.time.now + SECOND))
         await scene.flow()
         disabled = replace(scene.broker.catalogue.queue("q"), status=status)
-        await scene.broker.change(lambda catalogue, now: catalogue.update_queue(disabled, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
         with monkeypatch.context() as patch:
             patch.setattr(scene.core, "held", lambda entity: 1 << 40)
             await scene.broker.resubmit("q", [number])
             await scene.later(1)
         active = replace(disabled, status=EntityStatus.ACTIVE)
-        await scene.broker.change(lambda catalogue, now: catalogue.update_queue(active, now))
+        await scene.broker.change(lambda catalogue, now: catalogue.updated(active, now))
         assert await scene.taken() == ["again", "due"]
 
     play(tmp_path, plot)

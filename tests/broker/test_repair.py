@@ -16,8 +16,10 @@ from click.testing import CliRunner
 
 from broker.in_process import SHARDS, FakeTime, InProcessPipeline
 from broker.scenes import DAY, HOUR, MINUTE, SECOND, Scene, message, scene
+from oncebus.agreement import DataMismatch, RepairUnfinished, check_no_repair
+from oncebus.broker.addresses import Address
+from oncebus.broker.broker import Broker
 from oncebus.broker.clock import TimesAhead
-from oncebus.broker.core import Core
 from oncebus.broker.repair import CannotRepair, Repaired, give_up_ledger, repair_clock
 from oncebus.cli import main
 from oncebus.folders import Folders
@@ -26,8 +28,7 @@ from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.run import Run
 from oncebus.ledger.storage import storage_at
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import DataMismatch, RepairUnfinished, check_no_repair
-from oncebus.store import Mode
+from oncebus.store import Action, Mode, Outcome
 
 YEAR = 365 * DAY
 WINDOW = 10 * MINUTE
@@ -59,8 +60,8 @@ async def poisoned(data: Path, time: FakeTime) -> None:
 
 
 async def opens(data: Path, time: FakeTime) -> None:
-    core = await Core.open(Folders(data), shards=SHARDS, clock=time.clock())
-    await core.close()
+    broker = await Broker.open(Folders(data), shards=SHARDS, clock=time.clock())
+    await broker.close()
 
 
 async def everything(stage: Scene) -> list[tuple[str, int]]:
@@ -108,6 +109,41 @@ def test_stored_times_in_the_future_are_refused_and_can_be_repaired(tmp_path: Pa
             assert times[0] == START
             await stage.later((YEAR + 3 * HOUR) / SECOND)
             assert [name for name, _ in await everything(stage)] == ["soon"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("use", ["message lock", "session lock", "resubmission"])
+def test_a_wrong_clock_is_noticed_though_nothing_was_sent_under_it(tmp_path: Path, use: str) -> None:
+    """Else the message would be kept from everybody for a year."""
+
+    async def run() -> None:
+        time = FakeTime()
+        async with scene(tmp_path, time) as right:
+            await right.topic()
+            name = await right.subscription(requires_session=use == "session lock")
+            await right.send("t", message("a", session="s"))
+            if use == "resubmission":
+                [held] = await right.receive(name)
+                await right.settle(name, held, Action.DEAD_LETTER)
+            await right.flow()
+        time.set_wrong(YEAR / SECOND)
+        async with scene(tmp_path, time) as wrong:
+            if use == "resubmission":
+                assert await wrong.broker.resubmit(name, [1]) == [Outcome.DONE]
+            elif use == "session lock":
+                assert await wrong.broker.accept_session(Address(name), "s") is not None
+            else:
+                assert len(await wrong.broker.receive(Address(name), 1)) == 1
+        time.set_wrong(0)
+        with pytest.raises(TimesAhead, match="oncebus repair clock --data"):
+            await opens(tmp_path, time)
+        repair_clock(Folders(tmp_path), time.now)
+        async with scene(tmp_path, time) as stage:
+            await stage.later(5 * MINUTE / SECOND)
+            lock = await stage.broker.accept_session(Address(name), "s") if use == "session lock" else None
+            [found] = await stage.broker.receive(Address(name), 9, session=lock)
+            assert found.message.enqueued <= time.now
 
     asyncio.run(run())
 

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker import in_process
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import HOUR, MINUTE, SECOND, Scene, message, scene
 from oncebus.broker.addresses import Address
+from oncebus.entities import Queue
 from oncebus.folders import Folders
 from oncebus.ledger import Owner
 from oncebus.outbox import OutboxError, write_part
+from oncebus.pipeline import batch, planning
 from oncebus.store import Action, Mode, Outcome
 
 WINDOW = 60
@@ -206,7 +207,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: P
             await first.send("q", "a", "a")
             await first.flow()
             # The version is published, and then everything dies.
-            first.core._files.publish(first.broker.catalogue.delete_queue("q"))
+            first.core._files.publish(first.broker.catalogue.deleted(Queue(name="q")))
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
             assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0
@@ -238,7 +239,7 @@ def test_a_task_that_outlives_its_pipeline_does_not_make_a_message_be_forgotten(
     """It has judged, and publishes when the next pipeline has taken the ledger over; then that one dies too."""
 
     def write_late(drafts: str, *rest: Any) -> None:
-        monkeypatch.setattr(in_process, "write_part", write_part)
+        monkeypatch.setattr(batch, "write_part", write_part)
         successor = InProcessPipeline(Folders(tmp_path))
         successor._ledger.join(successor._writer, 0)
         with pytest.raises(OutboxError, match="comes too late"):
@@ -250,7 +251,7 @@ def test_a_task_that_outlives_its_pipeline_does_not_make_a_message_be_forgotten(
             await first.flow()
             first.pipeline.is_paused = True
             await first.send("q", "a")
-            monkeypatch.setattr(in_process, "write_part", write_late)
+            monkeypatch.setattr(batch, "write_part", write_late)
             assert first.pipeline.step()
             third = InProcessPipeline(Folders(tmp_path))
             assert third.step()
@@ -330,7 +331,9 @@ def test_what_was_left_behind_is_counted_by_entity_and_leaves_bit_by_bit(tmp_pat
             second.pipeline.is_paused = True
             assert [second.core.in_pipeline(queue.id) for queue in queues] == before
             # A micro-batch of so many rows, then the rest.
-            second.pipeline.step(most_rows=10)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(planning, "MOST_ROWS", 10)
+                second.pipeline.step()
             async with asyncio.timeout(20):
                 while second.core.progress.position < 10:
                     await asyncio.sleep(0.001)

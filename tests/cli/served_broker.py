@@ -19,8 +19,9 @@ from oncebus.access import KeyFile
 from oncebus.broker.broker import Broker
 from oncebus.cli import main
 from oncebus.entities import Tier
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
 from oncebus.serve.addresses import write_url
+from oncebus.serve.app import make_app
 
 T = TypeVar("T")
 
@@ -87,7 +88,7 @@ def served_broker(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
         keys = KeyFile(data / "keys.json")
         keys.create()
         async with running_broker(data, tier=tier) as broker:
-            app = make_app(broker, broker._core, namespace_rules=keys.rules, keys=keys)
+            app = make_app(broker, namespace_rules=keys.rules, keys=keys)
             running = server(app, listen("127.0.0.1", 0))
             await running.start()
             url = f"http://127.0.0.1:{running.port}"

@@ -155,7 +155,7 @@ def test_a_subscription_gets_what_its_rules_take(served: Served) -> None:
     served.ok("topic", "create", "-n", "prices")
     rules = [Rule("high", SqlFilter("price > 100"))]
     made = Subscription(topic="prices", name="high")
-    served.do(served.broker.change(lambda catalogue, now: catalogue.create_subscription(made, now, rules)))
+    served.do(served.broker.change(lambda catalogue, now: catalogue.created(made, now, rules)))
     served.ok("send", "prices", "low", "-p", "price=50")
     served.ok("send", "prices", "high", "-p", "price=150")
     assert [message["Body"] for message in peeked(served, "prices/Subscriptions/high")] == ["high"]
@@ -267,7 +267,7 @@ def test_what_is_in_quarantine_is_shown_released_and_discarded(served: Served) -
     served.ok("topic", "create", "-n", "unreadable")
     made = Subscription(topic="unreadable", name="some")
     rules = [Rule("x", SqlFilter("x = 1"))]
-    served.do(served.broker.change(lambda catalogue, now: catalogue.create_subscription(made, now, rules)))
+    served.do(served.broker.change(lambda catalogue, now: catalogue.created(made, now, rules)))
     broken = Incoming(b"\x00\x53\x73\xd0\x00", b"", "id\x1b")
     served.do(served.broker.send("unreadable", [broken] * 3))
     served.do(served.broker.counts("unreadable"))

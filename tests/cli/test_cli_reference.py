@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from oncebus.cli import COMMANDS, main
-from oncebus.cli.reference import commands, example_of, reference, written_into
+from oncebus.cli.reference import SHARED, Shared, commands, example_of, reference, written_into
 
 from .served_broker import Served, served_broker
 from .test_cli_deploy import TEMPLATE
@@ -31,15 +31,28 @@ def test_the_reference_in_the_docs_is_that_of_the_commands() -> None:
     assert written_into(text) == text
 
 
+def section_of(heading: str) -> str:
+    return re.split(r"\n#{3,4} ", DOCS.read_text().partition(f"# {heading}\n")[2])[0]
+
+
 def test_every_command_and_every_flag_is_in_the_docs() -> None:
-    text = DOCS.read_text()
     assert set(COMMANDS) == {path.split()[1] for path in ALL}
     for path, command in ALL.items():
-        section = re.split(r"\n#{3,4} ", text.partition(f"# `{path}`\n")[2])[0]
+        section = section_of(f"`{path}`")
         assert section, path
+        section += "".join(section_of(shared.heading) for shared in SHARED if shared.link in section)
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
-                assert all(name in section for name in option.opts), (path, option.opts)
+                assert all(f"`{name}" in section or f", {name}" in section for name in option.opts), (path, option.opts)
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=lambda shared: shared.heading)
+def test_options_that_many_commands_share_stand_once(shared: Shared) -> None:
+    rows = [f"| `{names}` | {text} |" for names, text in shared.records()]
+    takers = [section for path in LEAVES if shared.link in (section := section_of(f"`{path}`"))]
+    assert len(takers) > 10
+    assert all(row in section_of(shared.heading) for row in rows)
+    assert not any(row in section for row in rows for section in takers)
 
 
 @pytest.mark.parametrize("path", list(ALL))

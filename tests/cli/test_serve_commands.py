@@ -82,7 +82,7 @@ def test_a_bad_configuration_file_is_refused_before_anything_starts(name: str, t
 @pytest.mark.parametrize("name", ["serve", "gateway"])
 def test_a_bad_entities_file_is_refused_before_anything_starts(name: str, tmp_path: Path) -> None:
     said = refusal(name, "--data", tmp_path / "data", "--http-port", "0", "--entities", tmp_path / "none.json")
-    assert said == f"Entities file '{tmp_path}/none.json' cannot be read: No such file or directory."
+    assert said == f"Entities file '{tmp_path}/none.json': It cannot be read: No such file or directory."
 
 
 def test_serve_says_when_java_is_missing(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from clients import javascript
 from in_thread import in_thread
 from oncebus.access import KeyFile, connection_string
 from oncebus.broker.clock import wall_time
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
 from oncebus.serve.addresses import write_url
+from oncebus.serve.app import make_app
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 from oncebus.servicebus import make_server
 
@@ -84,10 +85,9 @@ def reading(folder: Path) -> Iterator[Reader]:
         sockets = {name: listen("127.0.0.1", 0) for name in ("https", "amqp", "amqps")}
         ports = {name: int(each.getsockname()[1]) for name, each in sockets.items()}
         async with running_broker(data) as broker:
-            core = broker._core
-            http = server(make_app(broker, core, namespace_rules=keys.rules, keys=keys), sockets["https"], own)
+            http = server(make_app(broker, namespace_rules=keys.rules, keys=keys), sockets["https"], own)
             await http.start()
-            amqp = make_server(broker, core, namespace_rules=keys.rules)
+            amqp = make_server(broker, namespace_rules=keys.rules)
             await amqp.start(sockets["amqp"])
             await amqp.start(sockets["amqps"], context)
             url = f"https://127.0.0.1:{ports['https']}"

@@ -1,4 +1,4 @@
-"""The pages on enabling duplicate detection, ids and windows: their samples run, and what they quote is so."""
+"""The pages on enabling duplicate detection, ids and windows, and the first guide: samples run, quotes are so."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ RUN = [
     "enable/template.md",
     "enable/python.md",
     "enable/javascript.md",
+    "guides/applications.md",
     "message-ids.md",
     "window-and-throughput.md",
 ]
@@ -113,7 +114,7 @@ def test_what_is_typed_to_begin_with_is_a_command_with_its_flags(name: str) -> N
     for line in lines:
         program_, *words = shlex.split(line)
         if program_ != "oncebus":
-            assert program_ in ("export", "keytool")
+            assert program_ in (".", "export", "keytool", "pip", "python3")
             continue
         command = main.get_command(click.Context(main), words[0])
         assert command is not None, line
@@ -142,15 +143,15 @@ def refusals() -> set[str]:
     """What the namespace says, in one line, and as the portal has it: without the name of the parameter."""
     now = 1_800_000_000_000_000
     queue = Queue(name="orders", requires_duplicate_detection=True)
-    there = Catalogue().create_queue(queue, now)
+    there = Catalogue().created(queue, now)
     namespace = Namespace()
     attempts: list[Callable[[], object]] = [
-        lambda: Catalogue().create_queue(replace(queue, duplicate_detection_history_time_window=5 * SECOND), now),
+        lambda: Catalogue().created(replace(queue, duplicate_detection_history_time_window=5 * SECOND), now),
         lambda: parse_timespan("soon", "DuplicateDetectionHistoryTimeWindow"),
-        lambda: there.update_queue(replace(queue, requires_duplicate_detection=False), now),
-        lambda: Catalogue(namespace=Namespace(tier=Tier.BASIC)).create_queue(queue, now),
-        lambda: Catalogue().create_queue(replace(queue, enable_express=True), now),
-        lambda: there.create_queue(queue, now),
+        lambda: there.updated(replace(queue, requires_duplicate_detection=False), now),
+        lambda: Catalogue(namespace=Namespace(tier=Tier.BASIC)).created(queue, now),
+        lambda: Catalogue().created(replace(queue, enable_express=True), now),
+        lambda: there.created(queue, now),
         lambda: Catalogue().queue("orders"),
         lambda: check_message(queue, namespace, message_id="x" * 129, session=None, partition_key=None),
         lambda: check_message(queue, namespace, message_id="x", session="b", partition_key="a"),
@@ -182,7 +183,7 @@ def test_errors_have_the_words_of_the_namespace(name: str) -> None:
     ids=["long id", "two keys", "window"],
 )
 def test_errors_within_the_text_too(name: str, quoted: str) -> None:
-    assert f"`{quoted}`" in page(name)
+    assert f"`{quoted}`" in " ".join(page(name).split())
     assert any(text.startswith(quoted) for text in refusals())
 
 
@@ -201,6 +202,32 @@ def test_the_figures_of_the_operator_are_those_that_were_measured() -> None:
     assert f"| none at the start | {rates['main', 'oncebus']} messages/s | {rates['main', 'rocksdb']} |" in text
     assert f"| 1 million | {rates['1M ids', 'oncebus']} |" in text
     assert f"| 20 million | {rates['20M ids', 'oncebus']}; " in text
-    assert f"alone | {rates['20M ids', 'rocksdb']} |" in text
+    assert f"other load | {rates['20M ids', 'rocksdb']} |" in text
     assert f"| 100 million | {rates['100M ids', 'oncebus']} |" in text
     assert f"{files['20M ids']} with 22 million ids, {files['100M ids']} with 103 million" in " ".join(text.split())
+
+
+def test_the_figures_of_the_benchmarks_page_are_those_that_were_measured() -> None:
+    text = page("benchmarks.md")
+    measured = json.loads((DOCS / "bench" / "operator.json").read_text())["results"]
+    rates = {(each["scenario"], each["contender"]): f"{round(each['rows_per_second'] / 1000)} k" for each in measured}
+    for row in (
+        f"| floor | {rates['main', 'floor']} |",
+        f"| **oncebus**, 4 M messages | **{rates['main', 'oncebus']}** |",
+        f"| **oncebus**, with 100 million ids remembered | **{rates['100M ids', 'oncebus']}** |",
+        f"| `dropDuplicatesWithinWatermark`, in memory, 4 M messages | {rates['main', 'memory']} |",
+        f"| `dropDuplicatesWithinWatermark`, RocksDB, 4 M messages | {rates['main', 'rocksdb']} |",
+        f"| `dropDuplicatesWithinWatermark`, RocksDB, 20 million ids | {rates['20M ids', 'rocksdb']} |",
+    ):
+        assert row in text
+    # Three brokers, then what they are compared with.
+    medians = json.loads((DOCS / "bench" / "broker.json").read_text())["medians"]
+    for name, figure, form in (
+        ("durable sends/s, 32 awaiting senders", "sends/s, 32 senders", "{:,.0f}"),
+        ("durable sends/s, batches of 100", "sends/s, batches of 100, 8 senders", "{:,.0f}"),
+        ("received and completed/s", "received and completed/s", "{:,.0f}"),
+        ("send to receive at 2,000 messages/s, p50", "p50 s at 2000/s", "{:.2f} s"),
+        ("send to receive at 2,000 messages/s, p99", "p99 s at 2000/s", "{:.2f} s"),
+        ("one message through an idle broker", "s, one message, idle", "{:.2f} s"),
+    ):
+        assert f"| {name} | {' | '.join(form.format(each[figure]) for each in list(medians.values())[:3])} |" in text

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus.durations import HOUR, MINUTE, SECOND
-from oncebus.emulator.config import read_config
-from oncebus.emulator.config_file import ConfigFile
+from oncebus.emulator.config import WHAT, read_config
 from oncebus.entities import (
     NO_LIMIT,
     Catalogue,
@@ -24,17 +23,18 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.templates.problems import FileRefused, Problems
+from oncebus.management.entity_file import EntityFile
+from oncebus.management.problems import FileRefused, Problems
 
 from .emulator_config import SAMPLE, config_of, namespace_of, sample
 
 PLACE = "UserConfig.Namespaces[0]"
 
 
-def file_of(folder: Path, content: Any) -> ConfigFile:
+def file_of(folder: Path, content: Any) -> EntityFile:
     path = folder / "Config.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return ConfigFile.read(path)
+    return EntityFile.read(path, WHAT, read_config)
 
 
 def made(folder: Path, content: Any, before: Catalogue | None = None) -> Catalogue:
@@ -257,7 +257,7 @@ def test_a_file_of_another_form_is_told_with_its_place(tmp_path: Path, content: 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileRefused, match=r"Configuration file '.*none\.json': It cannot be read: No such file"):
-        ConfigFile.read(tmp_path / "none.json")
+        EntityFile.read(tmp_path / "none.json", WHAT, read_config)
 
 
 def test_what_the_tier_does_not_allow_is_told_with_its_place(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_what_the_tier_does_not_allow_is_told_with_its_place(tmp_path: Path) -> 
 
 def test_a_name_that_something_else_has_is_told(tmp_path: Path) -> None:
     """What exists is left alone, whatever it is; what belongs to it then has nowhere to go."""
-    before = Catalogue().create_queue(Queue(name="prices"), 5)
+    before = Catalogue().created(Queue(name="prices"), 5)
     with pytest.raises(FileRefused) as caught:
         made(tmp_path, SAMPLE, before)
     assert {problem.text for problem in caught.value.problems} == {"The messaging entity 'prices' could not be found."}

@@ -15,13 +15,13 @@ import pytest
 
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, make_token
 from oncebus.broker.clock import wall_time
+from oncebus.cli.client import Client, NotAnswered
 from oncebus.durations import HOUR, SECOND
 from oncebus.entities import Catalogue, CatalogueFiles, Queue
 from oncebus.folders import Folders
-from oncebus.serve.client import Client, NotAnswered
+from oncebus.management.problems import FileRefused
 from oncebus.serve.gateway import run_gateway
 from oncebus.settings import Settings, SettingsError, load
-from oncebus.templates.problems import FileRefused
 
 from .emulator_config import config_of, sample
 

@@ -54,7 +54,7 @@ FILTERS = st.one_of(
 )
 RULES = st.builds(Rule, TEXTS, FILTERS, st.none() | st.builds(SqlAction, TEXTS, PARAMETERS), TIMES)
 
-# Long enough for a client to choose: see `oncebus.access.rules.LEAST_KEY`.
+# Long enough for a client to choose: see `oncebus.access.authorization_rule.LEAST_KEY`.
 KEYS = st.text("aZ0+/=!~", min_size=16, max_size=20)
 AUTHORIZATION_RULES = st.builds(
     AuthorizationRule,

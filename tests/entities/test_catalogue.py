@@ -13,8 +13,8 @@ from oncebus.entities import (
     Catalogue,
     CorrelationFilter,
     EntityError,
+    ErrorKind,
     FalseFilter,
-    Kind,
     Namespace,
     NotFound,
     Queue,
@@ -31,9 +31,9 @@ T1, T2 = 1_000_000, 2_000_000
 NAMESPACE = Namespace("ns")
 EMPTY = Catalogue(namespace=NAMESPACE)
 SOME = (
-    EMPTY.create_queue(Queue(name="Orders", requires_duplicate_detection=True), T1)
-    .create_topic(Topic(name="News/World"), T1)
-    .create_subscription(Subscription(topic="news/world", name="All"), T1)
+    EMPTY.created(Queue(name="Orders", requires_duplicate_detection=True), T1)
+    .created(Topic(name="News/World"), T1)
+    .created(Subscription(topic="news/world", name="All"), T1)
 )
 
 
@@ -45,10 +45,10 @@ def test_a_creation_gives_an_id_times_and_the_next_version() -> None:
 
 
 def test_what_a_caller_says_of_id_and_times_does_not_count() -> None:
-    made = EMPTY.create_queue(Queue(name="a", id=77, created_at=5, updated_at=6), T1).queue("a")
+    made = EMPTY.created(Queue(name="a", id=77, created_at=5, updated_at=6), T1).queue("a")
     assert (made.id, made.created_at, made.updated_at) == (1, T1, T1)
     sub = Subscription(topic="News/World", name="x", id=77, topic_id=88, rules=(Rule("mine"),))
-    subscription = SOME.create_subscription(sub, T1).subscription("news/world", "x")
+    subscription = SOME.created(sub, T1).subscription("news/world", "x")
     assert (subscription.id, subscription.topic_id) == (4, 2)
     assert [rule.name for rule in subscription.rules] == ["$Default"]
 
@@ -67,8 +67,8 @@ def test_entities_are_found_by_path_in_any_case_and_by_id() -> None:
 def test_lists_are_in_the_order_of_names() -> None:
     catalogue = SOME
     for name in ("b", "A", "c"):
-        catalogue = catalogue.create_queue(Queue(name=name), T1).create_topic(Topic(name=f"t{name}"), T1)
-        catalogue = catalogue.create_subscription(Subscription(topic="News/World", name=name), T1)
+        catalogue = catalogue.created(Queue(name=name), T1).created(Topic(name=f"t{name}"), T1)
+        catalogue = catalogue.created(Subscription(topic="News/World", name=name), T1)
     assert [queue.name for queue in catalogue.queues] == ["A", "b", "c", "Orders"]
     assert [topic.name for topic in catalogue.topics] == ["News/World", "tA", "tb", "tc"]
     names = [subscription.name for subscription in catalogue.subscriptions_of("news/world")]
@@ -80,7 +80,7 @@ def test_lists_are_in_the_order_of_names() -> None:
 
 def test_a_subscription_inherits_the_window_of_its_topic() -> None:
     topic = Topic(name="t", requires_duplicate_detection=True, duplicate_detection_history_time_window=DAY)
-    catalogue = SOME.create_topic(topic, T1).create_subscription(Subscription(topic="t", name="s"), T1)
+    catalogue = SOME.created(topic, T1).created(Subscription(topic="t", name="s"), T1)
     assert catalogue.window_of(catalogue.subscription("t", "s")) == DAY
     assert catalogue.window_of(catalogue.queue("orders")) == 10 * MINUTE
     assert catalogue.window_of(catalogue.subscription("news/world", "all")) is None
@@ -89,11 +89,11 @@ def test_a_subscription_inherits_the_window_of_its_topic() -> None:
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        (lambda: SOME.create_queue(Queue(name="oRDERS"), T2), "oRDERS"),
-        (lambda: SOME.create_topic(Topic(name="orders"), T2), "orders"),
-        (lambda: SOME.create_queue(Queue(name="news/world"), T2), "news/world"),
+        (lambda: SOME.created(Queue(name="oRDERS"), T2), "oRDERS"),
+        (lambda: SOME.created(Topic(name="orders"), T2), "orders"),
+        (lambda: SOME.created(Queue(name="news/world"), T2), "news/world"),
         (
-            lambda: SOME.create_subscription(Subscription(topic="news/world", name="ALL"), T2),
+            lambda: SOME.created(Subscription(topic="news/world", name="ALL"), T2),
             "News/World/Subscriptions/ALL",
         ),
         (
@@ -106,7 +106,7 @@ def test_a_name_is_taken_whatever_its_case(change: Callable[[], Catalogue], path
     with pytest.raises(AlreadyExists) as raised:
         change()
     assert (raised.value.kind, raised.value.detail) == (
-        Kind.CONFLICT,
+        ErrorKind.CONFLICT,
         f"SubCode=40900. The messaging entity '{path}' already exists.",
     )
 
@@ -117,16 +117,16 @@ def test_a_name_is_taken_whatever_its_case(change: Callable[[], Catalogue], path
         (lambda: SOME.queue("no"), "no"),
         (lambda: SOME.queue("news/world"), "news/world"),
         (lambda: SOME.topic("orders"), "orders"),
-        (lambda: SOME.update_queue(Queue(name="no"), T2), "no"),
-        (lambda: SOME.update_topic(Topic(name="no"), T2), "no"),
-        (lambda: SOME.delete_queue("news/world"), "news/world"),
-        (lambda: SOME.delete_topic("orders"), "orders"),
-        (lambda: SOME.create_subscription(Subscription(topic="orders", name="s"), T2), "orders"),
+        (lambda: SOME.updated(Queue(name="no"), T2), "no"),
+        (lambda: SOME.updated(Topic(name="no"), T2), "no"),
+        (lambda: SOME.deleted(Queue(name="news/world")), "news/world"),
+        (lambda: SOME.deleted(Topic(name="orders")), "orders"),
+        (lambda: SOME.created(Subscription(topic="orders", name="s"), T2), "orders"),
         (
-            lambda: SOME.update_subscription(Subscription(topic="news/world", name="no"), T2),
+            lambda: SOME.updated(Subscription(topic="news/world", name="no"), T2),
             "news/world/Subscriptions/no",
         ),
-        (lambda: SOME.delete_subscription("news/world", "no"), "news/world/Subscriptions/no"),
+        (lambda: SOME.deleted(Subscription(topic="news/world", name="no")), "news/world/Subscriptions/no"),
         (lambda: SOME.rule("news/world", "all", "no"), "news/world/Subscriptions/all/Rules/no"),
         (lambda: SOME.update_rule("news/world", "all", Rule("no")), "news/world/Subscriptions/all/Rules/no"),
         (lambda: SOME.delete_rule("news/world", "all", "no"), "news/world/Subscriptions/all/Rules/no"),
@@ -136,7 +136,7 @@ def test_what_is_not_there(change: Callable[[], object], path: str) -> None:
     with pytest.raises(NotFound) as raised:
         change()
     assert (raised.value.kind, raised.value.detail) == (
-        Kind.NOT_FOUND,
+        ErrorKind.NOT_FOUND,
         f"SubCode=40400. The messaging entity '{path}' could not be found.",
     )
 
@@ -146,7 +146,7 @@ def test_an_update_keeps_name_id_and_creation() -> None:
     given = Queue(
         name="ORDERS", id=9, requires_duplicate_detection=True, duplicate_detection_history_time_window=window
     )
-    catalogue = SOME.update_queue(given, T2)
+    catalogue = SOME.updated(given, T2)
     queue = catalogue.queue("orders")
     assert (queue.name, queue.id, queue.created_at, queue.updated_at) == ("Orders", 1, T1, T2)
     assert queue.window == window
@@ -155,59 +155,59 @@ def test_an_update_keeps_name_id_and_creation() -> None:
 
 
 def test_an_update_with_what_was_read_changes_the_time_only() -> None:
-    catalogue = SOME.create_queue(Queue(name="p", enable_partitioning=True, max_size_in_megabytes=2048), T1)
+    catalogue = SOME.created(Queue(name="p", enable_partitioning=True, max_size_in_megabytes=2048), T1)
     queue, topic = catalogue.queue("p"), catalogue.topic("news/world")
     subscription = catalogue.subscription("news/world", "all")
-    after = catalogue.update_queue(queue, T2).update_topic(topic, T2).update_subscription(subscription, T2)
+    after = catalogue.updated(queue, T2).updated(topic, T2).updated(subscription, T2)
     assert after.queue("p") == replace(queue, updated_at=T2)
     assert after.topic("news/world") == replace(topic, updated_at=T2)
     assert after.subscription("news/world", "all") == replace(subscription, updated_at=T2)
 
 
 def test_a_clock_that_steps_back_makes_no_update_older() -> None:
-    later = SOME.update_queue(SOME.queue("orders"), T2)
-    assert later.update_queue(SOME.queue("orders"), T1).queue("orders").updated_at == T2
+    later = SOME.updated(SOME.queue("orders"), T2)
+    assert later.updated(SOME.queue("orders"), T1).queue("orders").updated_at == T2
 
 
 def test_updates_obey_the_rules_of_changes_and_of_descriptions() -> None:
     with pytest.raises(BadRequest, match="RequiresDuplicateDetection property of an existing Queue"):
-        SOME.update_queue(Queue(name="orders"), T2)
+        SOME.updated(Queue(name="orders"), T2)
     with pytest.raises(BadRequest, match="Partitioning cannot be changed for Topic"):
-        SOME.update_topic(Topic(name="news/world", enable_partitioning=True), T2)
+        SOME.updated(Topic(name="news/world", enable_partitioning=True), T2)
     with pytest.raises(BadRequest, match="RequiresSession property of an existing Subscription"):
-        SOME.update_subscription(Subscription(topic="news/world", name="all", requires_session=True), T2)
+        SOME.updated(Subscription(topic="news/world", name="all", requires_session=True), T2)
     with pytest.raises(BadRequest, match="MaxDeliveryCount"):
-        SOME.update_subscription(Subscription(topic="news/world", name="all", max_delivery_count=0), T2)
-    basic = Catalogue(namespace=Namespace("ns", Tier.BASIC)).create_queue(Queue(name="q"), T1)
+        SOME.updated(Subscription(topic="news/world", name="all", max_delivery_count=0), T2)
+    basic = Catalogue(namespace=Namespace("ns", Tier.BASIC)).created(Queue(name="q"), T1)
     with pytest.raises(BadRequest, match="cannot be set when updating a Queue"):
-        basic.update_queue(Queue(name="q", auto_delete_on_idle=DAY), T2)
+        basic.updated(Queue(name="q", auto_delete_on_idle=DAY), T2)
 
 
 def test_a_queue_made_again_is_another() -> None:
-    again = SOME.delete_queue("orders").create_queue(Queue(name="Orders"), T2)
+    again = SOME.deleted(Queue(name="orders")).created(Queue(name="Orders"), T2)
     assert again.queue("orders").id == 4
     assert again.entity(1) is None
 
 
 def test_a_topic_takes_its_subscriptions_with_it() -> None:
-    other = SOME.create_topic(Topic(name="news"), T1).create_subscription(Subscription(topic="news", name="all"), T1)
-    gone = other.delete_topic("NEWS/World")
+    other = SOME.created(Topic(name="news"), T1).created(Subscription(topic="news", name="all"), T1)
+    gone = other.deleted(Topic(name="NEWS/World"))
     assert [gone.entity(number) for number in (2, 3)] == [None, None]
     assert gone.find("news/world/subscriptions/all") is None
     assert gone.subscription("news", "all").id == 5
-    made = gone.create_topic(Topic(name="News/World"), T2)
+    made = gone.created(Topic(name="News/World"), T2)
     assert made.subscriptions_of("news/world") == ()
 
 
 def test_a_new_subscription_takes_all_messages_unless_told_otherwise() -> None:
     assert SOME.subscription("news/world", "all").rules == (Rule("$Default", TrueFilter(), None, T1),)
     rules = [Rule("a", FalseFilter()), Rule("b", SqlFilter("x = 1"))]
-    made = SOME.create_subscription(Subscription(topic="news/world", name="s"), T2, rules)
+    made = SOME.created(Subscription(topic="news/world", name="s"), T2, rules)
     assert made.subscription("news/world", "s").rules == tuple(replace(rule, created_at=T2) for rule in rules)
-    none = SOME.create_subscription(Subscription(topic="news/world", name="s"), T2, [])
+    none = SOME.created(Subscription(topic="news/world", name="s"), T2, [])
     assert none.subscription("news/world", "s").rules == ()
     with pytest.raises(AlreadyExists):
-        SOME.create_subscription(Subscription(topic="news/world", name="s"), T2, [Rule("a"), Rule("A")])
+        SOME.created(Subscription(topic="news/world", name="s"), T2, [Rule("a"), Rule("A")])
 
 
 def test_rules_come_change_and_go() -> None:
@@ -220,27 +220,27 @@ def test_rules_come_change_and_go() -> None:
     three = two.delete_rule(*at, "$default")
     assert [rule.name for rule in three.subscription(*at).rules] == ["Red"]
     assert [each.version for each in (SOME, one, two, three)] == [3, 4, 5, 6]
-    kept = three.update_subscription(Subscription(topic=at[0], name=at[1], max_delivery_count=3), T2)
+    kept = three.updated(Subscription(topic=at[0], name=at[1], max_delivery_count=3), T2)
     assert kept.subscription(*at).rules == three.subscription(*at).rules
     with pytest.raises(BadRequest, match="sqlExpression"):
         three.update_rule(*at, Rule("red", SqlFilter("")))
 
 
 def test_forwarding_leads_to_what_is_there() -> None:
-    catalogue = SOME.create_queue(
+    catalogue = SOME.created(
         Queue(name="in", forward_to="sb://host/ORDERS", forward_dead_lettered_messages_to="news/world"), T1
     )
     queue = catalogue.queue("in")
     assert catalogue.forward_target(queue.forward_to) == catalogue.queue("orders")
     assert catalogue.forward_target(queue.forward_dead_lettered_messages_to) == catalogue.topic("news/world")
     assert catalogue.forward_target(None) is None
-    without = catalogue.delete_queue("orders")
+    without = catalogue.deleted(Queue(name="orders"))
     assert without.forward_target(queue.forward_to) is None
     # What was so before may stay so.
-    assert without.update_queue(replace(queue, max_delivery_count=3), T2).queue("in").forward_to == queue.forward_to
+    assert without.updated(replace(queue, max_delivery_count=3), T2).queue("in").forward_to == queue.forward_to
     with pytest.raises(BadRequest, match="destination entity 'Orders' does not exist"):
-        without.update_queue(replace(queue, forward_to="Orders"), T2)
-    again = without.create_queue(Queue(name="orders"), T2)
+        without.updated(replace(queue, forward_to="Orders"), T2)
+    again = without.created(Queue(name="orders"), T2)
     assert again.forward_target(queue.forward_to) == again.queue("orders")
 
 
@@ -261,43 +261,43 @@ def test_forwarding_leads_to_what_is_there() -> None:
 )
 def test_forwarding_to_nothing_or_itself_is_refused(source: Queue, text: str) -> None:
     with pytest.raises(BadRequest) as raised:
-        SOME.create_queue(source, T2)
+        SOME.created(source, T2)
     assert raised.value.text.splitlines()[0] == text
     if "itself" in text:
         with pytest.raises(BadRequest, match="itself"):
-            SOME.create_queue(Queue(name="a"), T1).update_queue(source, T2)
+            SOME.created(Queue(name="a"), T1).updated(source, T2)
 
 
 def test_a_subscription_forwards_to_any_queue_or_topic() -> None:
-    made = SOME.create_subscription(Subscription(topic="news/world", name="s", forward_to="orders"), T2)
+    made = SOME.created(Subscription(topic="news/world", name="s", forward_to="orders"), T2)
     assert made.subscription("news/world", "s").forward_to == "orders"
     with pytest.raises(BadRequest, match="does not exist"):
-        SOME.create_subscription(Subscription(topic="news/world", name="s", forward_to="no"), T2)
+        SOME.created(Subscription(topic="news/world", name="s", forward_to="no"), T2)
 
 
 def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncebus.entities.catalogue.MOST_QUEUES_AND_TOPICS", 2)
     monkeypatch.setattr("oncebus.entities.catalogue.MOST_SUBSCRIPTIONS", 1)
     with pytest.raises(QuotaExceeded) as raised:
-        SOME.create_queue(Queue(name="a"), T2)
+        SOME.created(Queue(name="a"), T2)
     assert (raised.value.kind, raised.value.detail) == (
-        Kind.QUOTA,
+        ErrorKind.QUOTA,
         "SubCode=40300. The maximum entity count has been reached or exceeded for Namespace: 'ns'."
         " At most 2 queues and topics are allowed.",
     )
     with pytest.raises(QuotaExceeded) as raised:
-        SOME.create_subscription(Subscription(topic="news/world", name="s"), T2)
+        SOME.created(Subscription(topic="news/world", name="s"), T2)
     assert raised.value.text == (
         "The maximum entity count has been reached or exceeded for Topic: 'News/World'."
         " At most 1 subscriptions are allowed."
     )
-    SOME.delete_queue("orders").create_queue(Queue(name="a"), T2)
+    SOME.deleted(Queue(name="orders")).created(Queue(name="a"), T2)
 
 
 def test_a_topic_has_two_thousand_sql_filters_over_all_subscriptions() -> None:
     rules = [Rule(f"r{number}", SqlFilter("1 = 1")) for number in range(1000)]
-    full = SOME.create_subscription(Subscription(topic="news/world", name="a"), T1, rules)
-    full = full.create_subscription(Subscription(topic="news/world", name="b"), T1, rules)
+    full = SOME.created(Subscription(topic="news/world", name="a"), T1, rules)
+    full = full.created(Subscription(topic="news/world", name="b"), T1, rules)
     with pytest.raises(QuotaExceeded, match="At most 2000 SQL filters are allowed"):
         full.create_rule("news/world", "all", Rule("more", SqlFilter("1 = 1")), T2)
     with pytest.raises(QuotaExceeded):
@@ -315,8 +315,8 @@ def test_another_tier_takes_over_what_it_can_do() -> None:
     with pytest.raises(BadRequest, match="cannot be set when keeping a Queue"):
         SOME.at_tier(Tier.BASIC)
     with pytest.raises(BadRequest, match="EnablePartitioning"):
-        SOME.create_queue(Queue(name="p", enable_partitioning=True), T1).at_tier(Tier.PREMIUM)
-    plain = EMPTY.create_queue(Queue(name="q"), T1).at_tier(Tier.BASIC)
+        SOME.created(Queue(name="p", enable_partitioning=True), T1).at_tier(Tier.PREMIUM)
+    plain = EMPTY.created(Queue(name="q"), T1).at_tier(Tier.BASIC)
     assert plain.queue("q").default_message_time_to_live == 14 * DAY
 
 

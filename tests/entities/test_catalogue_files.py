@@ -10,9 +10,9 @@ import pytest
 
 from oncebus.entities import Catalogue, CatalogueFileError, CatalogueFiles, Queue, catalogue_to_json
 
-ONE = Catalogue().create_queue(Queue(name="a"), 1)
-TWO = ONE.create_queue(Queue(name="b"), 2)
-FIVE = TWO.delete_queue("a").delete_queue("b").create_queue(Queue(name="a"), 3)
+ONE = Catalogue().created(Queue(name="a"), 1)
+TWO = ONE.created(Queue(name="b"), 2)
+FIVE = TWO.deleted(Queue(name="a")).deleted(Queue(name="b")).created(Queue(name="a"), 3)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_version_is_read_once(files: CatalogueFiles, tmp_path: Path) -> None:
 def test_a_folder_made_anew_is_not_taken_for_the_old_one(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
     assert files.load(1) == ONE
-    other = Catalogue().create_queue(Queue(name="elsewhere"), 1)
+    other = Catalogue().created(Queue(name="elsewhere"), 1)
     path = tmp_path / "data" / "000000000001.json"
     path.rename(path.with_name(".kept"))
     files.publish(other)

@@ -25,9 +25,9 @@ from oncebus.entities import (
 KEYS = AuthorizationRule("all", frozenset(Right), "secret-one", "secret-two")
 SOME = (
     Catalogue()
-    .create_queue(Queue(name="orders", authorization_rules=(KEYS,)), 1)
-    .create_topic(Topic(name="news"), 2)
-    .create_subscription(Subscription(topic="news", name="all"), 3)
+    .created(Queue(name="orders", authorization_rules=(KEYS,)), 1)
+    .created(Topic(name="news"), 2)
+    .created(Subscription(topic="news", name="all"), 3)
 )
 
 

@@ -64,19 +64,19 @@ class Changes(RuleBasedStateMachine):
             forward_to=to,
             forward_dead_lettered_messages_to=dead_to,
         )
-        make = self.catalogue.create_queue if is_new else self.catalogue.update_queue
+        make = self.catalogue.created if is_new else self.catalogue.updated
         self.change(lambda: make(queue, self.now))
 
     @rule(name=NAMES, partitions=FLAGS, is_new=FLAGS)
     def topic(self, name: str, partitions: bool, is_new: bool) -> None:
         topic = Topic(name=name, enable_partitioning=partitions)
-        make = self.catalogue.create_topic if is_new else self.catalogue.update_topic
+        make = self.catalogue.created if is_new else self.catalogue.updated
         self.change(lambda: make(topic, self.now))
 
     @rule(topic=NAMES, name=NAMES, session=FLAGS, to=TARGETS, is_new=FLAGS)
     def subscription(self, topic: str, name: str, session: bool, to: str | None, is_new: bool) -> None:
         subscription = Subscription(topic=topic, name=name, requires_session=session, forward_to=to)
-        make = self.catalogue.create_subscription if is_new else self.catalogue.update_subscription
+        make = self.catalogue.created if is_new else self.catalogue.updated
         self.change(lambda: make(subscription, self.now))
 
     @rule(topic=NAMES, subscription=NAMES, name=RULE_NAMES, how=st.integers(0, 2))
@@ -94,9 +94,9 @@ class Changes(RuleBasedStateMachine):
     def delete(self, name: str, subscription: str, how: int) -> None:
         self.change(
             [
-                lambda: self.catalogue.delete_queue(name),
-                lambda: self.catalogue.delete_topic(name),
-                lambda: self.catalogue.delete_subscription(name, subscription),
+                lambda: self.catalogue.deleted(Queue(name=name)),
+                lambda: self.catalogue.deleted(Topic(name=name)),
+                lambda: self.catalogue.deleted(Subscription(topic=name, name=subscription)),
             ][how]
         )
 

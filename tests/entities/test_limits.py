@@ -11,7 +11,7 @@ from oncebus.entities import (
     BadRequest,
     CorrelationFilter,
     Entity,
-    Kind,
+    ErrorKind,
     Namespace,
     OutOfRange,
     Queue,
@@ -25,17 +25,11 @@ from oncebus.entities import (
 )
 from oncebus.entities.limits import (
     Occasion,
+    check_change,
+    check_entity,
     check_forward_target,
-    check_queue,
-    check_queue_change,
     check_rule,
-    check_subscription,
-    check_subscription_change,
-    check_topic,
-    check_topic_change,
-    settled_queue,
-    settled_subscription,
-    settled_topic,
+    settled,
 )
 
 BASIC, STANDARD, PREMIUM = (Namespace("ns", tier) for tier in Tier)
@@ -46,19 +40,13 @@ RULE = AuthorizationRule("rule", frozenset({Right.MANAGE}), "a", "b")
 
 
 def check(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> None:
-    occasion = Occasion(namespace, verb)
-    if isinstance(entity, Queue):
-        check_queue(settled_queue(entity, namespace), occasion)
-    elif isinstance(entity, Topic):
-        check_topic(settled_topic(entity, namespace), occasion)
-    else:
-        check_subscription(settled_subscription(entity), occasion)
+    check_entity(settled(entity, namespace), Occasion(namespace, verb))
 
 
 def refusal(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> str:
     with pytest.raises(BadRequest) as raised:
         check(entity, namespace, verb)
-    assert (raised.value.kind, raised.value.sub_code) == (Kind.BAD_REQUEST, 40000)
+    assert (raised.value.kind, raised.value.sub_code) == (ErrorKind.BAD_REQUEST, 40000)
     return raised.value.text
 
 
@@ -72,7 +60,7 @@ def test_defaults_are_good_in_every_tier(namespace: Namespace) -> None:
 
 
 def test_what_an_empty_description_means() -> None:
-    queue = settled_queue(QUEUE, STANDARD)
+    queue = settled(QUEUE, STANDARD)
     assert queue.duplicate_detection_history_time_window == 10 * MINUTE
     assert queue.lock_duration == MINUTE
     assert queue.max_delivery_count == 10
@@ -82,8 +70,8 @@ def test_what_an_empty_description_means() -> None:
     assert not queue.requires_duplicate_detection
     assert queue.window is None
     assert replace(queue, requires_duplicate_detection=True).window == 10 * MINUTE
-    assert settled_topic(TOPIC, PREMIUM).max_message_size_in_kilobytes == 1024
-    assert settled_queue(QUEUE, BASIC).default_message_time_to_live == 14 * DAY
+    assert settled(TOPIC, PREMIUM).max_message_size_in_kilobytes == 1024
+    assert settled(QUEUE, BASIC).default_message_time_to_live == 14 * DAY
     assert SUBSCRIPTION.dead_lettering_on_filter_evaluation_exceptions
 
 
@@ -202,10 +190,10 @@ def test_premium_has_greater_sizes() -> None:
 
 
 def test_the_size_of_a_partitioned_entity_counts_sixteen_times_once() -> None:
-    settled = settled_queue(replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=5120), STANDARD)
-    assert settled.max_size_in_megabytes == 81920
-    assert settled_queue(settled, STANDARD) == settled
-    check(settled)
+    shown = settled(replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=5120), STANDARD)
+    assert shown.max_size_in_megabytes == 81920
+    assert settled(shown, STANDARD) == shown
+    check(shown)
     assert "The specified value 6144 is invalid." in refusal(
         replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=6144)
     )
@@ -279,9 +267,9 @@ def test_only_premium_has_large_messages() -> None:
 
 
 def test_a_forward_target_is_kept_as_a_path() -> None:
-    queue = settled_queue(replace(QUEUE, forward_to="sb://host/a/b", forward_dead_lettered_messages_to=""), STANDARD)
+    queue = settled(replace(QUEUE, forward_to="sb://host/a/b", forward_dead_lettered_messages_to=""), STANDARD)
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == ("a/b", None)
-    subscription = settled_subscription(replace(SUBSCRIPTION, forward_to=""))
+    subscription = settled(replace(SUBSCRIPTION, forward_to=""), STANDARD)
     assert subscription.forward_to is None
 
 
@@ -316,21 +304,13 @@ IMMUTABLE = "The value for the {} property of an existing {} cannot be changed."
     ],
 )
 def test_what_is_chosen_at_creation_stays_in_both_directions(new: Entity, text: str) -> None:
-    def change(one: Entity, other: Entity) -> None:
-        if isinstance(one, Queue) and isinstance(other, Queue):
-            check_queue_change(one, other)
-        elif isinstance(one, Topic) and isinstance(other, Topic):
-            check_topic_change(one, other)
-        elif isinstance(one, Subscription) and isinstance(other, Subscription):
-            check_subscription_change(one, other)
-
     originals: dict[type[Entity], Entity] = {Queue: QUEUE, Topic: TOPIC, Subscription: SUBSCRIPTION}
     old = originals[type(new)]
     for one, other in ((old, new), (new, old)):
         with pytest.raises(BadRequest) as raised:
-            change(one, other)
+            check_change(one, other)
         assert (raised.value.sub_code, raised.value.text) == (40000, text)
-    change(new, new)
+    check_change(new, new)
 
 
 def test_the_window_and_the_rest_may_be_changed() -> None:
@@ -344,7 +324,7 @@ def test_the_window_and_the_rest_may_be_changed() -> None:
         user_metadata="x",
         forward_to="other",
     )
-    check_queue_change(old, new)
+    check_change(old, new)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .entities import CHANGING
 from .history import FAILED, UNKNOWN
-from .stories import ALL, COLLECTED, RED, Story, routed
+from .stories import ALL, COLLECTED, LETTERS, RED, Story, routed
 
 
 def accepted_and_never_seen(story: Story) -> None:
@@ -26,6 +26,12 @@ def one_of_two_without_detection_missing(story: Story) -> None:
 
 def dropped_without_record(story: Story) -> None:
     story.send("direct", "a", name="x")
+    story.send("direct", "b", name="x")
+    story.consume("direct", ("a", 1))
+
+
+def retry_gone_without_record(story: Story) -> None:
+    story.send("direct", "a", name="x", outcome=UNKNOWN)
     story.send("direct", "b", name="x")
     story.consume("direct", ("a", 1))
 
@@ -101,6 +107,47 @@ def dead_letter_missing(story: Story) -> None:
     story.settle("plain", "a", 1, "dead-letter")
 
 
+def _dead_lettered(story: Story) -> None:
+    story.send("plain", "a")
+    story.receive("plain", ("a", 1))
+    story.settle("plain", "a", 1, "dead-letter")
+
+
+def resubmitted_and_gone(story: Story) -> None:
+    _dead_lettered(story)
+    story.resubmit("plain", ("a", 1))
+
+
+def resubmission_refused_and_gone(story: Story) -> None:
+    _dead_lettered(story)
+    story.resubmit("plain", ("a", 1), outcome=FAILED)
+
+
+def resubmission_unanswered_and_gone(story: Story) -> None:
+    _dead_lettered(story)
+    story.receive("plain" + LETTERS, ("a", 1))
+    story.settle("plain" + LETTERS, "a", 1, "abandon")
+    story.resubmit("plain", ("a", 1), outcome=UNKNOWN)
+
+
+def one_of_two_resubmitted_missing(story: Story) -> None:
+    story.send("plain", "a", "b")
+    for number, uid in enumerate("ab", 1):
+        story.receive("plain", (uid, number))
+        story.settle("plain", uid, number, "dead-letter")
+    story.resubmit("plain", ("a", 1), ("b", 2))
+    story.consume("plain", ("a", 3))
+    story.consume("plain" + LETTERS, ("b", 2))
+
+
+def resubmitted_twice(story: Story) -> None:
+    _dead_lettered(story)
+    story.resubmit("plain", ("a", 1))
+    story.resubmit("plain", ("a", 1))
+    story.consume("plain", ("a", 2))
+    story.consume("plain", ("a", 3))
+
+
 def half_a_batch(story: Story) -> None:
     story.send("plain", "a", "b", outcome=UNKNOWN)
     story.consume("plain", ("a", 1))
@@ -134,6 +181,34 @@ def dropped_after_its_window(story: Story) -> None:
     story.drop("window", "x", 2, 1, seconds_apart=20.0)
 
 
+def dropped_by_the_longer_window_of_another(story: Story) -> None:
+    """The first was accepted under 20 seconds, and others of its id later under 40."""
+    story.send("window", "a", name="x")
+    story.consume("window", ("a", 1), enqueued=0.05)
+    story.now = 30_000_000
+    story.send("window", "b", name="x")
+    story.drop("window", "x", 2, 1, seconds_apart=30.0)
+    story.now = 80_000_000
+    story.add("window", entity="window", window="PT40S")
+    story.send("window", "c", name="x")
+    story.consume("window", ("c", 3), enqueued=80.25)
+
+
+def dropped_by_the_longer_window_of_its_original(story: Story) -> None:
+    """It was sent under 20 seconds itself; another, which was dropped rightly, under 40."""
+    story.add("window", entity="window", window="PT40S")
+    story.send("window", "a", name="x")
+    story.send("window", "b", name="x")
+    story.consume("window", ("a", 1))
+    story.drop("window", "x", 2, 1)
+    story.add("window", entity="window", window="PT20S")
+    story.send("window", "between")
+    story.consume("window", ("between", 3))
+    story.now = 30_000_000
+    story.send("window", "c", name="x")
+    story.drop("window", "x", 4, 1, seconds_apart=29.0)
+
+
 def dropped_for_another(story: Story) -> None:
     story.send("direct", "a", name="x")
     story.send("direct", "b", name="x")
@@ -156,6 +231,12 @@ def enqueued_too_early(story: Story) -> None:
 def delivered_too_early(story: Story) -> None:
     story.send("direct", "a", due=2.0, number=1)
     story.consume("direct", ("a", 2), enqueued=2.1)
+
+
+def delivered_too_early_by_a_clock_that_leaps(story: Story) -> None:
+    story.add("fault", fault="clock leaps")
+    story.send("direct", "a", due=20.0, number=1)
+    story.consume("direct", ("a", 2), enqueued=20.1)
 
 
 def delivered_after_it_was_cancelled(story: Story) -> None:
@@ -274,6 +355,7 @@ BROKEN: dict[Callable[[Story], None], str] = {
     all_of_one_id_dropped: "lost, dropped wrongly",
     one_of_two_without_detection_missing: "lost",
     dropped_without_record: "lost",
+    retry_gone_without_record: "lost",
     cancel_refused_and_gone: "lost",
     id_of_the_deleted: "lost, dropped wrongly",
     from_nowhere: "invented",
@@ -281,21 +363,29 @@ BROKEN: dict[Callable[[Story], None], str] = {
     elsewhere: "invented",
     dropped_more_often_than_sent: "invented",
     forwarded_twice: "doubled",
+    resubmitted_twice: "doubled",
     after_its_completion: "came back",
     after_it_was_deferred: "came back",
     completed_twice: "came back",
     abandoned_and_gone: "vanished",
     completion_refused_and_gone: "vanished",
     dead_letter_missing: "vanished",
+    resubmitted_and_gone: "vanished",
+    resubmission_refused_and_gone: "vanished",
+    resubmission_unanswered_and_gone: "vanished",
+    one_of_two_resubmitted_missing: "vanished",
     half_a_batch: "batch torn",
     both_delivered: "duplicate delivered",
     delivered_though_a_cancelled_one_had_its_id: "duplicate delivered",
     within_a_short_window: "duplicate delivered",
     dropped_after_its_window: "dropped wrongly",
+    dropped_by_the_longer_window_of_another: "dropped wrongly",
+    dropped_by_the_longer_window_of_its_original: "dropped wrongly",
     dropped_for_another: "dropped wrongly",
     dropped_where_it_was_forwarded_to: "dropped wrongly",
     enqueued_too_early: "wrong time",
     delivered_too_early: "wrong time",
+    delivered_too_early_by_a_clock_that_leaps: "wrong time",
     delivered_after_it_was_cancelled: "wrong time",
     against_the_rule: "routed wrongly",
     not_where_the_rule_says: "routed wrongly",

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from .detection import dropped_wrongly, duplicate_delivered
 from .entities import DEAD_LETTERS, NEWS, PLAIN, RECREATED, SINKS
 from .history import FAILED, NEVER, OK, UNKNOWN, History
 from .model import MILLISECOND, Attempt, Model
@@ -42,10 +43,10 @@ def lost(model: Model) -> Iterator[str]:
         if model.is_gone(attempts[0]):
             continue
         sure = [attempt.uid for attempt in attempts if attempt.is_sure]
-        accepted = [attempt for attempt in attempts if _may_be_accepted(model, attempt)]
-        if len(sure) > len(accepted) + dropped[entity, name]:
-            seen = [each.uid for each in accepted]
-            yield f"{name} of {entity}: accepted {sure}, seen {seen}, {dropped[entity, name]} drops"
+        accepted = [attempt.uid for attempt in attempts if model.may_be_accepted(attempt)]
+        missing = [uid for uid in sure if uid not in accepted]
+        if len(missing) > dropped[entity, name]:
+            yield f"{name} of {entity}: accepted {sure}, seen {accepted}, {dropped[entity, name]} drops"
         elif sure and not accepted:
             yield f"{name} of {entity}: accepted {sure}, all dropped"
 
@@ -72,11 +73,10 @@ def invented(model: Model) -> Iterator[str]:
 
 
 def doubled(model: Model) -> Iterator[str]:
-    """Each message has one copy in a place, and one more for each time that it was resubmitted."""
+    """Each message has one copy in a place, and one more for each of its dead letters that was resubmitted."""
     for uid, places in model.arrivals.items():
         for place, numbers in places.items():
-            allowed = 1 + sum(each.outcome != FAILED for each in model.resubmits[place, uid])
-            if len(numbers) > allowed:
+            if len(numbers) > 1 + len(model.resubmitted(place, uid)):
                 yield f"{uid} in {place} under {numbers}"
 
 
@@ -98,7 +98,10 @@ def came_back(model: Model) -> Iterator[str]:
 
 
 def vanished(model: Model) -> Iterator[str]:
-    """What was delivered stays until it is settled; a dead letter is among the dead letters."""
+    """What was delivered stays until it is settled; a dead letter is among the dead letters until it is resubmitted.
+
+    Of letters that are resubmitted, as many come again as the broker says, each under a new number.
+    """
     for place, uid, number in model.copies:
         attempt = model.attempts.get(uid)
         if attempt is not None and model.is_gone(attempt):
@@ -109,10 +112,15 @@ def vanished(model: Model) -> Iterator[str]:
             continue
         if DEAD_LETTER in actions:
             letters = place + DEAD_LETTERS
-            if not any(copy[:2] == (letters, uid) for copy in model.copies) and not model.resubmits[place, uid]:
+            if (letters, uid, number) not in model.copies and not model.is_back(place, uid, number):
                 yield f"{uid}, number {number} of {place} was dead-lettered, and is not there"
-        elif not (place.endswith(DEAD_LETTERS) and model.resubmits[place.removesuffix(DEAD_LETTERS), uid]):
+        elif not (place.endswith(DEAD_LETTERS) and model.is_back(place.removesuffix(DEAD_LETTERS), uid, number)):
             yield f"{uid}, number {number} of {place} was delivered, not settled, and is gone"
+    for resubmit in model.history.of("resubmit"):
+        place, numbers, uids = (resubmit.args[name] for name in ("place", "numbers", "uids"))
+        back = [uid for uid, number in zip(uids, numbers, strict=True) if model.is_back(place, uid, number)]
+        if resubmit.outcome == OK and len(back) < resubmit.result["done"]:
+            yield f"{resubmit.result['done']} of {uids} of {place} were resubmitted (op {resubmit.number}), {back} came"
 
 
 def batch_torn(model: Model) -> Iterator[str]:
@@ -124,51 +132,15 @@ def batch_torn(model: Model) -> Iterator[str]:
                 yield f"op {send.number}: {[each['uid'] for each in send.args['messages']]} arrived {arrived}"
 
 
-# Detection
-
-
-def duplicate_delivered(model: Model) -> Iterator[str]:
-    """Of those with one id, none is accepted less than a window after another."""
-    for (entity, _, name), attempts in model.by_key.items():
-        accepted = [each for each in attempts if model.has_arrived(each) or model.was_cancelled(each) == OK]
-        for at, one in enumerate(accepted):
-            for other in accepted[at + 1 :]:
-                shortest = min(model.windows(one) + model.windows(other))
-                apart = _apart(model, one, other)
-                if apart is None or apart + MILLISECOND < shortest:
-                    yield f"{name} of {entity}: {one.uid} and {other.uid}, {apart} µs apart"
-
-
-def dropped_wrongly(model: Model) -> Iterator[str]:
-    """Each drop names a message that was accepted, with the same id, less than a window before."""
-    attempts: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
-    for attempt in model.attempts.values():
-        if not model.is_gone(attempt) or not attempt.is_sure:
-            attempts[attempt.sink.name, attempt.id].append(attempt)
-    for drop in model.drops:
-        if drop.entity not in SINKS:
-            yield f"{drop.id} was forwarded to {drop.entity} twice"
-            continue
-        tried = attempts[drop.entity, drop.id]
-        longest = max((window for each in tried for window in model.windows(each)), default=0)
-        if drop.time - drop.original_time >= longest:
-            yield f"{drop.id} of {drop.entity}: {drop.time - drop.original_time} µs after its original"
-        numbers = {number for each in tried for number in _numbers(model, each)}
-        # What was cancelled, or waits in a forward, is not seen under the number that it was accepted with.
-        is_hidden = any(_may_be_accepted(model, each) and not _numbers(model, each) for each in tried)
-        if drop.original not in numbers and not is_hidden:
-            yield f"{drop.id} of {drop.entity}: its original is number {drop.original}, the id was {sorted(numbers)}"
-
-
 # Schedules, routes, entities
 
 
 def wrong_time(model: Model) -> Iterator[str]:
     """What is scheduled comes neither before its time nor after it was cancelled."""
     faults = model.history.of("fault")
-    # From the first of these on, the broker's clock is not ours: where it was set back, stamps stand still, while what
-    # is scheduled waits for as long as it should.
-    ours = min((each.invoked for each in faults if each.args["fault"].startswith("clock ")), default=NEVER)
+    # Once it was ahead, the broker's clock is not ours. Where it is set back, or leaps, what is scheduled waits for as
+    # long as it should all the same.
+    ours = min((each.invoked for each in faults if each.args["fault"] == "clock ahead"), default=NEVER)
     for delivery in model.deliveries:
         attempt = model.attempts.get(delivery.uid)
         if attempt is None:
@@ -282,10 +254,6 @@ def _dropped(model: Model) -> dict[tuple[str, str], int]:
     return found
 
 
-def _may_be_accepted(model: Model, attempt: Attempt) -> bool:
-    return model.has_arrived(attempt) or model.was_cancelled(attempt) is not None
-
-
 def _from_before(model: Model, attempts: list[Attempt]) -> int:
     """How many of an earlier incarnation may have come to this one, because nobody knows when they were accepted."""
     entity, _, name = attempts[0].key
@@ -295,34 +263,6 @@ def _from_before(model: Model, attempts: list[Attempt]) -> int:
         if key[0] == entity and key[2] == name and key != attempts[0].key
         for each in others
     )
-
-
-def _numbers(model: Model, attempt: Attempt) -> set[int]:
-    """The numbers under which it may have been accepted by the entity that it was sent to."""
-    found: set[int | None] = {attempt.number}
-    if attempt.due is None:
-        for delivery in model.deliveries_of(attempt.uid):
-            if attempt.sink.subscriptions and delivery.place.startswith(attempt.sink.name):
-                found.add(delivery.origin)
-            elif delivery.place == attempt.sink.name:
-                found.add(delivery.number)
-    return {number for number in found if number is not None}
-
-
-def _apart(model: Model, one: Attempt, other: Attempt) -> int | None:
-    """The longest time that may lie between the acceptance of two, in microseconds; None where it is not told."""
-    if one.due is not None or other.due is not None:
-        return None
-    first, second = (
-        [each for each in model.deliveries_of(attempt.uid) if not model.resubmits[each.place, each.uid]]
-        for attempt in (one, other)
-    )
-    if not first or not second:
-        return None
-    # Each delivery tells the same time, some more exactly.
-    late = [min(each.latest for each in some) for some in (first, second)]
-    early = [max(each.earliest for each in some) for some in (first, second)]
-    return max(late[0] - early[1], late[1] - early[0])
 
 
 RULES: tuple[Rule, ...] = (

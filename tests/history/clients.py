@@ -49,6 +49,7 @@ class PlannedClient:
         self._deferred: list[tuple[str, str | None, int]] = []
         self._window = SINKS[WINDOW].window
         self._incarnation = 0
+        self._copied = 0
 
     def run(self, steps: Iterator[Step]) -> None:
         for step in steps:
@@ -210,7 +211,10 @@ class PlannedClient:
         letters = place + DEAD_LETTERS
         with self._received(letters, None, 3) as (link, messages):
             for found, message in messages:
-                copy = Message(f"{found['uid']}+", f"copy-{found['uid']}", "red", found["session"])
+                # A letter that comes again is copied again, under the same id.
+                self._copied += 1
+                uid = f"{found['uid']}+{self._name}.{self._copied}"
+                copy = Message(uid, f"copy-{found['uid']}", "red", found["session"])
                 if self._send_once(place, (copy,), HTTP).is_ok:
                     self._settle(link, letters, None, found, message, COMPLETE)
 

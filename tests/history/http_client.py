@@ -24,7 +24,7 @@ from .operations import ABANDON, COMPLETE, RENEW, Message
 _METHODS = {COMPLETE: "DELETE", ABANDON: "PUT", RENEW: "POST"}
 _SEAL = re.compile(r'name="seal" value="([0-9a-f]{64})"')
 _RESUBMITTED = re.compile(r"(\d+) dead letters? resubmitted")
-_METRIC = re.compile(r'^oncebus_(\w+)\{entity="([^"]+)"[^}]*?(?:state="(\w+)")?\} (\d+)$', re.MULTILINE)
+_METRIC = re.compile(r'^oncebus_(\w+)\{entity="([^"]+)"[^}]*?(?:state="(\w+)")?\} ([0-9.e+]+)$', re.MULTILINE)
 
 
 class HttpClient:
@@ -116,7 +116,7 @@ class HttpClient:
         found: dict[str, dict[str, int]] = {}
         for name, entity, state, value in _METRIC.findall(body.decode()):
             key = state if name == "messages" else name.removeprefix("messages_").removesuffix("_total")
-            found.setdefault(entity, {})[key] = int(value)
+            found.setdefault(entity, {})[key] = int(float(value))
         return found
 
     def is_healthy(self) -> bool:

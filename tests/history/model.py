@@ -161,6 +161,25 @@ class Model:
         cancel = self.cancels.get(attempt.uid)
         return None if cancel is None or cancel.outcome == FAILED else cancel.outcome
 
+    def may_be_accepted(self, attempt: Attempt) -> bool:
+        """Whether it came out, or was cancelled, as far as anybody knows."""
+        return self.has_arrived(attempt) or self.was_cancelled(attempt) is not None
+
+    def resubmitted(self, place: str, uid: str) -> set[int]:
+        """The numbers of its dead letters that may have been resubmitted."""
+        return {
+            number
+            for each in self.resubmits[place, uid]
+            if each.outcome != FAILED
+            for number, name in zip(each.args["numbers"], each.args["uids"], strict=True)
+            if name == uid
+        }
+
+    def is_back(self, place: str, uid: str, number: int) -> bool:
+        """Whether a dead letter came again as a new message of its place."""
+        numbers = self.arrivals[uid][place] if uid in self.arrivals else []
+        return number in self.resubmitted(place, uid) and max(numbers, default=0) > number
+
     def is_gone(self, attempt: Attempt) -> bool:
         """Whether its entity was deleted, with all that was in it."""
         return attempt.sink.name == RECREATED and attempt.incarnation < self.last_incarnation

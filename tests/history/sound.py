@@ -84,18 +84,37 @@ def scheduled(story: Story) -> None:
     story.count("direct", accepted=3, duplicates=0, delivered=3)
 
 
+def scheduled_with_a_clock_ahead(story: Story) -> None:
+    story.add("fault", fault="clock ahead")
+    story.send("direct", "a", due=20.0, number=1)
+    story.consume("direct", ("a", 2))
+
+
 def dead_lettered(story: Story) -> None:
     """One is resubmitted by the broker, under a new number; one by its receiver, as a new message."""
     story.send("plain", "a", "b")
     for number, uid in enumerate("ab", 1):
         story.receive("plain", (uid, number))
         story.settle("plain", uid, number, "dead-letter")
-    story.add("resubmit", place="plain", numbers=[1], uids=["a"])
+    story.resubmit("plain", ("a", 1))
     story.consume("plain", ("a", 3))
     story.send("plain", "b+")
     story.consume("plain" + LETTERS, ("b", 2))
     story.consume("plain", ("b+", 4))
     story.count("plain", accepted=3, delivered=3, dead_lettered=2)
+
+
+def resubmitted_at_once(story: Story) -> None:
+    """Two resubmit the same letter: one of them is done. Of another try nobody knows; the letter is there still."""
+    story.send("plain", "a", "b")
+    for number, uid in enumerate("ab", 1):
+        story.receive("plain", (uid, number))
+        story.settle("plain", uid, number, "dead-letter")
+    story.resubmit("plain", ("a", 1), ("b", 2), done=1)
+    story.resubmit("plain", ("a", 1), done=0)
+    story.resubmit("plain", ("b", 2), outcome=UNKNOWN)
+    story.consume("plain", ("a", 3))
+    story.consume("plain" + LETTERS, ("b", 2))
 
 
 def resubmitted_in_a_subscription(story: Story) -> None:
@@ -104,7 +123,7 @@ def resubmitted_in_a_subscription(story: Story) -> None:
     story.receive(ALL, ("a", 1))
     story.settle(ALL, "a", 1, "dead-letter")
     story.send("news", "b", colour="blue")
-    story.add("resubmit", place=ALL, numbers=[1], uids=["a"])
+    story.resubmit(ALL, ("a", 1))
     story.consume(ALL, ("a", 2), enqueued=5.0)
     story.consume(ALL, ("b", 3), enqueued=4.0)
     for number, uid in enumerate("ab", 1):
@@ -146,6 +165,9 @@ def in_windows(story: Story) -> None:
     story.consume("window", ("b", 2), enqueued=21.25)
     story.send("window", "c", name="x")
     story.drop("window", "x", 3, 2)
+    story.now = 52_000_000
+    story.send("window", "d", name="x")
+    story.drop("window", "x", 4, 2, seconds_apart=30.75)
 
 
 def made_again(story: Story) -> None:
@@ -167,7 +189,9 @@ SOUND = [
     hidden,
     concurrent,
     scheduled,
+    scheduled_with_a_clock_ahead,
     dead_lettered,
+    resubmitted_at_once,
     resubmitted_in_a_subscription,
     deferred,
     by_rules,

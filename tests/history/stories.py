@@ -108,6 +108,12 @@ class Story:
         for uid, number in found:
             self.settle(place, uid, number)
 
+    def resubmit(self, place: str, *letters: tuple[str, int], done: int | None = None, outcome: str = OK) -> Operation:
+        """Letters by uid and number; `done` is how many of them the broker says that it has resubmitted."""
+        uids, numbers = [uid for uid, _ in letters], [number for _, number in letters]
+        result = {"done": len(letters) if done is None else done} if outcome == OK else {}
+        return self.add("resubmit", outcome, result, place=place, numbers=numbers, uids=uids)
+
     def drop(self, entity: str, name: str, number: int, original: int, seconds_apart: float = 1.0) -> None:
         """A record of a drop."""
         times = [f"2026-01-01T00:00:{second:09.6f}+00:00" for second in (0.0, seconds_apart)]

@@ -19,7 +19,8 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.core import Core
 from oncebus.durations import HOUR
 from oncebus.entities import Queue, Subscription, Tier, Topic
-from oncebus.http import Limits, make_app
+from oncebus.http import Limits
+from oncebus.serve.app import make_app
 
 HOST = "bus.example.org"
 ROOT = AuthorizationRule("RootManageSharedAccessKey", frozenset({Right.MANAGE}), "root-one", "root-two")
@@ -154,13 +155,13 @@ class Front:
         return ids
 
     async def queue(self, name: str = "orders", /, **options: Any) -> None:
-        await self.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **options), now))
+        await self.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name, **options), now))
 
     async def topic(self, name: str, *subscriptions: str, **options: Any) -> None:
-        await self.broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name=name, **options), now))
+        await self.broker.change(lambda catalogue, now: catalogue.created(Topic(name=name, **options), now))
         for each in subscriptions:
             await self.broker.change(
-                lambda catalogue, now, each=each: catalogue.create_subscription(  # type: ignore[misc]
+                lambda catalogue, now, each=each: catalogue.created(  # type: ignore[misc]
                     Subscription(topic=name, name=each), now
                 )
             )
@@ -183,7 +184,7 @@ async def running_front(
     time = FakeTime()
     async with running_broker(data, time, tier=tier, **options) as broker:
         core = broker._core
-        app = make_app(broker, core, namespace_rules=rules, host=host, limits=limits)
+        app = make_app(broker, namespace_rules=rules, host=host, limits=limits)
         yield Front(app, broker, core, time)
 
 

@@ -55,10 +55,8 @@ async def say(port: int, data: bytes) -> list[int]:
 
 async def prepare(front: Front) -> None:
     """Have the entities that requests are about, whatever was done to them."""
-    for queue in front.broker.catalogue.queues:
-        await front.broker.change(lambda catalogue, _, name=queue.name: catalogue.delete_queue(name))  # type: ignore[misc]
-    for topic in front.broker.catalogue.topics:
-        await front.broker.change(lambda catalogue, _, name=topic.name: catalogue.delete_topic(name))  # type: ignore[misc]
+    for entity in (*front.broker.catalogue.queues, *front.broker.catalogue.topics):
+        await front.broker.change(lambda catalogue, _, entity=entity: catalogue.deleted(entity))  # type: ignore[misc]
     await front.queue("orders")
     await front.topic("news", "all")
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from broker.scenes import message
 from httpfront.http_front import LISTENER, ROOT, SENDER, Front, in_path, scenario, token
 from oncebus.broker.addresses import Address
-from oncebus.broker.core import Core
+from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.durations import SECOND
 from oncebus.entities import Rule, SqlFilter, Subscription
-from oncebus.http.health import Health
-from oncebus.http.limits import Limits
 from oncebus.http.records import quarantine_page
+from oncebus.monitoring.health import Health
 from oncebus.store import Quarantined
 
 
-def a_core(**facts: Any) -> Core:
-    return cast(Core, SimpleNamespace(**{"trouble": None, "last_taken_at": 0.0, "oldest_wait": 0} | facts))
+def health_of(monotonic: Callable[[], float] = lambda: 1.0, **facts: Any) -> Health:
+    """The health of a broker whose pipeline is like this."""
+    pipeline = SimpleNamespace(**{"trouble": None, "last_ingest": 0.0, "oldest_wait": 0} | facts)
+    broker = cast(Broker, SimpleNamespace(pipeline=pipeline))
+    return Health(broker, lag=30 * SECOND, heartbeat=15 * SECOND, monotonic=monotonic)
 
 
 def test_health_is_told_without_a_token_and_fails_when_the_pipeline_is_silent(tmp_path: Path) -> None:
@@ -35,28 +40,28 @@ def test_health_is_told_without_a_token_and_fails_when_the_pipeline_is_silent(tm
         told = re.fullmatch(r"The pipeline has been silent for (\d+) seconds\.", answer.json["message"])
         assert told is not None
         assert int(told[1]) >= 16
-        assert "oncebus_healthy 0\n" in (await front.ask("GET", "/metrics")).text
+        assert "oncebus_healthy 0.0\n" in (await front.ask("GET", "/metrics")).text
 
     scenario(tmp_path, play, pipeline=False)
 
 
 def test_silence_up_to_the_limit_is_healthy() -> None:
     now = [15.0]
-    health = Health(a_core(), Limits(), lambda: now[0])
-    assert health.ailment() is None
+    health = health_of(lambda: now[0])
+    assert health.problem() is None
     now[0] = 15.1
-    assert health.ailment() == "The pipeline has been silent for 15 seconds."
+    assert health.problem() == "The pipeline has been silent for 15 seconds."
 
 
 def test_trouble_is_told_without_its_details() -> None:
-    health = Health(a_core(trouble="/data/outbox is broken"), Limits(), lambda: 1.0)
-    assert health.ailment() == "The broker cannot do a part of its work; the log says why."
+    health = health_of(trouble="/data/outbox is broken")
+    assert health.problem() == "The broker cannot do a part of its work; the log says why."
 
 
 def test_a_message_may_wait_up_to_the_limit() -> None:
-    assert Health(a_core(oldest_wait=30 * SECOND), Limits(), lambda: 1.0).ailment() is None
-    health = Health(a_core(oldest_wait=31 * SECOND), Limits(), lambda: 1.0)
-    assert health.ailment() == "The oldest message has waited for the pipeline for 31 seconds."
+    assert health_of(oldest_wait=30 * SECOND).problem() is None
+    health = health_of(oldest_wait=31 * SECOND)
+    assert health.problem() == "The oldest message has waited for the pipeline for 31 seconds."
 
 
 def test_the_age_of_what_waits_is_exact_and_needs_no_looks_in_between(tmp_path: Path) -> None:
@@ -68,7 +73,7 @@ def test_the_age_of_what_waits_is_exact_and_needs_no_looks_in_between(tmp_path: 
         front.time.advance(0.25)
         answer = await front.ask("GET", "/health", token=None)
         assert answer.json["message"] == "The oldest message has waited for the pipeline for 40 seconds."
-        assert "oncebus_pipeline_lag_seconds 40.250\n" in (await front.ask("GET", "/metrics")).text
+        assert "oncebus_pipeline_lag_seconds 40.25\n" in (await front.ask("GET", "/metrics")).text
 
     scenario(tmp_path, play, pipeline=False)
 
@@ -88,23 +93,49 @@ def test_metrics_count_by_entity_and_tell_of_the_pipeline(tmp_path: Path) -> Non
         lines = answer.text.splitlines()
         for line in (
             "# TYPE oncebus_messages_accepted_total counter",
-            'oncebus_messages_accepted_total{entity="a/b",kind="queue"} 2',
-            'oncebus_messages_accepted_total{entity="news",kind="topic"} 1',
-            'oncebus_messages_duplicates_total{entity="news",kind="topic"} 1',
-            'oncebus_messages_discarded_total{entity="news",kind="topic"} 0',
-            "oncebus_messages_discarded_total 0",
-            'oncebus_messages_delivered_total{entity="news/Subscriptions/all",kind="subscription"} 1',
-            'oncebus_messages{entity="a/b",kind="queue",state="active"} 1',
-            'oncebus_messages{entity="a/b",kind="queue",state="scheduled"} 1',
-            'oncebus_entity_pipeline_bytes{entity="a/b",kind="queue"} 0',
-            "oncebus_healthy 1",
-            "oncebus_pipeline_trouble 0",
-            "oncebus_catalogue_version 4",
+            'oncebus_messages_accepted_total{entity="a/b",kind="queue"} 2.0',
+            'oncebus_messages_accepted_total{entity="news",kind="topic"} 1.0',
+            'oncebus_messages_duplicates_total{entity="news",kind="topic"} 1.0',
+            'oncebus_messages_discarded_total{entity="news",kind="topic"} 0.0',
+            "oncebus_messages_discarded_total 0.0",
+            'oncebus_messages_delivered_total{entity="news/Subscriptions/all",kind="subscription"} 1.0',
+            'oncebus_messages{entity="a/b",kind="queue",state="active"} 1.0',
+            'oncebus_messages{entity="a/b",kind="queue",state="scheduled"} 1.0',
+            'oncebus_entity_pipeline_bytes{entity="a/b",kind="queue"} 0.0',
+            "oncebus_healthy 1.0",
+            "oncebus_pipeline_trouble 0.0",
+            "oncebus_catalogue_version 4.0",
         ):
             assert line in lines
-        names = [line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")]
-        assert {"oncebus_pipeline_lag_commits", "oncebus_inbox_last_commit", "oncebus_ingest_position"} < set(names)
-        assert {f"# TYPE {name}" for name in names} == {line.rpartition(" ")[0] for line in lines if "# TYPE" in line}
+        families = {family.name: family for family in text_string_to_metric_families(answer.text)}
+        assert {"oncebus_pipeline_lag_commits", "oncebus_inbox_last_commit", "oncebus_ingest_position"} < set(families)
+        assert {family.type for family in families.values()} == {"counter", "gauge", "histogram"}
+
+    scenario(tmp_path, play)
+
+
+def test_metrics_have_a_histogram_for_each_step_of_the_path(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue("q")
+        for _ in range(3):
+            await front.send("q", b"x")
+        await front.broker.counts("q")
+        front.time.advance(2)
+        await front.broker.receive(Address("q"), 2)
+        text = (await front.ask("GET", "/metrics")).text
+        samples = {
+            (sample.name, sample.labels.get("le", "")): sample.value
+            for family in text_string_to_metric_families(text)
+            if family.type == "histogram"
+            for sample in family.samples
+        }
+        for step in ("send", "commit", "batch", "end_to_end"):
+            count = samples[f"oncebus_{step}_seconds_count", ""]
+            assert count == samples[f"oncebus_{step}_seconds_bucket", "+Inf"] > 0
+        assert samples["oncebus_send_seconds_count", ""] == 3
+        assert samples["oncebus_end_to_end_seconds_sum", ""] == 4
+        assert samples["oncebus_end_to_end_seconds_bucket", "1.0"] == 0
+        assert samples["oncebus_end_to_end_seconds_bucket", "2.5"] == 2
 
     scenario(tmp_path, play)
 
@@ -166,7 +197,7 @@ async def quarantine_some(front: Front, count: int) -> list[int]:
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     made = Subscription(topic="news", name="some")
-    await front.broker.change(lambda catalogue, now: catalogue.create_subscription(made, now, rules))
+    await front.broker.change(lambda catalogue, now: catalogue.created(made, now, rules))
     broken = Incoming(b"\x00\x53\x73\xd0\x00", b"", "id")
     await front.broker.send("news", [broken] * count)
     await front.broker.counts("news")

@@ -29,9 +29,9 @@ def test_what_was_refused_is_told_by_entity_and_reason(tmp_path: Path) -> None:
         assert (await front.ask("GET", "/quiet/$refusals")).json == {"entity": "quiet", "counts": {}, "refusals": []}
         lines = (await front.ask("GET", "/metrics")).text.splitlines()
         assert [line for line in lines if line.startswith("oncebus_requests_refused_total")] == [
-            'oncebus_requests_refused_total{entity="orders",kind="queue",reason="too-large"} 1',
-            'oncebus_requests_refused_total{entity="orders",kind="queue",reason="unauthorized"} 2',
-            'oncebus_requests_refused_total{reason="not-found"} 2',
+            'oncebus_requests_refused_total{entity="orders",kind="queue",reason="too-large"} 1.0',
+            'oncebus_requests_refused_total{entity="orders",kind="queue",reason="unauthorized"} 2.0',
+            'oncebus_requests_refused_total{reason="not-found"} 2.0',
         ]
 
     scenario(tmp_path, play)

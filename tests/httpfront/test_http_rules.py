@@ -34,7 +34,7 @@ def test_rule_2_the_window_may_be_changed_and_the_shorter_of_two_counts(tmp_path
         await front.queue(**DETECTING, duplicate_detection_history_time_window=10 * MINUTE)
         await front.send("orders", MessageId="1")
         await front.broker.change(
-            lambda catalogue, now: catalogue.update_queue(
+            lambda catalogue, now: catalogue.updated(
                 Queue(name="orders", **DETECTING, duplicate_detection_history_time_window=20 * SECOND), now
             )
         )
@@ -80,7 +80,7 @@ def test_rule_5_a_queue_made_again_has_forgotten_and_a_partition_key_is_part_of_
     async def play(front: Front) -> None:
         await front.queue(**DETECTING)
         await front.send("orders", MessageId="1")
-        await front.broker.change(lambda catalogue, now: catalogue.delete_queue("orders"))
+        await front.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name="orders")))
         await front.queue(**DETECTING)
         await front.send("orders", MessageId="1")
         assert await front.take_all("orders") == ["1"]
@@ -183,7 +183,7 @@ def test_rule_10_every_drop_can_be_seen(tmp_path: Path) -> None:
             "next": None,
         }
         metrics = (await front.ask("GET", "/metrics")).text
-        assert 'oncebus_messages_duplicates_total{entity="orders",kind="queue"} 1\n' in metrics
-        assert 'oncebus_messages_accepted_total{entity="orders",kind="queue"} 1\n' in metrics
+        assert 'oncebus_messages_duplicates_total{entity="orders",kind="queue"} 1.0\n' in metrics
+        assert 'oncebus_messages_accepted_total{entity="orders",kind="queue"} 1.0\n' in metrics
 
     scenario(tmp_path, play)

@@ -16,9 +16,10 @@ from httpfront.http_front import HOST, Front, scenario, token
 from oncebus import amqp
 from oncebus.broker.addresses import Address
 from oncebus.entities import Tier
-from oncebus.http import CannotListen, HttpServer, Tls, listen, make_app, server
+from oncebus.http import CannotListen, HttpServer, Tls, listen, server
 from oncebus.http import protocol as http_protocol
 from oncebus.http.protocol import LONGEST_HEAD, MOST_HEADERS, MOST_PIPELINED
+from oncebus.serve.app import make_app
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
 PATIENCE = 60.0
@@ -153,7 +154,7 @@ def test_signals_are_left_alone(tmp_path: Path) -> None:
 
 def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
-        app = make_app(front.broker, front.core, namespace_rules=tuple)
+        app = make_app(front.broker, namespace_rules=tuple)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(CannotListen, match=rf"Cannot listen at 127\.0\.0\.1, port {port}: the port is in use"):

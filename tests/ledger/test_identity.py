@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,12 @@ from oncebus.ledger import (
     LedgerInUse,
     LedgerMismatch,
     LedgerNotShared,
+    NotRepeatable,
     Writer,
 )
+from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import Position, RunName
+from oncebus.ledger.storage import Piece
 from reference import Message, Reference, Verdict
 
 KEY = ["key string"]
@@ -50,7 +54,10 @@ def test_a_token_alone_does_not_make_a_writer(tmp_path: Path) -> None:
     write(ledger, Writer("a", "one", HERE), 1)
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
         ledger.join(Writer("a", "two", HERE), 0)
+    first = ledger.join(Writer("a", "one", HERE), 2)
     assert ledger.join(Writer("a", "two", HERE, follows=1), 0).number == 2
+    with pytest.raises(LedgerInUse, match="has been taken over from query one by query two"):
+        ledger.judge(rows_of([Message("k", START, 1, SECOND)]), first, 2, parts=1, clock=2**62)
 
 
 def test_a_second_operator_of_a_query_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +113,26 @@ def test_rows_of_another_batch_under_the_same_number_are_refused(tmp_path: Path)
         ledger.judge(rows, generation, 0, parts=1, clock=2**62, cut=5)
     with pytest.raises(LedgerInUse, match=r"has other rows as batch 0 of query one\. In foreachBatch, evaluate only"):
         ledger.judge(rows, generation, 0, parts=1, clock=2**62, cut=6)
+
+
+def test_rows_of_two_batches_that_are_judged_at_once_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each task has looked at the folder before the other has published."""
+    ledger = Ledger.open(tmp_path)
+    generation = ledger.join(Writer("a", "one", HERE), 0)
+    rows, publish = rows_of([Message("k", START, 1, SECOND)]), LocalStorage.publish
+
+    def publish_late(self: LocalStorage, name: str, pieces: Sequence[Piece]) -> None:
+        monkeypatch.setattr(LocalStorage, "publish", publish)
+        ledger.judge(rows, generation, 0, parts=1, clock=2**62, cut=6)
+        ledger.tidy(generation, 0, part=0, parts=1)
+        publish(self, name, pieces)
+
+    monkeypatch.setattr(LocalStorage, "publish", publish_late)
+    ledger.judge(rows, generation, 0, parts=1, clock=2**62, cut=5)
+    with pytest.raises(LedgerInUse, match="has other rows as batch 0 of query one"):
+        ledger.tidy(generation, 0, part=0, parts=1)
 
 
 def test_a_plan_that_is_started_again_cannot_go_back_further_than_any_other(tmp_path: Path) -> None:
@@ -228,6 +255,29 @@ def test_a_batch_of_a_query_is_not_judged_after_a_later_one(tmp_path: Path) -> N
     for arguments in ({"query": "orders"}, {"batch": 1}, {"query": "orders", "batch": -1}):
         with pytest.raises(ValueError, match="must both be given"):
             ledger.batch(**arguments)
+
+
+def test_a_second_batch_in_one_call_of_foreach_batch_is_refused(tmp_path: Path) -> None:
+    """In a new run the same number is that of a repeated batch."""
+    ledger = Ledger.open(tmp_path)
+
+    def opened(run: str) -> LedgerBatch:
+        batch = ledger.batch(query="orders", batch=0)
+        batch.begin(lambda query: False, HERE, run)
+        ledger.judge(rows_of([Message("k", START, 1, SECOND)]), batch.generation, 0, parts=1, clock=2**62)
+        return batch
+
+    refusal = "has judged batch 0 of query 'orders' in this run already"
+    with opened("one"), pytest.raises(LedgerInUse, match=refusal):
+        opened("one")
+    with pytest.raises(LedgerInUse, match=refusal):
+        opened("one")
+    assert ledger.summary().ids == 1
+    opened("two").discard()
+    with opened("two"):
+        pass
+    with pytest.raises(NotRepeatable, match=r"Give both: Ledger\.open\(…\)\.batch\(query=…, batch=batch_id\)"):
+        ledger.batch().begin(lambda query: False, HERE, "two")
 
 
 def test_a_batch_of_a_query_stands_against_other_writers_until_it_ends(tmp_path: Path) -> None:

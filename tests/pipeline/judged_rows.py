@@ -54,7 +54,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def catalogue(*subscriptions: Sequence[Rule], **properties: Any) -> Catalogue:
     """A queue (1), a topic (2), and a subscription (3, 4, …) for each list of rules."""
-    made = Catalogue(version=1).create_queue(Queue(name="q"), 0).create_topic(Topic(name="t"), 0)
+    made = Catalogue(version=1).created(Queue(name="q"), 0).created(Topic(name="t"), 0)
     for number, rules in enumerate(subscriptions, start=3):
-        made = made.create_subscription(Subscription(topic="t", name=f"s{number}", **properties), 0, rules)
+        made = made.created(Subscription(topic="t", name=f"s{number}", **properties), 0, rules)
     return made

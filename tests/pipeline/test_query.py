@@ -34,8 +34,7 @@ async def ids(broker: Broker, path: str) -> list[str]:
 
 
 async def seen(broker: Broker) -> None:
-    core = broker._core
-    assert await core.progress.wait_for(core.acceptor.last_commit, 60), "the query does not get on"
+    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 60), "the query does not get on"
 
 
 def test_messages_are_judged_and_routed_on_spark_also_by_a_query_that_was_stopped(
@@ -44,13 +43,13 @@ def test_messages_are_judged_and_routed_on_spark_also_by_a_query_that_was_stoppe
     async def scenario() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
             await broker.change(
-                lambda catalogue, now: catalogue.create_queue(Queue(name="q", requires_duplicate_detection=True), now)
+                lambda catalogue, now: catalogue.created(Queue(name="q", requires_duplicate_detection=True), now)
             )
-            await broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name="t"), now))
+            await broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
             red = Rule("red", SqlFilter("colour = 'red'"))
             everything, some = Subscription(topic="t", name="all"), Subscription(topic="t", name="red")
-            await broker.change(lambda catalogue, now: catalogue.create_subscription(everything, now))
-            await broker.change(lambda catalogue, now: catalogue.create_subscription(some, now, [red]))
+            await broker.change(lambda catalogue, now: catalogue.created(everything, now))
+            await broker.change(lambda catalogue, now: catalogue.created(some, now, [red]))
             await broker.send("q", [message("a"), message("b"), message("a")])
             query = await asyncio.to_thread(started, spark, tmp_path)
             large = b"x" * 200_000

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oncebus.entities import Catalogue, CatalogueFiles, Rule, SqlAction, SqlFilter, TrueFilter
+from oncebus.entities import Catalogue, Rule, SqlAction, SqlFilter, TrueFilter
 from oncebus.messages import NOBODY, OUTBOX_SCHEMA, Fate
 from oncebus.outbox import Batch, Outbox, OutboxPart, write_part
 from oncebus.pipeline import route as module
 from oncebus.pipeline import rules as rules_module
-from oncebus.pipeline.detect import Judged
-from oncebus.pipeline.route import Route, route
+from oncebus.pipeline.route import route
 from oncebus.pipeline.rules import Routes
 from pipeline.judged_rows import QUEUE, TOPIC, catalogue, head, row, table
 
@@ -151,19 +150,3 @@ def test_a_batch_without_anything_to_hand_on_is_an_entry_all_the_same(tmp_path: 
     entry = outbox.next_entry(0)
     assert entry is not None
     assert entry.rows().num_rows == 0
-
-
-def test_a_task_writes_its_part_of_the_entry(tmp_path: Any) -> None:
-    files = CatalogueFiles(tmp_path / "catalogue")
-    made = catalogue(ALL)
-    files.publish(made)
-    rows = table([row(1, catalogue=made.version), row(2, catalogue=made.version)])
-    share = Judged(rows, OutboxPart(1, 2, 0, 1), Batch("query", 5))
-    outbox = Outbox(tmp_path / "outbox")
-    task = Route(str(tmp_path / "catalogue"), outbox.begin().drafts)
-    assert list(task(iter([share]))) == []
-    entry = outbox.next_entry(0)
-    assert entry is not None
-    assert entry.rows()["destination"].to_pylist() == [3, 3]
-    assert entry.batch() == ("query", 5)
-    assert list(task(iter([]))) == []

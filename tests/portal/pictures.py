@@ -123,13 +123,11 @@ async def _make(broker: Broker) -> None:
     topic = Topic(name="prices", requires_duplicate_detection=True, duplicate_detection_history_time_window=10 * MINUTE)
     high = Rule("above-100", SqlFilter("price > 100"), SqlAction("SET urgent = true"))
     for queue in queues:
-        await broker.change(lambda catalogue, now, queue=queue: catalogue.create_queue(queue, now))  # type: ignore[misc]
-    await broker.change(lambda catalogue, now: catalogue.create_topic(topic, now))
+        await broker.change(lambda catalogue, now, queue=queue: catalogue.created(queue, now))  # type: ignore[misc]
+    await broker.change(lambda catalogue, now: catalogue.created(topic, now))
+    await broker.change(lambda catalogue, now: catalogue.created(Subscription(topic="prices", name="all"), now))
     await broker.change(
-        lambda catalogue, now: catalogue.create_subscription(Subscription(topic="prices", name="all"), now)
-    )
-    await broker.change(
-        lambda catalogue, now: catalogue.create_subscription(Subscription(topic="prices", name="high"), now, [high])
+        lambda catalogue, now: catalogue.created(Subscription(topic="prices", name="high"), now, [high])
     )
 
 

@@ -15,7 +15,8 @@ from in_thread import in_thread
 from oncebus.access import AuthorizationRule, connection_string
 from oncebus.broker.broker import Broker
 from oncebus.entities import Tier
-from oncebus.http import listen, make_app, server
+from oncebus.http import listen, server
+from oncebus.serve.app import make_app
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
         loop = asyncio.get_running_loop()
         time = FakeTime()
         async with running_broker(data, time, tier=tier) as broker:
-            app = make_app(broker, broker._core, namespace_rules=lambda: NAMESPACE)
+            app = make_app(broker, namespace_rules=lambda: NAMESPACE)
             running = server(app, listen("127.0.0.1", 0))
             await running.start()
             yield Served(running.port, broker, time, loop)

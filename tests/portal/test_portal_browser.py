@@ -84,11 +84,11 @@ def page(context: BrowserContext, service: Served) -> Iterator[Page]:
 
 async def _spoiled(broker: Broker) -> None:
     queue = Queue(name="nasty", requires_duplicate_detection=True)
-    await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
-    await broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name="news"), now))
+    await broker.change(lambda catalogue, now: catalogue.created(queue, now))
+    await broker.change(lambda catalogue, now: catalogue.created(Topic(name="news"), now))
     red = [Rule("red", SqlFilter(f"colour = '{LONG}'"))]
     below = Subscription(topic="news", name="red")
-    await broker.change(lambda catalogue, now: catalogue.create_subscription(below, now, rules=red))
+    await broker.change(lambda catalogue, now: catalogue.created(below, now, rules=red))
     one = message(NASTY, NASTY.encode(), {NASTY: NASTY, LONG: LONG}, subject=NASTY)
     two = message(LONG, bytes(range(256)), subject=LONG * 4)
     await broker.send("nasty", [one, two, one, two])
@@ -158,7 +158,7 @@ def test_a_duplicate_from_the_box_that_is_checked_to_the_record_of_its_drop(page
 
 def test_the_window_is_changed_and_the_box_is_not(page: Page, service: Served) -> None:
     queue = Queue(name="changed", requires_duplicate_detection=True)
-    service.run(service.broker.change(lambda catalogue, now: catalogue.create_queue(queue, now)))
+    service.run(service.broker.change(lambda catalogue, now: catalogue.created(queue, now)))
     go(page, service, "entity?path=changed")
     page.get_by_role("link", name="Properties").click()
     box = page.get_by_label("Enable duplicate detection")
@@ -202,7 +202,7 @@ def test_a_dead_letter_is_resubmitted_though_its_id_is_remembered(page: Page, se
     async def prepare() -> None:
         broker = service.broker
         queue = Queue(name="letters", requires_duplicate_detection=True)
-        await broker.change(lambda catalogue, now: catalogue.create_queue(queue, now))
+        await broker.change(lambda catalogue, now: catalogue.created(queue, now))
         await broker.send("letters", [message("again")])
         [received] = await broker.receive(Address("letters"), 1, wait=20)
         assert received.message.token is not None
@@ -225,7 +225,7 @@ def test_a_dead_letter_is_resubmitted_though_its_id_is_remembered(page: Page, se
 
 def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> None:
     queue = Queue(name="watched", requires_duplicate_detection=True)
-    service.run(service.broker.change(lambda catalogue, now: catalogue.create_queue(queue, now)))
+    service.run(service.broker.change(lambda catalogue, now: catalogue.created(queue, now)))
     go(page, service, "entity?path=watched")
     expect(page.locator("dd [data-value=accepted]")).to_have_text("0")
     service.run(service.broker.send("watched", [message("1"), message("2"), message("1")]))

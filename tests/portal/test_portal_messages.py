@@ -36,7 +36,7 @@ async def quarantine_some(front: Front, count: int) -> None:
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     await front.broker.change(
-        lambda catalogue, now: catalogue.create_subscription(Subscription(topic="news", name="some"), now, rules)
+        lambda catalogue, now: catalogue.created(Subscription(topic="news", name="some"), now, rules)
     )
     broken = b"\x00\x53\x73\xd0\x00"
     await front.broker.send("news", [Incoming(broken, b"", f"id-{number} {NASTY}") for number in range(count)])

@@ -15,9 +15,9 @@ import httpx
 from broker.in_process import FakeTime, running_broker
 from httpfront.http_front import LIMITS, NAMESPACE, ROOT, Front
 from oncebus.access import AuthorizationRule, connection_string
-from oncebus.http import make_app
 from oncebus.portal.links import link
 from oncebus.portal.portal import PAGES
+from oncebus.serve.app import make_app
 
 HERE = "localhost:5300"
 _SEAL = re.compile(r'name="seal" value="([0-9a-f]{64})"')
@@ -118,7 +118,7 @@ async def portal(
     """A broker with its portal. Its clock is moved by hand."""
     time = FakeTime()
     async with running_broker(data, time, **options) as broker:
-        app = make_app(broker, broker._core, namespace_rules=rules, limits=LIMITS, portal_names=names)
+        app = make_app(broker, namespace_rules=rules, limits=LIMITS, portal_names=names)
         yield Front(app, broker, broker._core, time)
 
 

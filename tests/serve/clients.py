@@ -126,7 +126,7 @@ class Client:
         lines = [line for line in text.splitlines() if re.match(rf"oncebus_{name}[{{ ]", line)]
         chosen = [line for line in lines if all(each in line for each in wanted)]
         assert chosen, f"no {name} of {labels}"
-        return sum(int(line.rpartition(" ")[2]) for line in chosen)
+        return sum(int(float(line.rpartition(" ")[2])) for line in chosen)
 
     def health(self) -> int:
         return self.request("GET", "/health", signed=False)[0]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.folders import Folders
 from oncebus.store import Mode
 
@@ -46,11 +45,11 @@ def service(
 @asynccontextmanager
 async def opened(data: Path) -> AsyncIterator[Broker]:
     """A broker over what a service has left, without a pipeline."""
-    core = await Core.open(Folders(data), shards=2)
+    broker = await Broker.open(Folders(data), shards=2)
     try:
-        yield Broker(core)
+        yield broker
     finally:
-        await core.close()
+        await broker.close()
 
 
 async def everything_in(broker: Broker, queue: str, session: str | None = None) -> list[str]:

@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 
 from oncebus.access import KeyFile
 from oncebus.broker.addresses import Address
+from oncebus.broker.base import DEFAULT_PIPELINE_BYTES
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import DEFAULT_PIPELINE_BYTES, Core
+from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Queue, Rule, Subscription, Topic
 from oncebus.folders import Folders
-from oncebus.http import HttpServer, listen, make_app, server
+from oncebus.http import HttpServer, listen, server
+from oncebus.serve.app import make_app
 from oncebus.store import Mode
 
 from .clients import Client, Running, all_end, everything_below
@@ -76,11 +78,13 @@ class Stage:
 
     def open_gateway(self, most_bytes: int = DEFAULT_PIPELINE_BYTES) -> None:
         async def opened() -> HttpServer:
-            self.core = await Core.open(self.folders, shards=SHARDS, most_bytes=most_bytes)
-            self.core.start()
             # Who looks at once is answered when Spark is done, however slow the machine.
-            self.broker = Broker(self.core, read_your_sends=PATIENCE)
-            app = make_app(self.broker, self.core, namespace_rules=self._keys.rules)
+            self.broker = await Broker.open(
+                self.folders, shards=SHARDS, most_bytes=most_bytes, read_your_sends=PATIENCE
+            )
+            self.broker.start()
+            self.core = self.broker._core
+            app = make_app(self.broker, namespace_rules=self._keys.rules)
             http = server(app, listen("127.0.0.1", 0))
             await http.start()
             return http
@@ -91,7 +95,7 @@ class Stage:
     def close_gateway(self) -> None:
         if self._http is not None:
             self.run(self._http.stop())
-            self.run(self.core.close())
+            self.run(self.broker.close())
             self._http = None
 
     # The pipeline
@@ -129,8 +133,8 @@ class Stage:
 
     def flow(self) -> None:
         """Wait until all that is durable has come through."""
-        come = self.run(self.core.progress.wait_for(self.core.acceptor.last_commit, PATIENCE - 1))
-        assert come, f"{self.core.trouble}, {self._pipelines[-1].err.read_text()}"
+        come = self.run(self.broker.pipeline.wait_for(self.broker.pipeline.last_commit, PATIENCE - 1))
+        assert come, f"{self.broker.pipeline.trouble}, {self._pipelines[-1].err.read_text()}"
 
     def mend(self) -> None:
         """Open or start what does not run."""
@@ -157,15 +161,15 @@ class Stage:
         self.run(self.broker.change(how))
 
     def queue(self, name: str, **properties: Any) -> Queue:
-        self.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **properties), now))
+        self.change(lambda catalogue, now: catalogue.created(Queue(name=name, **properties), now))
         return self.broker.catalogue.queue(name)
 
     def topic(self, name: str, **properties: Any) -> None:
-        self.change(lambda catalogue, now: catalogue.create_topic(Topic(name=name, **properties), now))
+        self.change(lambda catalogue, now: catalogue.created(Topic(name=name, **properties), now))
 
     def subscription(self, topic: str, name: str, *rules: Rule, **properties: Any) -> str:
         made = Subscription(topic=topic, name=name, **properties)
-        self.change(lambda catalogue, now: catalogue.create_subscription(made, now, list(rules) or None))
+        self.change(lambda catalogue, now: catalogue.created(made, now, list(rules) or None))
         return f"{topic}/subscriptions/{name}"
 
     def clear(self) -> None:
@@ -173,9 +177,9 @@ class Stage:
 
         def without_any(catalogue: Catalogue, now: int) -> Catalogue:
             for queue in catalogue.queues:
-                catalogue = catalogue.delete_queue(queue.name)
+                catalogue = catalogue.deleted(Queue(name=queue.name))
             for topic in catalogue.topics:
-                catalogue = catalogue.delete_topic(topic.name)
+                catalogue = catalogue.deleted(Topic(name=topic.name))
             return catalogue
 
         self.change(without_any)

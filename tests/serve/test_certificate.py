@@ -8,9 +8,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from cryptography.x509 import load_pem_x509_certificate
 
 from oncebus.broker.clock import wall_time
-from oncebus.durations import DAY
+from oncebus.durations import DAY, SECOND
 from oncebus.serve.certificate import CERTIFICATE, DAYS, FILE, CertificateError, hosts_of, own_certificate
 
 
@@ -113,18 +114,14 @@ def test_a_file_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Pat
             own_certificate(tmp_path, "localhost", wall_time())
 
 
-def test_without_openssl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        CertificateError, match=r"'openssl' was not found\. Install it, or give --tls-cert and --tls-key\."
-    ):
-        own_certificate(tmp_path / "data", "localhost", wall_time())
-    program = tmp_path / "openssl"
-    program.write_text("#!/bin/sh\necho 'first' >&2\necho 'no such curve' >&2\nexit 1\n")
-    program.chmod(0o755)
-    with pytest.raises(CertificateError, match="'openssl' failed: no such curve"):
-        own_certificate(tmp_path / "data", "localhost", wall_time())
-    assert list((tmp_path / "data").iterdir()) == []
+def test_it_begins_now_and_ends_when_its_head_says(tmp_path: Path) -> None:
+    now = wall_time()
+    own_certificate(tmp_path, "localhost", now)
+    certificate = load_pem_x509_certificate((tmp_path / CERTIFICATE).read_bytes())
+    assert certificate.not_valid_before_utc.timestamp() == now // SECOND
+    end = int(certificate.not_valid_after_utc.timestamp())
+    assert end == (now + DAYS * DAY) // SECOND
+    assert (tmp_path / FILE).read_text().splitlines()[0].endswith(f", until {end}")
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -7,13 +7,17 @@ import pytest
 
 from oncebus.durations import HOUR, MINUTE
 from oncebus.entities import Catalogue, CorrelationFilter, EntityStatus, SqlAction, SqlFilter, TrueFilter
-from oncebus.serve.entities_file import EntitiesFile, EntitiesFileError
+from oncebus.management.entity_file import EntityFile
+from oncebus.management.problems import FileRefused
+from oncebus.serve.entities_file import WHAT, read_entities
+
+RULED = {"type": "subscription", "topic": "t", "name": "s"}
 
 
-def read(folder: Path, content: object) -> EntitiesFile:
+def read(folder: Path, content: object) -> EntityFile:
     path = folder / "entities.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content))
-    return EntitiesFile.read(path)
+    return EntityFile.read(path, WHAT, read_entities)
 
 
 def test_entities_are_described_by_the_services_names_in_any_case(tmp_path: Path) -> None:
@@ -67,38 +71,70 @@ def test_what_exists_is_left_as_it_is(tmp_path: Path) -> None:
     assert again.added_to(before, 0) is before
 
 
+def test_a_subscription_may_begin_without_rules(tmp_path: Path) -> None:
+    content = [{"type": "topic", "name": "t"}, RULED | {"rules": []}]
+    assert read(tmp_path, content).added_to(Catalogue(), 0).subscription("t", "s").rules == ()
+
+
+def test_a_queue_may_forward_to_a_later_one_and_the_first_of_two_counts(tmp_path: Path) -> None:
+    content = """[
+        // What it forwards to comes later.
+        {"name": "a", "forwardTo": "b"},
+        {"name": "b", "maxDeliveryCount": 3}, {"name": "B", "maxDeliveryCount": 7}]"""
+    file = read(tmp_path, content)
+    catalogue = file.added_to(Catalogue(), 0)
+    assert catalogue.queue("a").forward_to == "b"
+    assert catalogue.queue("b").max_delivery_count == 3
+    assert file.warnings == ("[2]: 'B' is in the file twice. The first one counts: [1].",)
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    rules = [{"name": "one", "sqlFilter": "= ="}, {"name": "two", "action": "SET"}]
+    content = [{"name": "a", "lockDuration": "PT1H", "maxDeliveryCount": 0}, {"type": "topic", "name": "t"}]
+    with pytest.raises(FileRefused) as refused:
+        read(tmp_path, [*content, RULED | {"rules": rules}]).added_to(Catalogue(), 0)
+    places = [problem.path for problem in refused.value.problems]
+    assert places == ["[0].lockDuration", "[0].maxDeliveryCount", "[2].rules[0]", "[2].rules[1]"]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is not JSON"),
-        ('{"a": 1}', "is not a list"),
-        ("[1]", "entity 1: An entity is not an object: 1."),
-        ([{"type": "exchange", "name": "a"}], "entity 1: Property 'type' is not one of queue, topic, subscription."),
-        ([{"name": "a"}, {"type": "topic"}], "entity 2: Property 'name' is missing."),
-        ([{"type": "subscription", "name": "s"}], "Property 'topic' is missing."),
-        ([{"name": "a", "colour": 1}], "Property 'colour' is not known."),
-        ([{"name": "a", "id": 1}], "Property 'id' is not known."),
-        ([{"name": "a", "lockDuration": "soon"}], "is not a duration"),
-        ([{"name": "a", "requiresSession": "yes"}], "Property 'requiresSession' has value 'yes'. Not true or false."),
-        ([{"name": "a", "maxDeliveryCount": True}], "Not a whole number."),
-        ([{"name": "a", "status": "gone"}], "Not one of Active, Disabled, SendDisabled, ReceiveDisabled."),
-        ([{"name": ""}], "Property 'name' has value ''. Not a text."),
+        ("{", "It is not JSON: line 1, column 2: Expecting property name enclosed in double quotes."),
+        ('{"a": 1}', "It is not a list of entities."),
+        ("[1]", "[0]: The member is int. Not an object."),
         (
-            [
-                {
-                    "type": "subscription",
-                    "topic": "t",
-                    "name": "s",
-                    "rules": [{"sqlFilter": "a", "correlationFilter": {}}],
-                }
-            ],
-            "not both",
+            [{"type": "exchange", "name": "a"}],
+            "[0].type: The value 'exchange' is not one of queue, ",
         ),
-        ([{"type": "subscription", "topic": "t", "name": "s", "rules": [{"filter": "a"}]}], "'filter' of a rule"),
+        ([{"name": "a"}, {"type": "topic"}], "[1].name: The name is missing."),
+        ([{"type": "subscription", "name": "s"}], "[0].topic: The name is missing."),
+        ([{"name": "a", "colour": 1}], "[0].colour: The member is not known. There are type, name, "),
+        (
+            [{"name": "a", "lockDurations": 1}],
+            "[0].lockDurations: The member is not known. Did you mean 'lockDuration",
+        ),
+        ([{"name": "a", "id": 1}], "[0].id: The member is not known."),
+        ([{"name": "a", "rules": []}], "[0].rules: The member is not known."),
+        ([{"name": "a", "lockDuration": "soon"}], "[0].lockDuration: The value 'soon' of the property 'lockDuration'"),
+        (
+            [{"name": "a", "requiresSession": "yes"}],
+            "[0].requiresSession: The property 'requiresSession' has value 'yes'. Not true or false.",
+        ),
+        ([{"name": "a", "maxDeliveryCount": True}], "[0].maxDeliveryCount: The property 'maxDeliveryCount' has value"),
+        ([{"name": "a", "status": "gone"}], "Not one of Active, Disabled, SendDisabled, ReceiveDisabled."),
+        ([{"name": ""}], "[0].name: The name is missing."),
+        ([{"name": 3}], "[0].name: The name 3 is not a text."),
+        ([RULED | {"rules": [{"sqlFilter": "a", "correlationFilter": {}}]}], "[0].rules[0]: A rule has a 'sqlFilter'"),
+        (
+            [RULED | {"rules": [{"filter": "a"}]}],
+            "[0].rules[0].filter: The member is not known. Did you mean",
+        ),
+        ([RULED | {"rules": 5}], "[0].rules: The member is int. Not a list."),
     ],
 )
 def test_a_bad_file_is_refused_and_the_error_names_what(tmp_path: Path, content: object, said: str) -> None:
-    with pytest.raises(EntitiesFileError) as refused:
+    with pytest.raises(FileRefused) as refused:
         read(tmp_path, content)
     assert said in str(refused.value)
     assert "entities.json" in str(refused.value)
@@ -106,13 +142,13 @@ def test_a_bad_file_is_refused_and_the_error_names_what(tmp_path: Path, content:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EntitiesFileError, match=r"none.json' cannot be read: No such file"):
-        EntitiesFile.read(tmp_path / "none.json")
+    with pytest.raises(FileRefused, match=r"none.json': It cannot be read: No such file"):
+        EntityFile.read(tmp_path / "none.json", WHAT, read_entities)
 
 
 def test_what_the_service_refuses_is_refused_with_its_words(tmp_path: Path) -> None:
     content = [
         {"name": "a", "requiresDuplicateDetection": True, "duplicateDetectionHistoryTimeWindow": "P25D"},
     ]
-    with pytest.raises(EntitiesFileError, match=r"'a': .*between 00:00:20 and 7.00:00:00"):
+    with pytest.raises(FileRefused, match=r"\[0\].duplicateDetectionHistoryTimeWindow: .*between 00:00:20 and 7"):
         read(tmp_path, content).added_to(Catalogue(), 0)

@@ -53,6 +53,8 @@ def arguments(folder: Path, *more: str) -> list[str | Path]:
 def pipeline(data: Path) -> Iterator[None]:
     """Judges what the gateway accepts, for the block."""
     ended = threading.Event()
+    # As the real one does: whichever process comes first, the folder is its owner's alone.
+    Folders(data).make()
     judging = InProcessPipeline(Folders(data))
 
     def run() -> None:
@@ -314,7 +316,7 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
 def test_what_does_not_fit_the_data_that_is_there_is_refused(tmp_path: Path, changed: Settings, said: str) -> None:
     async def run() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
-            await broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name="t"), now))
+            await broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
         await run_gateway(replace(changed, data=tmp_path, http_port=0, amqp_port=0))
 
     with pytest.raises(OncebusError, match=said):
@@ -380,8 +382,8 @@ def test_it_speaks_amqp_with_tls_where_it_has_a_certificate(tmp_path: Path, cert
         connection.create_sender("orders").send(Message(body="x", id="a"))
         if not is_encrypted:
             metrics = Client(address(data), data).request("GET", "/metrics")[2]
-            assert "oncebus_amqp_connections 1\n" in metrics
-            assert "oncebus_amqp_senders 1\n" in metrics
+            assert "oncebus_amqp_connections 1.0\n" in metrics
+            assert "oncebus_amqp_senders 1.0\n" in metrics
         connection.close()
         assert running.stop() == 0
 

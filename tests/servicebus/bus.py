@@ -132,20 +132,20 @@ class Bus:
     def queue(self, **options: Any) -> str:
         """A queue of its own for a test; its name."""
         name = f"queue-{next(self._names)}"
-        self.run(self.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **options), now)))
+        self.run(self.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name, **options), now)))
         return name
 
     def topic(self, *subscriptions: str, **options: Any) -> str:
         """A topic of its own for a test, with subscriptions; its name."""
         name = f"topic-{next(self._names)}"
-        self.run(self.broker.change(lambda catalogue, now: catalogue.create_topic(Topic(name=name, **options), now)))
+        self.run(self.broker.change(lambda catalogue, now: catalogue.created(Topic(name=name, **options), now)))
         for each in subscriptions:
             self.subscription(name, each)
         return name
 
     def subscription(self, topic: str, name: str, **options: Any) -> None:
         subscription = Subscription(topic=topic, name=name, **options)
-        self.run(self.broker.change(lambda catalogue, now: catalogue.create_subscription(subscription, now)))
+        self.run(self.broker.change(lambda catalogue, now: catalogue.created(subscription, now)))
 
     def put(self, entity: str, *messages: ServiceBusMessage) -> list[int]:
         """Send without a client, which would take its time; the sequence numbers."""
@@ -217,7 +217,7 @@ def running_bus(
             bus.broker = broker
             listener = listen("127.0.0.1", 0)
             bus.port = listener.getsockname()[1]
-            bus.server = make_server(broker, broker._core, namespace_rules=lambda: NAMESPACE, limits=limits)
+            bus.server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
             await bus.server.start(listener)
             bus.ready.set_result(None)
             await bus.stopping.wait()

@@ -153,7 +153,7 @@ class Stage:
         return RawClient(self.server, **options)
 
     async def queue(self, name: str = "orders", **options: Any) -> None:
-        await self.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name, **options), now))
+        await self.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name, **options), now))
 
 
 def to(address: str | None, name: str = "s", handle: int = 0, **fields: Any) -> Attach:
@@ -183,7 +183,7 @@ async def _stage(data: Path, limits: Limits | None) -> AsyncIterator[Stage]:
     time = FakeTime()
     pipeline = InProcessPipeline(Folders(data))
     async with running_broker(data, time, pipeline=pipeline) as broker:
-        server = make_server(broker, broker._core, namespace_rules=lambda: NAMESPACE, limits=limits)
+        server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
         yield Stage(broker, server, time, pipeline)
         await server.stop()
 

@@ -28,7 +28,7 @@ from proton.utils import BlockingConnection, LinkDetached
 from broker.in_process import FakeTime
 from oncebus.access import make_token
 from oncebus.durations import HOUR, SECOND
-from oncebus.entities import AuthorizationRule, EntityStatus, Right
+from oncebus.entities import AuthorizationRule, EntityStatus, Queue, Right
 from oncebus.servicebus import Limits
 
 from .bus import LISTENER, PATIENCE, ROOT, SENDER, Bus, running_bus
@@ -85,12 +85,12 @@ def test_links_end_when_their_entity_is_disabled_or_deleted(bus: Bus) -> None:
     (disabled, _, first), (deleted, _, second) = bus.pair(), bus.pair()
     bus.run(
         bus.broker.change(
-            lambda catalogue, now: catalogue.update_queue(
+            lambda catalogue, now: catalogue.updated(
                 replace(catalogue.queue(disabled), status=EntityStatus.DISABLED), now
             )
         )
     )
-    bus.run(bus.broker.change(lambda catalogue, now: catalogue.delete_queue(deleted)))
+    bus.run(bus.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name=deleted))))
     told = bus.refused(
         lambda: first.receive_messages(max_wait_time=PATIENCE), lambda: second.receive_messages(max_wait_time=PATIENCE)
     )

@@ -11,13 +11,22 @@ import pytest
 
 from amqp.client import BEGIN, OPEN, frames, receiver, written
 from amqp.sockets import until
-from oncebus.access import AccessRefused, AuthorizationRule, Grant, KeyFileError, Operation, Right, WhichKey, make_token
+from oncebus.access import (
+    AccessRefused,
+    AuthorizationRule,
+    Grant,
+    Guard,
+    KeyFileError,
+    Operation,
+    Right,
+    WhichKey,
+    make_token,
+)
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import SaslInit
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Close, Detach, Open
 from oncebus.durations import HOUR, MINUTE, SECOND
-from oncebus.http.guard import Guard
 from oncebus.servicebus import Limits, server
 from oncebus.servicebus.connection import ClientConnection
 
@@ -77,7 +86,7 @@ def test_peers_that_have_not_shown_who_they_are_take_no_place_from_those_that_ha
         *_, close = late.answers()
         assert isinstance(close, Close)
         assert close.error is not None
-        assert close.error.description == "The namespace has 3 connections already."
+        assert close.error.description == "The namespace already has 3 connections."
         assert not any(cut([*known, third, late]))
         for each in (late, third):
             each.client.on_lost()

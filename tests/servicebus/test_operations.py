@@ -62,7 +62,7 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
             "peek-message",
             {"from-sequence-number": ULong(2**63), "message-count": 1},
             "com.microsoft:argument-out-of-range",
-            "'from-sequence-number' has value 9223372036854775808. 9223372036854775807 is the most.",
+            "'from-sequence-number' has value 9223372036854775808. The maximum is 9223372036854775807.",
         ),
         (
             "cancel-scheduled-message",
@@ -80,7 +80,7 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
             "get-message-sessions",
             {"last-updated-time": ALWAYS, "skip": 1_000_001},
             "com.microsoft:argument-out-of-range",
-            "'skip' has value 1000001. 1000000 is the most.",
+            "'skip' has value 1000001. The maximum is 1000000.",
         ),
         (
             "enumerate-rules at TOPIC/Subscriptions/high",
@@ -100,7 +100,7 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
             "receive-by-sequence-number",
             {"sequence-numbers": list(range(1, 1002))},
             "com.microsoft:argument-out-of-range",
-            "1001 messages are asked for at once, 1000 is the limit.",
+            "The request asks for 1001 messages, but the limit is 1000.",
         ),
         (
             "receive-by-sequence-number",
@@ -136,8 +136,13 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
             "amqp:not-implemented",
             "one session",
         ),
-        ("enumerate-rules", {}, "com.microsoft:argument-error", "Rules belong to subscriptions: 'QUEUE' is none"),
-        ("enumerate-rules at TOPIC", {}, "com.microsoft:argument-error", "'TOPIC' is none"),
+        (
+            "enumerate-rules",
+            {},
+            "com.microsoft:argument-error",
+            "Rules belong to subscriptions: 'QUEUE' is not a subscription",
+        ),
+        ("enumerate-rules at TOPIC", {}, "com.microsoft:argument-error", "'TOPIC' is not a subscription"),
         (
             "peek-message at TOPIC",
             {"from-sequence-number": 1, "message-count": 1},

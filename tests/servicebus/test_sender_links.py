@@ -46,7 +46,7 @@ def test_one_bad_transfer_among_many_refuses_itself_alone(tmp_path: Path) -> Non
         }
         assert await bodies(stage, 40) == [str(number).encode() for number in range(40)]
         # What came together is one commit of the inbox, but for the halves that the bad one was in.
-        assert stage.broker._core.acceptor.last_commit < 15
+        assert stage.broker.pipeline.last_commit < 15
 
     play(tmp_path, scenario)
 
@@ -195,7 +195,7 @@ def test_what_is_refused_is_on_record(tmp_path: Path) -> None:
         ids = client.transfer(message(b"good"), message(b"bad", message_id="x" * 129))
         await client.outcomes(len(ids))
         entity = stage.broker.catalogue.queue("orders")
-        assert stage.broker._core.refusals.counts(entity.id) == {"invalid": 1}
+        assert stage.broker.refusals.counts(entity.id) == {"invalid": 1}
 
     play(tmp_path, scenario)
 
@@ -222,6 +222,6 @@ def test_a_group_beyond_the_share_is_refused_at_once_and_whole(tmp_path: Path, m
         # Its halves would have to wait as long again.
         assert len(waited) < 10
         entity = stage.broker.catalogue.queue("orders")
-        assert stage.broker._core.refusals.counts(entity.id) == {"busy": 40}
+        assert stage.broker.refusals.counts(entity.id) == {"busy": 40}
 
     play(tmp_path, scenario)

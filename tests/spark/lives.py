@@ -43,8 +43,10 @@ class Life:
     folder: Path
     seed: int
     log: list[str] = field(default_factory=list)
+    ledger: str = ""
 
     def __post_init__(self) -> None:
+        self.ledger = self.ledger or str(self.folder / "ledger")
         self.chance = random.Random(self.seed)
         self.lateness = self.chance.choice([0, 0, 30]) * SECOND
         self.reference = Reference(self.lateness)
@@ -98,7 +100,7 @@ class Life:
         frame = frame.selectExpr("key", "timestamp_micros(time) as time", "sequence", "window")
         self.note(f"  {len(messages)} rows, {'joins' if joins else 'fails'}")
         try:
-            with Ledger.open(self.folder / "ledger").batch() as ledger:
+            with Ledger.open(self.ledger).batch() as ledger:
                 checked = detect_duplicates(frame, **self.options(), ledger=ledger)
                 self.evaluate(checked, expected)
                 if not joins:
@@ -120,7 +122,7 @@ class Life:
             query.add(self.chance.randint(1, 2))
             again = plan is not None and self.chance.random() < 0.4
             if plan is None or not again:
-                checked = detect_duplicates(query.source(), **self.options(), ledger=self.folder / "ledger")
+                checked = detect_duplicates(query.source(), **self.options(), ledger=self.ledger)
                 plan = self.changed(checked, united=united)
             fails_at = query.some_batch() if self.chance.random() < 0.4 else None
             self.note(f"  start {start}{' of the same plan' if again else ''}, fails at {fails_at}")
@@ -138,7 +140,7 @@ class Life:
         committed, judged = query.committed, query.judged
         confirmed = None
         if self.chance.random() < 0.5:
-            confirmed = Ledger.open(self.folder / "ledger").confirm(checkpoint=query.checkpoint)
+            confirmed = Ledger.open(self.ledger).confirm(checkpoint=query.checkpoint)
             assert confirmed == (committed - 1 if committed else None)
         keeps = judged if confirmed == judged - 1 else judged - 1
         self.note(f"  ends: {committed} committed of {judged} judged, confirmed up to {confirmed}")
@@ -159,7 +161,7 @@ class Life:
                 nonlocal state
                 if fails == "before" and number == fails_at:
                     raise Planned("before the block")
-                with Ledger.open(self.folder / "ledger").batch(query=name, batch=number) as ledger:
+                with Ledger.open(self.ledger).batch(query=name, batch=number) as ledger:
                     checked = detect_duplicates(batch, **self.options(), ledger=ledger)
                     state = number
                     self.evaluate(checked, query.expected(number))

@@ -123,11 +123,13 @@ def test_rows_that_tie_are_judged_alike_in_any_order(spark: SparkSession) -> Non
         ("map('a', int(null), 'b', 1)", "map('a', 1, 'b', int(null))"),
         ("array(struct(timestamp_micros(1) as x))", "array(struct(timestamp_micros(2) as x))"),
         ("'a' collate utf8_lcase", "'A' collate utf8_lcase"),
+        ("double('0.0')", "double('-0.0')"),
+        ("array(float('0.0'))", "array(float('-0.0'))"),
         ("parse_json('null')", "parse_json(null)"),
     ],
 )
 def test_rows_that_differ_in_anything_are_judged_alike_in_any_order(spark: SparkSession, left: str, right: str) -> None:
-    """In where a null is, in where an array ends, in what a collation does not see."""
+    """In where a null is, in where an array ends, in what a collation or a comparison does not see."""
     rows = spark.sql(
         f"""
         select 'k' as key, timestamp_micros({START}) as time, {left} as one, {right} as two

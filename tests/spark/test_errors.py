@@ -107,6 +107,18 @@ def test_a_key_with_a_collation(frame: DataFrame) -> None:
     ("column", "value", "change", "message"),
     [
         ("time", "timestamp(null)", {}, "BadColumn: The column 'time' is null in 1 of 1 rows of this part"),
+        (
+            "time",
+            "timestamp_micros(9223372036854775807)",
+            {},
+            "BadColumn: The time column 'time' holds 922337203685477580",
+        ),
+        (
+            "time",
+            "timestamp_micros(-9223372036854775807)",
+            {},
+            "BadColumn: The time column 'time' holds -92233720368547",
+        ),
         ("n", "bigint(null)", {"sequence": "n"}, "BadColumn: The column 'n' is null in 1 of 1 rows of this part"),
         ("window", "bigint(null)", {"window": "window"}, "BadColumn: The column 'window' is null in 1 of 1 rows"),
         ("window", "0L", {"window": "window"}, "BadColumn: The window column 'window' holds 0 microseconds"),
@@ -155,7 +167,7 @@ def test_a_ledger_for_another_key_or_format(spark: SparkSession, tmp_path: Path)
     (tmp_path / "other" / "data.csv").touch()
     with pytest.raises(OncebusError, match=r"is not a ledger: it holds 'data\.csv' but no 'ledger\.json'"):
         Stream(spark, tmp_path, {"ledger": tmp_path / "other"}).checked()
-    with pytest.raises(OncebusError, match="Ledger location 'nope://x' cannot be opened"):
+    with pytest.raises(OncebusError, match="Ledger location 'nope://x' has the scheme 'nope', which is not known"):
         Stream(spark, tmp_path, {"ledger": "nope://x"}).checked()
     stream.write(history[1:], first=1)
     stream.run()

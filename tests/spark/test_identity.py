@@ -12,7 +12,8 @@ from pyspark import InheritableThread, inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from oncebus.spark import Ledger, detect_duplicates
+from oncebus.ledger import LedgerInUse, NotRepeatable
+from oncebus.spark import Ledger, LedgerBatch, detect_duplicates
 from reference import Message, Verdict
 from spark.streams import SCHEMA, Stream, expected, verdicts
 from spark.test_streaming import history_of
@@ -137,13 +138,21 @@ def test_a_batch_that_spark_repeats_sees_the_ledger_below_itself(spark: SparkSes
     found: dict[int, dict[Message, Verdict]] = {}
     fails = {1, 3}
 
+    def judge_all(batch: DataFrame, opened: LedgerBatch) -> None:
+        with opened as ledger:
+            detect_duplicates(batch, key="key", time="time", window="window", sequence="sequence", ledger=ledger)
+
     def each(batch: DataFrame, number: int) -> None:
+        with pytest.raises(NotRepeatable, match="Spark may repeat a call of foreachBatch"):
+            judge_all(batch, Ledger.open(stream.ledger).batch())
         with Ledger.open(stream.ledger).batch(query="orders", batch=number) as ledger:
             checked = detect_duplicates(
                 batch, key="key", time="time", window="window", sequence="sequence", ledger=ledger
             )
             found[number] = verdicts(checked)
             assert verdicts(checked) == found[number]
+        with pytest.raises(LedgerInUse, match=f"has judged batch {number} of query 'orders' in this run already"):
+            judge_all(batch, Ledger.open(stream.ledger).batch(query="orders", batch=number))
         if number in fails:
             fails.remove(number)
             raise RuntimeError("after the block")

@@ -14,7 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cluster import QUICK_JVM, Cluster
+from object_stores import Server
 from spark.lives import Life, seed_of_run
+from spark.test_places import use_store
 
 SCRIPT = Path(__file__).parent / "life.py"
 
@@ -32,6 +34,18 @@ def test_many_lives(spark: SparkSession, tmp_path: Path) -> None:
         life.live(epochs=6)
         batches += life.batches
     print(f"{batches} batches")
+
+
+@pytest.mark.torture
+def test_lives_over_an_object_store(
+    spark: SparkSession, object_store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_store(spark, object_store, tmp_path / "cache", monkeypatch)
+    first = seed_of_run()
+    for seed in range(first, first + 4):
+        life = Life(spark, tmp_path / str(seed), seed, ledger=object_store.new_location())
+        life.folder.mkdir()
+        life.live(epochs=5)
 
 
 @pytest.mark.torture

@@ -65,15 +65,19 @@ def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
     assert stream.found() == expected(history)
 
 
+def use_store(spark: SparkSession, store: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process and Spark's workers reach the store."""
+    for name, value in (store.environment | {"ONCEBUS_LEDGER_CACHE": str(cache)}).items():
+        monkeypatch.setenv(name, value)
+        # What the workers are given: they were started with the session.
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+
+
 def test_over_an_object_store(
     spark: SparkSession, object_store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a restart in between."""
-    machine = object_store.environment | {"ONCEBUS_LEDGER_CACHE": str(tmp_path / "cache")}
-    for name, value in machine.items():
-        monkeypatch.setenv(name, value)
-        # What the workers are given: they were started with the session.
-        monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    use_store(spark, object_store, tmp_path / "cache", monkeypatch)
     history = history_of(4)
     location = object_store.new_location()
     stream = Stream(spark, tmp_path / "stream", {"ledger": location, "parts": 2})

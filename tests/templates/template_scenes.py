@@ -6,9 +6,9 @@ from typing import Any
 
 from oncebus.access import AuthorizationRule, Right
 from oncebus.entities import Catalogue
-from oncebus.templates.difference import Effect, changes_of
-from oncebus.templates.planning import Plan
-from oncebus.templates.problems import FileRefused
+from oncebus.management.difference import Effect, changes_of
+from oncebus.management.planning import Plan
+from oncebus.management.problems import FileRefused
 from oncebus.templates.template import plan_template
 
 NOW = 1_790_000_000_000_000

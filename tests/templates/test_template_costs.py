@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from oncebus.management.problems import MOST_PROBLEMS, FileRefused, Problems, member, nearest
 from oncebus.templates import front
 from oncebus.templates.evaluation import BROKEN, Evaluator
-from oncebus.templates.problems import MOST_PROBLEMS, FileRefused, Problems, member, nearest
 from oncebus.templates.scope import Budget, Deployment
 from oncebus.templates.template import plan_template
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from oncebus.emulator.config import read_config
+from oncebus.management.documents import parse_document
+from oncebus.management.problems import Problems
 from oncebus.templates.calling import FUNCTIONS
-from oncebus.templates.document import parse_document
 from oncebus.templates.evaluation import Evaluator
-from oncebus.templates.problems import Problems
 from oncebus.templates.scope import Deployment
 
 from .template_scenes import planned

@@ -29,7 +29,7 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.templates.document import parse_document
+from oncebus.management.documents import parse_document
 from oncebus.templates.export import export
 
 from .template_scenes import ROOT, planned
@@ -83,12 +83,12 @@ def namespaces(draw: st.DrawFn) -> Catalogue:
     catalogue = Catalogue(namespace=Namespace("bus"))
     queues = draw(st.lists(st.sampled_from(["a", "b/c", "d"]), unique=True))
     for name in queues:
-        catalogue = catalogue.create_queue(draw(st.builds(Queue, name=st.just(name), **COMMON, **DELIVERY, **SIZED)), 5)
+        catalogue = catalogue.created(draw(st.builds(Queue, name=st.just(name), **COMMON, **DELIVERY, **SIZED)), 5)
     for name in draw(st.lists(st.sampled_from(["news", "x/y"]), unique=True)):
-        catalogue = catalogue.create_topic(draw(st.builds(Topic, name=st.just(name), **COMMON, **SIZED)), 5)
+        catalogue = catalogue.created(draw(st.builds(Topic, name=st.just(name), **COMMON, **SIZED)), 5)
         for each in draw(st.lists(st.sampled_from(["all", "some"]), unique=True)):
             made = draw(st.builds(Subscription, topic=st.just(name), name=st.just(each), **COMMON, **DELIVERY))
-            catalogue = catalogue.create_subscription(made, 5, draw(RULES))
+            catalogue = catalogue.created(made, 5, draw(RULES))
     for entity in list(catalogue.entities.values()):
         if queues and not isinstance(entity, Topic):
             catalogue = _forwarding(draw, catalogue, entity, queues)
@@ -100,8 +100,8 @@ def _forwarding(draw: st.DrawFn, catalogue: Catalogue, entity: Queue | Subscript
     dead = draw(targets)
     to = None if entity.requires_session else draw(targets)
     if isinstance(entity, Queue):
-        return catalogue.update_queue(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
-    return catalogue.update_subscription(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
+        return catalogue.updated(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
+    return catalogue.updated(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
 
 
 def told(catalogue: Catalogue) -> dict[str, Entity]:
@@ -130,9 +130,7 @@ def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Cata
 def test_the_tier_and_authorization_rules_come_along_without_their_keys() -> None:
     rule = AuthorizationRule("send", frozenset({Right.SEND}), "secret-one", "secret-two")
     catalogue = Catalogue(namespace=Namespace("bus", Tier.PREMIUM))
-    catalogue = catalogue.create_queue(
-        Queue(name="a", authorization_rules=(rule,), max_message_size_in_kilobytes=2048), 5
-    )
+    catalogue = catalogue.created(Queue(name="a", authorization_rules=(rule,), max_message_size_in_kilobytes=2048), 5)
     written = export(catalogue, [ROOT, replace(rule, name="all")])
     assert "secret" not in json.dumps(written.template)
     made = planned(written.template)
@@ -143,17 +141,17 @@ def test_the_tier_and_authorization_rules_come_along_without_their_keys() -> Non
 
 
 def test_the_name_of_the_namespace_is_a_parameter() -> None:
-    written = export(Catalogue(namespace=Namespace("bus")).create_queue(Queue(name="a"), 5), [])
+    written = export(Catalogue(namespace=Namespace("bus")).created(Queue(name="a"), 5), [])
     assert planned(written.template).wanted.namespace == "bus"
     assert planned(written.template, namespaceName="prod").wanted.namespace == "prod"
 
 
 def test_what_a_template_cannot_hold_is_told() -> None:
-    catalogue = Catalogue().create_queue(Queue(name="a~b"), 5).create_topic(Topic(name="t"), 5)
-    catalogue = catalogue.create_subscription(Subscription(topic="t", name="none"), 5, [])
+    catalogue = Catalogue().created(Queue(name="a~b"), 5).created(Topic(name="t"), 5)
+    catalogue = catalogue.created(Subscription(topic="t", name="none"), 5, [])
     day = CorrelationFilter(properties=(("day", datetime(2026, 1, 1, tzinfo=UTC)),))
     rules = [Rule("typed", day), Rule("given", SqlFilter("a = @x", (("@x", 1),)))]
-    catalogue = catalogue.create_subscription(Subscription(topic="t", name="typed"), 5, rules)
+    catalogue = catalogue.created(Subscription(topic="t", name="typed"), 5, rules)
     assert export(catalogue, []).warnings == [
         "'a~b': a tilde stands for a slash in a template, so it is deployed under that name.",
         "'t/Subscriptions/none' has no rules. Deployed, it gets one that takes all messages.",
@@ -165,16 +163,16 @@ def test_what_a_template_cannot_hold_is_told() -> None:
 def test_what_is_forwarded_to_comes_first_unless_it_leads_back() -> None:
     catalogue = Catalogue()
     for name in ("a", "b", "c"):
-        catalogue = catalogue.create_queue(Queue(name=name), 5)
+        catalogue = catalogue.created(Queue(name=name), 5)
     for name, to in (("a", "b"), ("b", "c"), ("c", "b")):
-        catalogue = catalogue.update_queue(Queue(name=name, forward_to=to), 5)
+        catalogue = catalogue.updated(Queue(name=name, forward_to=to), 5)
     resources = {each["name"]: each["dependsOn"] for each in export(catalogue, []).template["resources"][1:]}
     assert [len(depends) for depends in resources.values()] == [2, 1, 1]
 
 
 def test_a_forward_to_what_was_deleted_is_left_out_and_told() -> None:
-    catalogue = Catalogue(namespace=Namespace("bus")).create_queue(Queue(name="b"), 5)
-    catalogue = catalogue.create_queue(Queue(name="a", forward_to="b"), 5).delete_queue("b")
+    catalogue = Catalogue(namespace=Namespace("bus")).created(Queue(name="b"), 5)
+    catalogue = catalogue.created(Queue(name="a", forward_to="b"), 5).deleted(Queue(name="b"))
     written = export(catalogue, [ROOT])
     assert written.warnings == ["'a' forwards to 'b', which does not exist; that is left out."]
     made = planned(written.template, Catalogue(namespace=Namespace("other")))

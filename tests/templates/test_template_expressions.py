@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oncebus.management.problems import Fault, Problems
 from oncebus.templates.calling import FUNCTIONS
 from oncebus.templates.evaluation import BROKEN, Evaluator
 from oncebus.templates.expressions import DEEPEST, LONGEST, is_expression, parse_expression
-from oncebus.templates.problems import Fault, Problems
 from oncebus.templates.scope import Deployment
 
 DEPLOYMENT = Deployment("first", "sub-id", "group")

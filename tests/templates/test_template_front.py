@@ -14,8 +14,8 @@ from httpfront.http_front import LIMITS, ROOT, SENDER, Answer, Front, running_fr
 from oncebus.access import ROOT_RULE, AuthorizationRule, KeyFile, Right
 from oncebus.broker.broker import Broker
 from oncebus.entities import CatalogueFileError, Queue
-from oncebus.http import make_app
-from oncebus.templates.planning import Plan
+from oncebus.management.planning import Plan
+from oncebus.serve.app import make_app
 from oncebus.templates.template import plan_template
 
 from .template_scenes import TYPE, queue, resource, rule, subscription, template, topic
@@ -82,7 +82,7 @@ def play(data: Path, scenario: Callable[[Deployer], Awaitable[None]], *, has_key
         async with running_front(data / "broker", pipeline=False) as front:
             rules = lambda: (ROOT, SENDER, *keys.rules())  # noqa: E731
             known = keys if has_keys else None
-            front.app = make_app(front.broker, front.core, namespace_rules=rules, limits=LIMITS, keys=known)
+            front.app = make_app(front.broker, namespace_rules=rules, limits=LIMITS, keys=known)
             await scenario(Deployer(front, keys))
 
     asyncio.run(run())
@@ -309,7 +309,7 @@ def test_a_change_in_between_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mon
         loop = asyncio.get_running_loop()
 
         async def interfere(name: str) -> None:
-            await deployer.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name=name), now))
+            await deployer.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name), now))
 
         def interrupted(*given: Any, **options: Any) -> Plan:
             calls.append(1)
@@ -333,7 +333,7 @@ def test_changes_without_end_in_between_are_told(tmp_path: Path, monkeypatch: py
 
         async def interfere() -> None:
             version = deployer.broker.catalogue.version
-            await deployer.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name=f"q{version}"), now))
+            await deployer.broker.change(lambda catalogue, now: catalogue.created(Queue(name=f"q{version}"), now))
 
         def interrupted(*given: Any, **options: Any) -> Plan:
             asyncio.run_coroutine_threadsafe(interfere(), loop).result(10)
@@ -370,7 +370,7 @@ def test_what_is_exported_can_be_deployed(tmp_path: Path) -> None:
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
-        await deployer.broker.change(lambda catalogue, now: catalogue.create_queue(Queue(name="a~b"), now))
+        await deployer.broker.change(lambda catalogue, now: catalogue.created(Queue(name="a~b"), now))
         error = (await deployer.export())["error"]
         assert error["code"] == "ExportTemplateCompletedWithErrors"
         assert "'a~b'" in error["details"][0]["message"]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from oncebus.management.problems import Fault, Problems
 from oncebus.templates.parameters import value_from_text
-from oncebus.templates.problems import Fault, Problems
 from oncebus.templates.template import read_template
 
 

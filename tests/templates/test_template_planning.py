@@ -20,7 +20,7 @@ from oncebus.entities import (
     Tier,
     TrueFilter,
 )
-from oncebus.templates.difference import changes_of
+from oncebus.management.difference import changes_of
 
 from .template_scenes import (
     NOW,
@@ -106,7 +106,7 @@ def test_deployed_again_nothing_changes() -> None:
 
 
 def test_what_exists_gets_what_is_named_and_the_default_of_what_is_not() -> None:
-    before = Catalogue().create_queue(Queue(name="Orders", lock_duration=2 * MINUTE, max_delivery_count=3), 5)
+    before = Catalogue().created(Queue(name="Orders", lock_duration=2 * MINUTE, max_delivery_count=3), 5)
     plan = planned(template(queue("orders", maxDeliveryCount=4)), before)
     changed = plan.after.queue("orders")
     assert (changed.id, changed.name, changed.created_at, changed.updated_at) == (1, "Orders", 5, NOW)
@@ -122,7 +122,7 @@ def test_what_exists_gets_what_is_named_and_the_default_of_what_is_not() -> None
 
 
 def test_what_is_not_named_is_left_alone() -> None:
-    before = Catalogue().create_queue(Queue(name="other"), 5)
+    before = Catalogue().created(Queue(name="other"), 5)
     assert deployed(template(queue("orders")), before).queue("other") == before.queue("other")
 
 
@@ -218,14 +218,14 @@ def test_the_tier_is_that_of_the_template_if_all_entities_are_allowed_there() ->
     assert plan.after.namespace.tier is Tier.PREMIUM
     assert plan.after.queue("large").max_message_size_in_kilobytes == 2048
     assert effects(plan) == {"": "~", "queues/large": "+"}
-    partitioned = Catalogue().create_queue(Queue(name="old", enable_partitioning=True), 5)
+    partitioned = Catalogue().created(Queue(name="old", enable_partitioning=True), 5)
     found = problems(template(premium), partitioned)
     assert list(found) == ["resources[0].sku"]
     assert "'EnablePartitioning' cannot be set" in found["resources[0].sku"]
 
 
 def test_a_tilde_in_a_name_stands_for_a_slash_unless_an_entity_has_it() -> None:
-    before = Catalogue().create_queue(Queue(name="x~y"), 5)
+    before = Catalogue().created(Queue(name="x~y"), 5)
     content = template(
         queue("x~y"),
         topic("a~b"),

@@ -101,7 +101,7 @@ def test_what_cannot_be_changed_is_told_with_its_place() -> None:
 
 
 def test_a_name_that_something_else_has_is_told() -> None:
-    before = Catalogue().create_topic(Topic(name="news"), 5)
+    before = Catalogue().created(Topic(name="news"), 5)
     assert problems(template(queue("news")), before) == {"resources[0]": "The messaging entity 'news' already exists."}
 
 

@@ -1,11 +1,7 @@
 """Who may do what: shared access keys, tokens and rights, as Azure Service Bus has them."""
 
 from oncebus.access.authorization import Grant, RulesOf, authorize, renewed, verify
-from oncebus.access.connection import connection_string
-from oncebus.access.keys import KeyFile, KeyFileError, RuleRefused
-from oncebus.access.refusal import AccessRefused, Reason
-from oncebus.access.rights import Operation, Right
-from oncebus.access.rules import (
+from oncebus.access.authorization_rule import (
     EMULATOR_RULE,
     MOST_RULES,
     ROOT_RULE,
@@ -16,6 +12,11 @@ from oncebus.access.rules import (
     fresh_rule,
     rule_named,
 )
+from oncebus.access.connection import connection_string
+from oncebus.access.guard import Guard, NamespaceRules
+from oncebus.access.keys import KeyFile, KeyFileError, RuleRefused
+from oncebus.access.refusal import AccessRefused, Reason
+from oncebus.access.rights import Operation, Right
 from oncebus.access.tokens import make_token
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "AuthorizationRule",
     "BadRule",
     "Grant",
+    "Guard",
     "KeyFile",
     "KeyFileError",
+    "NamespaceRules",
     "Operation",
     "Reason",
     "Right",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from oncebus.access import refusal
+from oncebus.access.authorization_rule import AuthorizationRule
 from oncebus.access.refusal import AccessRefused, Reason
 from oncebus.access.rights import Operation, Right
-from oncebus.access.rules import AuthorizationRule
 from oncebus.access.scopes import BadScope, Scope, path_of, same_host
 from oncebus.access.tokens import read_token
 from oncebus.hosts import is_this_machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncebus.access.rules import AuthorizationRule, WhichKey
+from oncebus.access.authorization_rule import AuthorizationRule, WhichKey
 
 
 def connection_string(

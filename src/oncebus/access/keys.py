@@ -19,8 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from oncebus.access.authorization_rule import (
+    MOST_RULES,
+    ROOT_RULE,
+    AuthorizationRule,
+    BadRule,
+    WhichKey,
+    fresh_rule,
+    rule_named,
+)
 from oncebus.access.rights import Right
-from oncebus.access.rules import MOST_RULES, ROOT_RULE, AuthorizationRule, BadRule, WhichKey, fresh_rule, rule_named
 from oncebus.errors import OncebusError
 from oncebus.files import make_folder
 

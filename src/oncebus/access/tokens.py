@@ -18,8 +18,8 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote, unquote_plus
 
+from oncebus.access.authorization_rule import KEY_BYTES, AuthorizationRule
 from oncebus.access.refusal import bad_signature, malformed
-from oncebus.access.rules import KEY_BYTES, AuthorizationRule
 from oncebus.access.scopes import BadScope, Scope, scope_of
 from oncebus.durations import SECOND
 

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import math
-from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from oncebus.access import AuthorizationRule, WhichKey, connection_string
-from oncebus.arm.paths import Target
-from oncebus.arm.reading import FIELDS, WINDOW
-from oncebus.atom.authorization import rights_in_order
-from oncebus.atom.namespace import times_of
-from oncebus.atom.properties import PROPERTIES, Kind, Value, written
-from oncebus.atom.rules import CORRELATED, FALSE_EXPRESSION, TRUE_EXPRESSION
-from oncebus.atom.runtime import Runtime
-from oncebus.entities import (
-    Catalogue,
-    CorrelationFilter,
-    FalseFilter,
-    FilterValue,
-    Queue,
-    Rule,
-    SqlAction,
-    SqlFilter,
-    Subscription,
-    Tier,
-    Topic,
-    iso_timespan,
-)
+from oncebus.arm.paths import ResourceName
+from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Tier, Topic, iso_timespan
 from oncebus.http.times import iso8601
+from oncebus.management.reading import RESOURCE_WINDOW
+from oncebus.management.rules import rule_properties
+from oncebus.management.runtime import Runtime, namespace_times
+from oncebus.management.writing import authorization_properties, entity_properties, resource_path, resource_type
 
 LOCATION = "local"
 _TYPE = "Microsoft.ServiceBus/namespaces"
@@ -37,16 +19,16 @@ _TYPE = "Microsoft.ServiceBus/namespaces"
 Resource = dict[str, Any]
 
 
-class Owner(NamedTuple):
-    """A resource that others belong to."""
+class Called(NamedTuple):
+    """What a resource is called."""
 
     id: str
     type: str
 
 
-def namespace(catalogue: Catalogue, target: Target, endpoint: str, now: int) -> Resource:
+def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: int) -> Resource:
     """The namespace itself. `endpoint` is where it is reached."""
-    created, updated = times_of(catalogue, now)
+    created, updated = namespace_times(catalogue, now)
     tier = catalogue.namespace.tier
     sku = {"name": tier.value, "tier": tier.value} | ({"capacity": 1} if tier is Tier.PREMIUM else {})
     name = catalogue.namespace.name
@@ -67,14 +49,10 @@ def namespace(catalogue: Catalogue, target: Target, endpoint: str, now: int) -> 
     }
 
 
-def entity(described: Queue | Topic | Subscription, runtime: Runtime, catalogue: Catalogue, target: Target) -> Resource:
+def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: ResourceName) -> Resource:
     """A queue, a topic or a subscription, with what it holds."""
-    owner = owner_of(described, target)
-    properties: Resource = {}
-    for each in PROPERTIES[type(described)].values():
-        value = each.value_of(described)
-        if value is not None and (each.field in FIELDS[type(described)] or each.kind is Kind.TEXT):
-            properties[each.camel] = _plain(value, each.kind)
+    owner = called(described, target)
+    properties = entity_properties(described)
     properties |= {
         "createdAt": iso8601(described.created_at),
         "updatedAt": iso8601(described.updated_at),
@@ -94,41 +72,23 @@ def entity(described: Queue | Topic | Subscription, runtime: Runtime, catalogue:
     if isinstance(described, Queue):
         properties["sizeInBytes"] = runtime.size
     if isinstance(described, Subscription):
-        properties[WINDOW] = iso_timespan(catalogue.topic_of(described).duplicate_detection_history_time_window)
+        window = catalogue.topic_of(described).duplicate_detection_history_time_window
+        properties[RESOURCE_WINDOW] = iso_timespan(window)
         properties["isClientAffine"] = False
     return {**_envelope(owner.id, described.name, owner.type), "properties": properties}
 
 
-def rule(described: Rule, subscription: Subscription, target: Target) -> Resource:
+def rule(described: Rule, subscription: Subscription, target: ResourceName) -> Resource:
     """A rule."""
-    owner = owner_of(subscription, target)
+    owner = called(subscription, target)
     envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
     return {**envelope, "properties": rule_properties(described)}
 
 
-def rule_properties(described: Rule) -> Resource:
-    """The filter and the action of a rule. Filters that take all or none are written as expressions."""
-    properties: Resource = {"action": _sql(described.action) if described.action is not None else {}}
-    match described.filter:
-        case CorrelationFilter() as given:
-            texts = {name[0].lower() + name[1:]: getattr(given, field) for name, field in CORRELATED.items()}
-            properties["filterType"] = "CorrelationFilter"
-            properties["correlationFilter"] = {
-                **{name: text for name, text in texts.items() if text is not None},
-                "properties": {name: _filter_value(value) for name, value in given.properties},
-            }
-        case SqlFilter() as given:
-            properties |= {"filterType": "SqlFilter", "sqlFilter": _sql(given)}
-        case given:
-            expression = FALSE_EXPRESSION if isinstance(given, FalseFilter) else TRUE_EXPRESSION
-            properties |= {"filterType": "SqlFilter", "sqlFilter": _sql(SqlFilter(expression))}
-    return properties
-
-
-def authorization_rule(given: AuthorizationRule, owner: Owner) -> Resource:
+def authorization_rule(given: AuthorizationRule, owner: Called) -> Resource:
     """An authorization rule, without its keys."""
     id, kind = f"{owner.id}/authorizationRules/{given.name}", f"{owner.type}/authorizationRules"  # noqa: A001
-    return {**_envelope(id, given.name, kind), "properties": {"rights": rights_in_order(given.rights)}}
+    return {**_envelope(id, given.name, kind), "properties": authorization_properties(given)}
 
 
 def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain: bool, entity: str | None) -> Resource:
@@ -143,47 +103,17 @@ def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain:
     }
 
 
-def owner_of(described: Queue | Topic | Subscription, target: Target) -> Owner:
-    """What an entity is called as a resource."""
-    if isinstance(described, Subscription):
-        topic = f"{target.namespace_id}/topics/{_in_id(described.topic)}"
-        return Owner(f"{topic}/subscriptions/{described.name}", f"{_TYPE}/topics/subscriptions")
-    word = "queues" if isinstance(described, Queue) else "topics"
-    return Owner(f"{target.namespace_id}/{word}/{_in_id(described.name)}", f"{_TYPE}/{word}")
+def called(described: Entity, target: ResourceName) -> Called:
+    """Return the id and the type that an entity has as a resource."""
+    topic = described.topic if isinstance(described, Subscription) else ""
+    path = resource_path(type(described), described.name, topic)
+    return Called(f"{target.namespace_id}/{path}", f"{_TYPE}/{resource_type(type(described))}")
 
 
-def namespace_owner(target: Target) -> Owner:
-    """What the namespace is called as a resource."""
-    return Owner(target.namespace_id, _TYPE)
+def namespace_called(target: ResourceName) -> Called:
+    """Return the id and the type that the namespace has as a resource."""
+    return Called(target.namespace_id, _TYPE)
 
 
 def _envelope(id: str, name: str, kind: str) -> Resource:  # noqa: A002
     return {"id": id, "name": name, "type": kind, "location": LOCATION}
-
-
-def _in_id(name: str) -> str:
-    return name.replace("/", "~")
-
-
-def _plain(value: Value, kind: Kind) -> str | int | bool:
-    return value if isinstance(value, int) and kind is not Kind.SPAN else written(value, kind)
-
-
-def _sql(given: SqlFilter | SqlAction) -> Resource:
-    written_ = {"sqlExpression": given.expression, "compatibilityLevel": given.compatibility_level}
-    return {**written_, "requiresPreprocessing": given.requires_preprocessing}
-
-
-def _filter_value(value: FilterValue) -> str | int | float | bool:
-    match value:
-        case float() if not math.isfinite(value):
-            return str(value)
-        case str() | bool() | int() | float():
-            return value
-        case datetime():
-            return value.isoformat()
-        case timedelta():
-            return iso_timespan(value // timedelta(microseconds=1))
-        case bytes():
-            return base64.b64encode(value).decode()
-    return str(value)

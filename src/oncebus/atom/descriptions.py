@@ -9,13 +9,13 @@ from __future__ import annotations
 from oncebus.atom import markup
 from oncebus.atom.authorization import read_rules, written_rules
 from oncebus.atom.document import INSTANCE, Node
-from oncebus.atom.given import Given
-from oncebus.atom.properties import PROPERTIES, Kind, read, written
 from oncebus.atom.rules import check_known, read_rule
-from oncebus.atom.runtime import Runtime
 from oncebus.entities import Queue, Subscription, Topic
-from oncebus.http.guard import FORWARDING
+from oncebus.entities.descriptions import FORWARDING
 from oncebus.http.times import iso8601
+from oncebus.management.given import Given
+from oncebus.management.properties import PROPERTIES, ValueType, read, written
+from oncebus.management.runtime import Runtime
 
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 NAMESPACES = {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE}
@@ -118,7 +118,7 @@ def read_description(node: Node) -> Given:
     check_known(node, _ORDER[kind])
     members = node.members()
     values = {
-        each.field: read(members[name].text, name, each.kind)
+        each.field: read(members[name].text, name, each.type)
         for name, each in PROPERTIES[kind].items()
         if name in members
     }
@@ -152,9 +152,9 @@ def _property(entity: Queue | Topic | Subscription, name: str, host: str) -> str
     value = each.value_of(entity)
     if value is None:
         return ""
-    if host and each.kind is Kind.TEXT and each.field in FORWARDING:
+    if host and each.type is ValueType.TEXT and each.field in FORWARDING:
         value = f"sb://{host}/{value}"
-    return markup.field(name, written(value, each.kind))
+    return markup.field(name, written(value, each.type))
 
 
 def _told(entity: Queue | Topic | Subscription, runtime: Runtime | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from oncebus.entities import BadRequest
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 MOST_ELEMENTS = 20_000

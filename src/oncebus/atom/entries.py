@@ -13,7 +13,7 @@ from oncebus.atom import markup
 from oncebus.atom.descriptions import KINDS, SERVICE_BUS
 from oncebus.atom.document import Node, read_document
 from oncebus.entities import BadRequest
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 from oncebus.http.times import iso8601
 
 ATOM = "http://www.w3.org/2005/Atom"

@@ -7,23 +7,24 @@ from typing import TypeVar
 
 from starlette.responses import Response
 
-from oncebus.access import Grant, Operation
-from oncebus.atom.changes import FIRST_VERSION, Asker, Described, delete, description_etag, found, put, rule_etag
+from oncebus.access import Grant, Guard, Operation
+from oncebus.atom.changes import FIRST_VERSION, Asker, delete, description_etag, found, put, rule_etag
 from oncebus.atom.descriptions import MESSAGE_SIZE, NAMESPACES, written_description
 from oncebus.atom.entries import Entry, Site, entry_response, feed_response, read_entry
 from oncebus.atom.namespace import written_namespace
-from oncebus.atom.paths import Shape, Target, target_of
+from oncebus.atom.paths import AtomPath, Shape, target_of
 from oncebus.atom.rules import written_rule
-from oncebus.atom.runtime import Observer, Runtime
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
-from oncebus.entities import Catalogue, Rule, Subscription
+from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
+from oncebus.entities.descriptions import FORWARDING, EntityKind
 from oncebus.entities.names import rule_path
-from oncebus.http.errors import Refused, bad, shown, wrong_method
-from oncebus.http.guard import FORWARDING, Guard
+from oncebus.errors import shown
+from oncebus.http.errors import Refused, answer, bad, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked
+from oncebus.http.routes import admit, answered
+from oncebus.management.runtime import Observer, Runtime
 
 API_VERSIONS = (FIRST_VERSION, "2021-05", "2024-05")
 PAGE = 100
@@ -40,17 +41,20 @@ T = TypeVar("T")
 
 
 class Atom:
-    """Answers what administration clients ask. Who asks is known already; whether they may is asked here."""
+    """Answers what administration clients ask."""
 
-    def __init__(self, broker: Broker, core: Core, guard: Guard, limits: Limits, observer: Observer) -> None:
+    def __init__(self, broker: Broker, guard: Guard, limits: Limits, observer: Observer) -> None:
         self._broker = broker
-        self._core = core
         self._guard = guard
         self._limits = limits
         self._observer = observer
 
-    async def respond(self, request: Asked, grant: Grant) -> Response:
-        """The answer to a request; errors are raised."""
+    async def respond(self, request: Asked) -> Response:
+        """Return the answer to a request; what is raised becomes one too."""
+        return await answered(request, self._respond(request), answer)
+
+    async def _respond(self, request: Asked) -> Response:
+        grant = admit(request, self._guard, self._limits)
         query = query_of(request.scope["query_string"])
         target = target_of(request.scope["raw_path"])
         site = self._site(request, query)
@@ -78,7 +82,7 @@ class Atom:
 
     # One thing
 
-    async def _put(self, request: Asked, target: Target, grant: Grant, site: Site) -> Response:
+    async def _put(self, request: Asked, target: AtomPath, grant: Grant, site: Site) -> Response:
         body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
         if body is None:
             raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes for a description.")
@@ -91,7 +95,7 @@ class Atom:
         tokens = {field: headers.get(name) for field, name in _SUPPLEMENTARY.items()}
         return Asker(self._guard, grant, headers.get("if-match"), tokens)
 
-    async def _entry(self, catalogue: Catalogue, target: Target, site: Site) -> Entry:
+    async def _entry(self, catalogue: Catalogue, target: AtomPath, site: Site) -> Entry:
         if target.shape is Shape.RULE:
             subscription = catalogue.subscription(target.name, target.subscription)
             return _rule_entry(subscription, catalogue.rule(target.name, target.subscription, target.rule))
@@ -99,12 +103,12 @@ class Atom:
         return _entry_of(entity, await self._observer.runtime_of(entity), site)
 
     def _namespace(self, site: Site) -> Response:
-        content, created, updated = written_namespace(self._broker.catalogue, self._core.clock.now())
+        content, created, updated = written_namespace(self._broker.catalogue, self._broker.clock.now())
         return entry_response(Entry("$namespaceinfo", site.author, created, updated, content), site)
 
     # Many
 
-    async def _list(self, target: Target, query: dict[str, str], site: Site) -> Response:
+    async def _list(self, target: AtomPath, query: dict[str, str], site: Site) -> Response:
         if "$filter" in query:
             raise bad("The parameter '$filter' is not supported. Ask for all, and choose among them.")
         skip = number_in(query, "$skip", 0, 0, _LAST_SKIP)
@@ -119,11 +123,11 @@ class Atom:
             page, has_more = _page(_listed(catalogue, target), skip, top)
             runtimes = await self._observer.runtimes_of(page)
             entries = [_entry_of(entity, runtime, site) for entity, runtime in zip(page, runtimes, strict=True)]
-        now = self._core.clock.now()
+        now = self._broker.clock.now()
         return feed_response(target.path, _LISTS[target.shape], entries, site, now, skip, top, has_more)
 
 
-def _operation(request: Asked, target: Target) -> Operation:
+def _operation(request: Asked, target: AtomPath) -> Operation:
     if request.method == "PUT":
         return Operation.UPDATE_ENTITY if "if-match" in request.headers else Operation.CREATE_ENTITY
     if request.method == "DELETE":
@@ -135,7 +139,7 @@ def _operation(request: Asked, target: Target) -> Operation:
     return Operation.ENUMERATE if target.shape in _LISTS else Operation.READ_ENTITY
 
 
-def _entry_of(entity: Described, runtime: Runtime, site: Site) -> Entry:
+def _entry_of(entity: Entity, runtime: Runtime, site: Site) -> Entry:
     left_out = frozenset({MESSAGE_SIZE}) if site.api_version == FIRST_VERSION else frozenset[str]()
     content = written_description(entity, runtime, host=site.host, left_out=left_out)
     return Entry(entity.path, entity.name, entity.created_at, entity.updated_at, content, description_etag(entity))
@@ -147,12 +151,9 @@ def _rule_entry(subscription: Subscription, rule: Rule) -> Entry:
     return Entry(path, rule.name, rule.created_at, rule.created_at, content, rule_etag(rule))
 
 
-def _listed(catalogue: Catalogue, target: Target) -> Sequence[Described]:
-    if target.shape is Shape.QUEUES:
-        return catalogue.queues
-    if target.shape is Shape.TOPICS:
-        return catalogue.topics
-    return catalogue.subscriptions_of(catalogue.topic(target.name))
+def _listed(catalogue: Catalogue, target: AtomPath) -> Sequence[Entity]:
+    kinds: dict[Shape, EntityKind] = {Shape.QUEUES: Queue, Shape.TOPICS: Topic, Shape.SUBSCRIPTIONS: Subscription}
+    return catalogue.listed(kinds[target.shape], target.name)
 
 
 def _page(items: Sequence[T], skip: int, top: int) -> tuple[Sequence[T], bool]:

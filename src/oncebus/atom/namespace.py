@@ -6,22 +6,13 @@ from oncebus.atom import markup
 from oncebus.atom.descriptions import NAMESPACES
 from oncebus.entities import Catalogue, Tier
 from oncebus.http.times import iso8601
-
-
-def times_of(catalogue: Catalogue, now: int) -> tuple[int, int]:
-    """Since when there is a namespace, and when it was last changed, as far as its entities tell.
-
-    It keeps no times of its own. Where it has no entities it is as old as the question.
-    """
-    entities = catalogue.entities.values()
-    created = min((entity.created_at for entity in entities), default=now)
-    return created, max((entity.updated_at for entity in entities), default=now)
+from oncebus.management.runtime import namespace_times
 
 
 def written_namespace(catalogue: Catalogue, now: int) -> tuple[str, int, int]:
     """The element that describes a namespace, when it was made and when last changed."""
     namespace = catalogue.namespace
-    created, updated = times_of(catalogue, now)
+    created, updated = namespace_times(catalogue, now)
     content = [markup.field("CreatedTime", iso8601(created)), markup.field("MessagingSKU", namespace.tier.value)]
     if namespace.tier is Tier.PREMIUM:
         # Clients insist on it in this tier; here there is one machine.

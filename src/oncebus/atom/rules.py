@@ -22,25 +22,12 @@ from oncebus.entities import (
     TrueFilter,
 )
 from oncebus.entities.names import DEFAULT_RULE
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 from oncebus.http.times import iso8601
+from oncebus.management.rules import CORRELATED, FALSE_EXPRESSION, TRUE_EXPRESSION
 
-TRUE_EXPRESSION = "1=1"
-FALSE_EXPRESSION = "1=0"
 _COMPATIBILITY = 20
 _SQL = ("SqlExpression", "CompatibilityLevel", "Parameters", "RequiresPreprocessing")
-
-CORRELATED = {
-    "CorrelationId": "correlation_id",
-    "MessageId": "message_id",
-    "To": "to",
-    "ReplyTo": "reply_to",
-    "Label": "label",
-    "SessionId": "session_id",
-    "ReplyToSessionId": "reply_to_session_id",
-    "ContentType": "content_type",
-}
-"""What a correlation filter compares, by the service's names, beside the properties."""
 
 
 def read_rule(node: Node, name: str | None = None) -> Rule:

@@ -20,7 +20,7 @@ from oncebus.atom import markup
 from oncebus.atom.document import Node
 from oncebus.entities import BadRequest, FilterValue, iso_timespan, parse_timespan
 from oncebus.entities.descriptions import Parameters
-from oncebus.http.errors import shown
+from oncebus.errors import shown
 
 _PAIR = "KeyValueOfstringanyType"
 _PREFIX = "d6p1"

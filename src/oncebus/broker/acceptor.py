@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from oncebus.broker.errors import BrokerClosed
+from oncebus.broker.latencies import Latency
 from oncebus.inbox import InboxError, InboxWriter, Row, RowsRefused
 
 MOST_ROWS = 20_000
@@ -47,9 +48,12 @@ class Acceptor:
     what the inbox said; the rows have then not been accepted. Who gives up waiting does not take them back.
     """
 
-    def __init__(self, inbox: InboxWriter, settled: Settled) -> None:
+    def __init__(self, inbox: InboxWriter, settled: Settled, latency: Latency, passed: Callable[[], int]) -> None:
+        """`latency` is that of commits, `passed` a clock in microseconds that nobody sets."""
         self._inbox = inbox
         self._settled = settled
+        self._latency = latency
+        self._passed = passed
         self._waiting: deque[Appending] = deque()
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._task: asyncio.Task[None] | None = None
@@ -146,7 +150,7 @@ class Acceptor:
         rows = [row for each in group for row in each.rows]
         loop = asyncio.get_running_loop()
         try:
-            commit = await loop.run_in_executor(self._thread, self._inbox.append, rows, group[0].catalogue)
+            commit = await loop.run_in_executor(self._thread, self._append, rows, group[0].catalogue)
         except Exception as error:
             if self.last_commit > before:
                 # It is durable; only readers could not be told yet. To refuse it would have it sent again.
@@ -159,6 +163,13 @@ class Acceptor:
                     await self._commit([each])
         else:
             self._answer(group, commit)
+
+    def _append(self, rows: Sequence[Row], catalogue: int) -> int:
+        """Write a commit. Runs in the inbox's thread."""
+        began = self._passed()
+        commit = self._inbox.append(rows, catalogue)
+        self._latency.observe(self._passed() - began)
+        return commit
 
     def _next_group(self) -> list[Appending]:
         """What goes into one commit: at least one call, all under the same catalogue."""

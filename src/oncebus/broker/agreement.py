@@ -7,7 +7,7 @@ Asked when a broker is opened, before anything is changed. A crash at any instan
   of a commit that the inbox does not have.
 - The catalogue has every version that a commit in the inbox names, unless the store has taken that commit.
 - Every body that a message names is there.
-- Ledger and outbox: see `oncebus.pipeline.agreement`.
+- Ledger and outbox: see `oncebus.agreement`.
 
 Spark's checkpoint is not compared: each start makes a new one.
 """
@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from oncebus.agreement import DataMismatch, check_ledger
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader
 from oncebus.ledger import Ledger
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import DataMismatch, check_ledger
 from oncebus.store import Store
 
 

@@ -82,12 +82,16 @@ class Backlog:
             self.add(entity, size)
         self.commit(number, known, now)
 
-    def take(self, position: int) -> None:
-        """Commits up to this one have come out."""
+    def take(self, position: int) -> list[int]:
+        """Commits up to this one have come out. Answers since when each of them, or of their stretches, has waited."""
+        since = []
         while self._stretches and self._stretches[0].last <= position:
-            self.remove(self._stretches.popleft().sizes)
+            taken = self._stretches.popleft()
+            since.append(taken.since)
+            self.remove(taken.sizes)
         if not self._stretches:
             self._width = 1
+        return since
 
     def _join(self) -> None:
         """Make one stretch of every two."""

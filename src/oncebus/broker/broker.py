@@ -2,80 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import TypeVar
+from collections.abc import Sequence
 
+from oncebus.broker import lookup
 from oncebus.broker.addresses import Address
-from oncebus.broker.core import Core
-from oncebus.broker.received import Received, with_bodies
+from oncebus.broker.received import Received
+from oncebus.broker.receiving import Receiving
 from oncebus.broker.sending import Incoming, check, check_quota, row_of, with_id
-from oncebus.entities import (
-    BadRequest,
-    Catalogue,
-    Entity,
-    EntityDisabled,
-    NotFound,
-    Queue,
-    Subscription,
-    Topic,
-    check_receiver,
-    may_send,
-)
+from oncebus.entities import BadRequest, EntityDisabled, Queue, Topic, may_send
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY
-from oncebus.store import (
-    Action,
-    Counts,
-    Drop,
-    Message,
-    Mode,
-    Outcome,
-    Place,
-    Policy,
-    Quarantined,
-    SessionLock,
-    SessionLockLost,
-    Settlement,
-    SubQueue,
-)
+from oncebus.store import Counts, Drop, Outcome, Place, Quarantined, SubQueue
 
-__all__ = ["READ_YOUR_SENDS_SECONDS", "Broker", "Received"]
-
-T = TypeVar("T")
-log = logging.getLogger(__name__)
-
-READ_YOUR_SENDS_SECONDS = 2.0
-"""How long a look at an entity waits for what was accepted before it."""
+__all__ = ["Broker", "Received"]
 
 
-class Broker:
-    """Queues, topics and subscriptions. All calls are made from one event loop.
-
-    Whatever an answer says is durable: a message accepted, a settlement done, an entity made.
-    Errors are `OncebusError`s; nothing has happened then.
-    """
-
-    def __init__(self, core: Core, *, read_your_sends: float = READ_YOUR_SENDS_SECONDS) -> None:
-        self._core = core
-        self._turn = 0
-        self._read_your_sends = read_your_sends
-
-    # Entities
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """All entities as they are now."""
-        return self._core.catalogue
-
-    async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
-        """Change the catalogue: `how` gets it and the time, and answers the next version, or raises.
-
-        When this returns, what is sent afterwards is accepted and routed under the new version.
-        """
-        return await self._core.change(how)
+class Broker(Receiving):
+    """Everything that can be asked of the broker. See `BrokerBase` for its contract, `Receiving` for receivers."""
 
     # Sending
 
@@ -85,6 +28,7 @@ class Broker:
         A duplicate is accepted like any other, and dropped later. A message whose time to be enqueued lies ahead is
         scheduled; its number is the one to cancel it by.
         """
+        began = self.clock.passed()
         entity, size = self._check_send(path, messages)
         work = self._core.work_of(entity.id, len(messages), size)
         if not self._core.shares.has_room(entity.id, work):
@@ -103,10 +47,11 @@ class Broker:
             self._core.bodies.discard(names)
             raise
         await appended
+        self.latencies.send.observe(self.clock.passed() - began)
         return [row["sequence"] for row in rows]
 
     def _check_send(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:
-        entity = self._sendable(path)
+        entity = lookup.sendable(self.catalogue, path)
         if not messages:
             raise BadRequest("The batch of messages is empty.")
         size = check(entity, self._core.catalogue.namespace, messages)
@@ -129,183 +74,22 @@ class Broker:
 
     def sendable(self, path: str) -> Queue | Topic:
         """The queue or topic at a path that takes messages; else what `send` would raise."""
-        entity = self._sendable(path)
+        entity = lookup.sendable(self.catalogue, path)
         if not may_send(entity.status):
             raise EntityDisabled(entity.path)
         return entity
 
     async def cancel_scheduled(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Cancel scheduled messages, an answer for each."""
-        entity = self._sendable(path)
+        entity = lookup.sendable(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.cancel_scheduled(entity.id, sequences))
-
-    # Receiving
-
-    async def receive(
-        self,
-        address: Address,
-        count: int,
-        *,
-        mode: Mode = Mode.PEEK_LOCK,
-        wait: float = 0.0,
-        session: SessionLock | None = None,
-        most_bytes: int | None = None,
-    ) -> list[Received]:
-        """Up to `count` messages, oldest first; as soon as there is one, or none after `wait` seconds.
-
-        With `most_bytes` they are no larger together, but for a single one; so too for the other ways to read.
-        """
-        entity = self._receivable(address, is_sessionful=session is not None)
-        place = Place(entity.id, address.sub_queue)
-
-        async def look() -> list[Message]:
-            policy, now = self._policy(entity), self._core.clock.steady()
-            self._core.note_access(entity)
-            return await self._core.run(
-                lambda store: store.receive(
-                    entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
-                ),
-                unwanted=lambda messages: self._put_back(entity, messages),
-            )
-
-        return await self._handed_out(entity, await self._wait_at(place, look, wait) or [], mode)
-
-    def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set, for the block, whenever there may be something new to receive at an address."""
-        return self._core.arrivals.expected_at(Place(self._holding(address).id, address.sub_queue))
-
-    def receivable(self, address: Address, *, is_sessionful: bool) -> Queue | Subscription:
-        """The queue or subscription that a receiver may be opened on; else what `receive` would raise."""
-        return self._receivable(address, is_sessionful=is_sessionful)
-
-    async def receive_deferred(
-        self,
-        address: Address,
-        sequences: Sequence[int],
-        *,
-        mode: Mode,
-        session: SessionLock | None = None,
-        most_bytes: int | None = None,
-    ) -> list[Received]:
-        """Deferred messages by their numbers."""
-        entity = self._receivable(address, is_sessionful=session is not None, is_by_number=True)
-        await self._see_sends(entity)
-        policy, now = self._policy(entity), self._core.clock.steady()
-        found = await self._core.run(
-            lambda store: store.receive_deferred(
-                entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
-            ),
-            unwanted=lambda messages: self._put_back(entity, messages),
-        )
-        return await self._handed_out(entity, found, mode)
-
-    async def settle(
-        self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
-    ) -> list[Outcome]:
-        """Settle messages that are held; an answer for each."""
-        entity = self._holding(address)
-        policy, now = self._policy(entity), self._core.clock.steady()
-        self._core.note_access(entity)
-        outcomes = await self._core.run(
-            lambda store: store.settle(entity.id, settlements, policy, now, session=session)
-        )
-        if any(settlement.action is not Action.COMPLETE for settlement in settlements):
-            self._core.arrivals.tell([Place(entity.id, sub_queue) for sub_queue in SubQueue])
-            if policy.forward_to is not None or policy.forward_dead_letters_to is not None:
-                self._core.wake_chores()
-        return outcomes
-
-    async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
-        """Hold messages longer: until when, or why not, for each."""
-        entity = self._holding(address)
-        policy, now = self._policy(entity), self._core.clock.steady()
-        self._core.note_access(entity)
-        return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
-
-    async def locked_until(
-        self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
-    ) -> list[int | None]:
-        """Until when messages are held, by the locks of these tokens; None for each that is held no more."""
-        entity = self._holding(address)
-        now = self._core.clock.steady()
-        return await self._core.run(lambda store: store.locked_until(entity.id, tokens, now, session))
-
-    async def peek(
-        self,
-        address: Address,
-        from_sequence: int,
-        count: int,
-        session: str | None = None,
-        most_bytes: int | None = None,
-    ) -> list[Received]:
-        """Messages in any state from a number on, without holding them."""
-        entity = self._holding(address)
-        check_receiver(
-            entity,
-            is_sessionful=False,
-            is_of_dead_letters=address.sub_queue is not SubQueue.MAIN,
-            is_browser=True,
-        )
-        self._core.note_access(entity)
-        await self._see_sends(entity)
-        now = self._core.clock.steady()
-        found = await self._core.run(
-            lambda store: store.peek(entity.id, from_sequence, count, now, session, address.sub_queue, most_bytes)
-        )
-        return await with_bodies(found, self._core.bodies)
-
-    # Sessions
-
-    async def accept_session(self, address: Address, session: str | None, wait: float = 0.0) -> SessionLock | None:
-        """Hold a session, or the next free one; None if there is none after `wait` seconds."""
-        entity = self._receivable(address, is_sessionful=True)
-        place = Place(entity.id, SubQueue.MAIN)
-
-        async def look() -> SessionLock | None:
-            policy, now = self._policy(entity), self._core.clock.steady()
-            self._core.note_access(entity)
-            return await self._core.run(
-                lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._let_go
-            )
-
-        return await self._wait_at(place, look, wait)
-
-    async def renew_session(self, lock: SessionLock) -> SessionLock:
-        """Hold a session longer."""
-        policy, now = self._policy(self._of_lock(lock)), self._core.clock.steady()
-        return await self._core.run(lambda store: store.renew_session(lock, policy, now))
-
-    async def release_session(self, lock: SessionLock) -> None:
-        """Let a session go, with what was received in it and not settled."""
-        policy = self._policy(self._of_lock(lock))
-        sweep = await self._core.run(lambda store: store.release_session(lock, policy))
-        self._core.arrivals.tell(sweep.arrived)
-
-    async def session_state(self, lock: SessionLock) -> bytes | None:
-        """What the holders of a session have left in it."""
-        self._of_lock(lock)
-        return await self._core.run(lambda store: store.session_state(lock.entity, lock.session))
-
-    async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
-        """Leave something in a session that is held."""
-        self._of_lock(lock)
-        now = self._core.clock.steady()
-        await self._core.run(lambda store: store.set_session_state(lock, state, now))
-
-    async def sessions(
-        self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
-    ) -> list[str]:
-        """Sessions with messages or state, by name; or those whose state was set since."""
-        entity = self._holding(address)
-        await self._see_sends(entity)
-        return await self._core.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
 
     # Looking
 
     async def counts(self, path: str) -> Counts:
         """What an entity holds and has counted, with all that was sent before."""
-        entity = self._found(path)
+        entity = lookup.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.counts(entity.id))
 
@@ -313,7 +97,7 @@ class Broker:
         self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
     ) -> list[Drop]:
         """The record of dropped duplicates of a queue or a topic."""
-        entity = self._found(path)
+        entity = lookup.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(
             lambda store: store.drops(entity.id, message_id=message_id, since=since, limit=limit, after=after)
@@ -321,7 +105,7 @@ class Broker:
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
         """What could not be processed."""
-        entity = self._found(path).id if path is not None else None
+        entity = lookup.found(self.catalogue, path).id if path is not None else None
         return await self._core.run(lambda store: store.quarantined(entity, limit, after))
 
     async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
@@ -337,7 +121,7 @@ class Broker:
 
     async def delete_messages(self, address: Address, enqueued_before: int, count: int) -> int:
         """Delete the oldest messages that nobody holds; how many."""
-        entity = self._holding(address)
+        entity = lookup.holding(self.catalogue, address)
         await self._see_sends(entity)
         return await self._core.run(
             lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue)
@@ -345,7 +129,7 @@ class Broker:
 
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Make dead letters new messages of their entity, past detection and behind all that was accepted before."""
-        entity = self._holding(Address(path))
+        entity = lookup.holding(self.catalogue, Address(path))
         policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
         self._core.note_access(entity)
         outcomes = await self._core.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
@@ -353,108 +137,3 @@ class Broker:
         # It is durable that they return. Who looks next should wait for them as for what was sent.
         await self._core.forward()
         return outcomes
-
-    # What follows is for the methods above.
-
-    def _found(self, path: str) -> Entity:
-        entity = self.catalogue.find(path)
-        if entity is None:
-            raise NotFound(path)
-        return entity
-
-    def _sendable(self, path: str) -> Queue | Topic:
-        entity = self._found(path)
-        if isinstance(entity, Subscription):
-            raise BadRequest(f"Messages are sent to the topic '{entity.topic}', not to its subscription '{path}'.")
-        return entity
-
-    def _holding(self, address: Address) -> Queue | Subscription:
-        entity = self._found(address.path)
-        if isinstance(entity, Topic):
-            raise BadRequest(
-                f"Messages are received from a subscription of the topic '{address.path}', not from itself."
-            )
-        return entity
-
-    def _receivable(self, address: Address, *, is_sessionful: bool, is_by_number: bool = False) -> Queue | Subscription:
-        entity = self._holding(address)
-        is_dead = address.sub_queue is not SubQueue.MAIN
-        check_receiver(
-            entity,
-            is_sessionful=is_sessionful,
-            is_of_dead_letters=is_dead,
-            is_browser=is_by_number and not is_sessionful,
-        )
-        return entity
-
-    def _policy(self, entity: Entity) -> Policy:
-        """The policy of an entity that may have been deleted since it was found."""
-        found = self._core.policies.get(entity.id)
-        if found is None:
-            raise NotFound(entity.path)
-        return found
-
-    def _of_lock(self, lock: SessionLock) -> Entity:
-        entity = self.catalogue.entity(lock.entity)
-        if entity is None:
-            raise SessionLockLost(f"Session '{lock.session}' is not held any more: its entity was deleted.")
-        self._core.note_access(entity)
-        return entity
-
-    def _put_back(self, entity: Entity, messages: Sequence[Message]) -> None:
-        """Who asked for these is gone. What was received and deleted at once is lost to them: so it is promised."""
-        settlements = [Settlement(Action.RELEASE, message.token) for message in messages if message.token is not None]
-        if settlements:
-            self._core.start_task(self.settle(Address(entity.path), settlements))
-
-    def _let_go(self, lock: SessionLock | None) -> None:
-        if lock is not None:
-            self._core.start_task(self.release_session(lock))
-
-    async def _see_sends(self, entity: Entity) -> None:
-        """Wait until what was accepted for an entity before can be seen."""
-        sent_to = self.catalogue.topic_of(entity) if isinstance(entity, Subscription) else entity
-        await self._core.progress.wait_for(self._core.last_sent(sent_to.id), self._read_your_sends)
-
-    async def _wait_at(self, place: Place, look: Callable[[], Awaitable[T]], wait: float) -> T:
-        """What `look` finds, looking again at every arrival until it finds something or the time is over."""
-        deadline = asyncio.get_running_loop().time() + wait
-        with self._core.arrivals.expected_at(place) as arrived:
-            while True:
-                found = await look()
-                left = deadline - asyncio.get_running_loop().time()
-                if found or left <= 0:
-                    return found
-                try:
-                    async with asyncio.timeout(left):
-                        await arrived.wait()
-                except TimeoutError:
-                    # A last look: something may have arrived in this very moment.
-                    deadline = 0.0
-                arrived.clear()
-
-    async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode) -> list[Received]:
-        try:
-            whole = await with_bodies(messages, self._core.bodies)
-            return await self._deleted(entity, whole) if mode is Mode.RECEIVE_AND_DELETE else whole
-        except asyncio.CancelledError:
-            self._put_back(entity, messages)
-            raise
-
-    async def _deleted(self, entity: Entity, whole: list[Received]) -> list[Received]:
-        """What is to be received and deleted, with what had to be held until its body was read."""
-        held = [each.message.token for each in whole if each.message.token is not None]
-        if not held:
-            return whole
-        try:
-            outcomes = await self.settle(Address(entity.path), [Settlement(Action.COMPLETE, token) for token in held])
-        except Exception as error:
-            # The others are deleted already, and must not be lost.
-            log.error("Messages of entity %d could not be deleted and are not handed out: %s", entity.id, error)
-            outcomes = [Outcome.MESSAGE_LOCK_LOST] * len(held)
-        done = {token for token, outcome in zip(held, outcomes, strict=True) if outcome is Outcome.DONE}
-        return [
-            Received(each.message._replace(token=None, locked_until=None), each.body)
-            for each in whole
-            if each.message.token is None or each.message.token in done
-        ]

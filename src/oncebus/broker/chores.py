@@ -8,12 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
-from oncebus.broker.idle import without
 from oncebus.broker.pump import Pump
 from oncebus.broker.trouble import Trouble
 from oncebus.entities import Catalogue, Entity
-from oncebus.inbox import Row
-from oncebus.messages import NOBODY
 from oncebus.store import Store, Sweep
 
 if TYPE_CHECKING:
@@ -136,18 +133,7 @@ class Chores:
         if self._last_commit is not None and newest != self._last_commit:
             self._last_commit, self._last_pulse = newest, loop.time()
         if loop.time() - self._last_pulse >= PULSE_SECONDS:
-            row = Row(
-                entity=NOBODY,
-                sequence=0,
-                time=core.clock.last,
-                window=0,
-                message_id="",
-                hops=0,
-                size=0,
-                head=b"",
-                body=b"",
-            )
-            self._last_commit = await core.append(NOBODY, [row])
+            self._last_commit = await core.append_pulse()
             self._last_pulse = loop.time()
 
     async def _fall_due(self) -> bool:
@@ -196,7 +182,7 @@ class Chores:
                 found: Entity | None = catalogue.entity(each.id)
                 if found is not None and found.id in still:
                     log.info("'%s' is deleted: nobody has used it for long enough", found.path)
-                    catalogue = without(catalogue, found)
+                    catalogue = catalogue.deleted(found)
             return catalogue
 
         if chosen:

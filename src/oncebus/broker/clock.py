@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from oncebus.durations import DAY, SECOND, utc_text
+from oncebus.entities.limits import LONGEST_LOCK
 from oncebus.errors import OncebusError
 
 log = logging.getLogger(__name__)
@@ -37,19 +38,23 @@ class TimesAhead(OncebusError):
     """What is stored was accepted later than it is now: the clock was ahead then, or is behind now."""
 
 
-def check_stored_times(stored: Mapping[str, int], now: int, data: Path) -> None:
+def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_until: int = 0) -> None:
     """Compare the newest times in the parts of a data folder, by the names of the parts, with the clock.
 
     Raises `TimesAhead` where one lies further ahead than `MOST_LEAP`: time would stand still until then, and ids would
-    be remembered for that much longer. A smaller lead is logged. So is a clock that is far ahead of all of them: nobody
-    can tell from here whether the broker was stopped for so long or the clock is wrong.
+    be remembered for that much longer. So too where a lock that ends at `held_until` was given later than that: its
+    message would be kept from everybody until then. A smaller lead is logged. So is a clock that is far ahead of all of
+    them: nobody can tell from here whether the broker was stopped for so long or the clock is wrong.
     """
     part, newest = max(stored.items(), key=lambda item: item[1])
+    repair = (
+        f"but the clock says {utc_text(now)}. If the clock is wrong now, set it right. If it was wrong then, run: "
+        f"oncebus repair clock --data '{data}'"
+    )
     if newest - now > MOST_LEAP:
-        raise TimesAhead(
-            f"The newest message in {part} was accepted at {utc_text(newest)}, but the clock says {utc_text(now)}. If "
-            f"the clock is wrong now, set it right. If it was wrong then, run: oncebus repair clock --data '{data}'"
-        )
+        raise TimesAhead(f"The newest message in {part} was accepted at {utc_text(newest)}, {repair}")
+    if held_until - LONGEST_LOCK - now > MOST_LEAP:
+        raise TimesAhead(f"A message or session in the store is locked until {utc_text(held_until)}, {repair}")
     if newest - now > _NOTED:
         log.warning(
             "The newest message was accepted at %s, but the clock says %s; time stands still until then",

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, TypeVar
 
+from oncebus.agreement import check_no_repair
 from oncebus.broker.acceptor import Acceptor, Appending
-from oncebus.broker.addresses import parse_address
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog, spread
 from oncebus.broker.bodies import Bodies, sweep_bodies
@@ -19,6 +19,7 @@ from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.idle import Accesses, Use
+from oncebus.broker.latencies import Latencies
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
 from oncebus.broker.refusals import Refusals
@@ -28,25 +29,21 @@ from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
+from oncebus.entities.rules import check_rule
+from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
 from oncebus.ledger import Ledger
 from oncebus.messages import NOBODY
-from oncebus.pipeline.agreement import check_no_repair
-from oncebus.pipeline.rules import check_rule
-from oncebus.pipeline.weights import copies_by_topic, weight
 from oncebus.store import IngestReport, Place, Store, SubQueue
-from oncebus.store.drops import KEPT
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-DEFAULT_PIPELINE_BYTES = 4 << 30
-
 
 class Core:
-    """The parts of a broker. `open` recovers them, `start` sets them going, `close` ends all of it."""
+    """The parts of a broker, for this package alone. `open` recovers them, `start` sets them going, `close` ends it."""
 
     def __init__(
         self,
@@ -55,6 +52,7 @@ class Core:
         inbox: InboxWriter,
         store: Store,
         most_bytes: int,
+        silent_for: float,
         clock: Clock | None,
     ) -> None:
         position = store.position()
@@ -68,7 +66,7 @@ class Core:
             f"inbox '{folders.inbox}'": marks.time or 0,
             f"ledger '{folders.ledger}'": Ledger.open(folders.ledger).listing().horizon(),
         }
-        check_stored_times(stored, self.clock.now(), folders.data)
+        check_stored_times(stored, self.clock.now(), folders.data, store.last_lock_end())
         self.clock.begin_at(max(0, *stored.values()))
         self.numbers = Numbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
@@ -77,7 +75,8 @@ class Core:
         self.catalogue = catalogue
         self.policies = policies_of(catalogue)
         self._copies = copies_by_topic(catalogue, above=1)
-        self.acceptor = Acceptor(inbox, self._settled)
+        self.latencies = Latencies()
+        self.acceptor = Acceptor(inbox, self._settled, self.latencies.commit, self.clock.passed)
         self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
@@ -98,7 +97,7 @@ class Core:
         # From which commit on a version of the catalogue is the oldest that rows name.
         self._published: deque[tuple[int, int]] = deque()
         # On the clock of `time.monotonic`.
-        self.last_taken_at = time.monotonic()
+        self.last_taken_at = time.monotonic() - silent_for
         self._taking = Taking(self, folders)
         self._chores = Chores(self)
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,46 +107,37 @@ class Core:
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(
+    def open(
         cls,
         folders: Folders,
-        *,
         shards: int,
-        namespace: Namespace | None = None,
-        most_bytes: int = DEFAULT_PIPELINE_BYTES,
-        drops_kept: int = KEPT,
-        clock: Clock | None = None,
+        namespace: Namespace,
+        most_bytes: int,
+        drops_kept: int,
+        silent_for: float,
+        clock: Clock | None,
     ) -> Core:
-        """Open what lies in the folders, or begin there. Nothing runs yet.
-
-        Raises `DataMismatch` where a part of it was restored from another copy, `TimesAhead` where it has times that
-        are yet to come.
-        """
-
-        def opened() -> Core:
-            folders.make()
-            check_inbox_is_there(folders)
-            files = CatalogueFiles(folders.catalogue)
-            with ExitStack() as undone:
-                inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
-                store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
-                check_no_repair(folders)
-                # Before anything is deleted: what one part does not know, the right copy of another may need.
-                check_parts(folders, inbox.last_commit, store, files.versions())
-                catalogue = files.latest()
-                if catalogue is None:
-                    catalogue = Catalogue(version=1, namespace=namespace or Namespace())
-                    files.publish(catalogue)
-                _forget_deleted(store, catalogue, inbox.last_commit)
-                core = cls(folders, catalogue, inbox, store, most_bytes, clock)
-                awaited = core._note_left(folders, store.position())
-                check_bodies(folders, store, awaited)
-                sweep_bodies(Blobs(folders.blobs), store, awaited)
-                undone.pop_all()
-                return core
-
-        # The store belongs to one thread at a time, and may change threads between calls.
-        return await asyncio.to_thread(opened)
+        """Open the parts in the folders, or create them. Nothing runs yet. See `Broker.open`."""
+        folders.make()
+        check_inbox_is_there(folders)
+        files = CatalogueFiles(folders.catalogue)
+        with ExitStack() as undone:
+            inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
+            store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+            check_no_repair(folders)
+            # Before anything is deleted: what one part does not know, the right copy of another may need.
+            check_parts(folders, inbox.last_commit, store, files.versions())
+            catalogue = files.latest()
+            if catalogue is None:
+                catalogue = Catalogue(version=1, namespace=namespace)
+                files.publish(catalogue)
+            _forget_deleted(store, catalogue, inbox.last_commit)
+            core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
+            awaited = core._note_left(folders, store.position())
+            check_bodies(folders, store, awaited)
+            sweep_bodies(Blobs(folders.blobs), store, awaited)
+            undone.pop_all()
+            return core
 
     def start(self) -> None:
         """Begin to take what the pipeline has judged, and to do the chores."""
@@ -258,14 +248,6 @@ class Core:
         # Who waits there is to learn of it.
         self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
 
-    def note_refusal(self, path: str, error: Exception, times: int = 1) -> None:
-        """A request about the entity at a path was refused. The path may be a stranger's invention."""
-        try:
-            entity = self.catalogue.find(parse_address(path).path)
-        except OncebusError:
-            entity = None
-        self.refusals.note(None if entity is None else entity.id, path, error, times)
-
     def note_access(self, entity: Entity) -> None:
         """Somebody uses an entity; a subscription's topic with it."""
         self.accesses.note(entity.id)
@@ -283,6 +265,21 @@ class Core:
         self.backlog.add(entity, size)
         self.shares.add(entity, work)
         return appended
+
+    def append_pulse(self) -> asyncio.Future[int]:
+        """Send a row for no one through the pipeline; the commit, once it is durable."""
+        row = Row(
+            entity=NOBODY,
+            sequence=0,
+            time=self.clock.last,
+            window=0,
+            message_id="",
+            hops=0,
+            size=0,
+            head=b"",
+            body=b"",
+        )
+        return self.append(NOBODY, [row])
 
     def work_of(self, entity: int, messages: int, size: int) -> int:
         """How much work messages for an entity are to the pipeline, that have so many bytes together."""
@@ -309,13 +306,12 @@ class Core:
             self.overhead.add_commit(commit, spread(self.acceptor.last_bytes - inline, rows), self.clock.passed())
         self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
         # It may have come out already: the pipeline does not wait for our answers.
-        self.backlog.take(self.progress.position)
-        self.overhead.take(self.progress.position)
-        self.shares.take(self.progress.position)
+        self._take(self.progress.position)
 
-    def last_sent(self, entity: int) -> int:
-        """The commit of the last message that was accepted for an entity."""
-        return self._last_sent.get(entity, self.left_behind)
+    def last_sent(self, entity: Entity) -> int:
+        """The commit of the last message that was accepted for an entity, or for its topic."""
+        sent_to = entity.topic_id if isinstance(entity, Subscription) else entity.id
+        return self._last_sent.get(sent_to, self.left_behind)
 
     def in_pipeline(self, entity: int) -> int:
         """How many bytes of an entity were accepted and are not in the store yet."""
@@ -386,14 +382,19 @@ class Core:
         self.note_sizes(sizes)
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
-        self.backlog.take(commit)
-        self.overhead.take(commit)
-        self.shares.take(commit)
+        self._take(commit)
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
             watch(report)
         if report.transfers or report.scheduled:
             self.wake_chores()
+
+    def _take(self, commit: int) -> None:
+        """Everything up to a commit has come out of the pipeline: it counts as waiting no more."""
+        now = self.clock.passed()
+        self.latencies.batch.observe_all(now - since for since in self.backlog.take(commit))
+        self.overhead.take(commit)
+        self.shares.take(commit)
 
     async def forget_up_to(self, commit: int) -> None:
         """Nobody reads these commits any more, nor the versions of the catalogue that only they name."""

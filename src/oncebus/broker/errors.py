@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from oncebus.agreement import DataMismatch
 from oncebus.entities import QuotaExceeded
 from oncebus.errors import OncebusError
-from oncebus.pipeline.agreement import DataMismatch
 
 __all__ = ["BrokerClosed", "DataMismatch", "ServerBusy"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from oncebus.broker.waiting import Arrivals
 from oncebus.durations import SECOND
-from oncebus.entities import NO_LIMIT, Catalogue, Entity, Queue, Subscription, Topic
+from oncebus.entities import NO_LIMIT, Catalogue, Entity, Subscription
 
 STILL_IN_USE = 600 * SECOND
 """For how long after its last use an entity counts as one that is in use."""
@@ -73,14 +73,3 @@ class Use:
                 or self._arrivals.is_expected_at(each.id)
             }
         return self._families <= {entity}
-
-
-def without(catalogue: Catalogue, entity: Entity) -> Catalogue:
-    """The catalogue without an entity."""
-    match entity:
-        case Queue():
-            return catalogue.delete_queue(entity.name)
-        case Topic():
-            return catalogue.delete_topic(entity.name)
-        case _:
-            return catalogue.delete_subscription(entity.topic, entity.name)

@@ -26,6 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from oncebus.agreement import NO_LEDGER, check_no_repair
 from oncebus.entities.limits import LONGEST_LOCK
 from oncebus.errors import OncebusError
 from oncebus.files import publish, sync_folder
@@ -34,7 +35,6 @@ from oncebus.inbox import InboxReader, InboxWriter
 from oncebus.inbox.rewriting import rewrite_rows
 from oncebus.ledger.rewriting import bring_back
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import NO_LEDGER, check_no_repair
 from oncebus.store import Store
 
 

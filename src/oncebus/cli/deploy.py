@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
+from oncebus.cli.client import NotAnswered
 from oncebus.cli.errors import RequestError
 from oncebus.cli.printing import print_json, told, visible
 from oncebus.cli.reaching import GROUP, SUBSCRIPTION, Reach, broker_options
-from oncebus.serve.client import NotAnswered
-from oncebus.templates.document import find, is_object, parse_document, read_document, written_name
+from oncebus.management.documents import find, is_object, parse_document, read_document, written_name
+from oncebus.management.problems import Fault, FileRefused, Problem
 from oncebus.templates.parameters import value_from_text
-from oncebus.templates.problems import Fault, FileRefused, Problem
 
 API_VERSION = "2024-03-01"
 SIGNS = {"Create": "+", "Modify": "~", "NoChange": "=", "Delete": "-"}

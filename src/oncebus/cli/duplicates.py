@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from oncebus.access import ROOT_RULE
+from oncebus.cli.client import duplicates as asked
 from oncebus.cli.reaching import trusted
 from oncebus.cli.token import client_settings, signed, url_for
 from oncebus.durations import MINUTE
-from oncebus.serve.client import duplicates as asked
 
 _EXAMPLE = "oncebus duplicates orders --since 2026-01-31T08:30:00Z --json"
 

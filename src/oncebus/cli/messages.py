@@ -16,12 +16,13 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from oncebus.broker.clock import wall_time
-from oncebus.cli.durations import DURATION, FORMS, duration_in
+from oncebus.cli.client import TIMEOUT_SECONDS, Answer, Client
+from oncebus.cli.durations import DURATION
 from oncebus.cli.errors import RequestError
 from oncebus.cli.printing import print_line, print_table, shortened, visible
 from oncebus.cli.reaching import Reach, broker_options
 from oncebus.durations import MINUTE, SECOND, NotADuration
-from oncebus.serve.client import TIMEOUT_SECONDS, Answer, Client
+from oncebus.entities.timespans import FORMS, duration_in
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 MESSAGES_A_BATCH = 100

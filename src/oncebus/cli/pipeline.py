@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 _EXAMPLE = "oncebus pipeline --data /shared/oncebus --master spark://head:7077"
 _ONLY_OF_THE_GATEWAY = (
     "host",
+    "token_host",
     "http_port",
     "amqp_port",
     "amqps_port",
@@ -51,19 +52,21 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
     """
     settings = settings_of(given, settings_file)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Py4J logs what goes wrong, traceback and all, under its own name and the root's; we see the same as an exception.
-    logging.getLogger().addHandler(logging.NullHandler())
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    from oncebus.cli.session import SparkStartError, output_to, why_not
     from oncebus.folders import Folders
     from oncebus.pipeline.process import run_pipeline
     from oncebus.pipeline.query import pipeline_session
     from oncebus.serve.checks import make_data_folder
+    from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, why_not, work_beside_pyspark
 
+    quiet_py4j()
     make_data_folder(settings.data, settings.data_access)
-    spoken = settings.data.absolute() / SPARK_LOG
+    data = settings.data.absolute()
+    spoken = data / SPARK_LOG
+    cache = settings.cache.absolute() if settings.cache is not None else None
+    work_beside_pyspark()
 
     def quiet_session(master: str, java_options: Sequence[str]) -> SparkSession:
         _begin_anew_if_large(spoken)
@@ -75,11 +78,11 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
 
     try:
         run_pipeline(
-            Folders(settings.data.absolute()),
+            Folders(data),
             master=settings.master,
             shards=settings.shards,
             parent=parent,
-            cache=settings.cache,
+            cache=cache,
             session=quiet_session,
         )
     except Exception as error:

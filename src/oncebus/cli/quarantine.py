@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import click
 
+from oncebus.cli.client import Client
 from oncebus.cli.printing import print_line, print_table, shortened
 from oncebus.cli.reaching import Reach, broker_options
-from oncebus.serve.client import Client
 
 _PAGE = 1000
 

@@ -13,10 +13,10 @@ from urllib.parse import quote
 import click
 
 from oncebus.access import ROOT_RULE
+from oncebus.cli.client import Client, NotAnswered
 from oncebus.cli.errors import RequestError
 from oncebus.cli.token import client_settings, signed, url_for
 from oncebus.durations import MINUTE
-from oncebus.serve.client import Client, NotAnswered
 from oncebus.settings import Settings
 
 API_VERSION = "2024-01-01"

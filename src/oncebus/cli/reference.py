@@ -6,14 +6,53 @@ python -m oncebus.cli.reference docs/cli.md        brings that file up to date
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from oncebus.cli import main
+from oncebus.cli.entities import azure_options
+from oncebus.cli.reaching import broker_options
 
 BEGIN, END = "<!-- commands -->", "<!-- /commands -->"
+
+Record = tuple[str, str]
+"""An option as its help has it: its names, and what it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Options that many commands take. They stand once, under a heading of their own, instead of under each command."""
+
+    heading: str
+    purpose: str
+    decorator: Callable[[Callable[..., None]], Callable[..., None]]
+
+    @property
+    def link(self) -> str:
+        """Leads to the heading."""
+        return f"[{self.heading}](#{self.heading.lower().replace(' ', '-')})"
+
+    def records(self) -> list[Record]:
+        """The options."""
+        return _records(click.command(self.decorator(_nothing)))
+
+
+def _nothing(**_: Any) -> None:
+    """Stand in for a command that takes the options."""
+
+
+SHARED = (
+    Shared(
+        "Reaching the broker",
+        "Every command that asks a running broker takes these options. They say where it is, and which key signs.",
+        broker_options,
+    ),
+    Shared("Options of az", "Commands on entities take these options, so that scripts for `az` work.", azure_options),
+)
 
 
 def commands(group: click.Group = main, path: str = "oncebus") -> Iterator[tuple[str, click.Command]]:
@@ -29,7 +68,8 @@ def commands(group: click.Group = main, path: str = "oncebus") -> Iterator[tuple
 
 def reference() -> str:
     """All commands in Markdown: what each is for, its arguments and options, and an example."""
-    return "\n".join([BEGIN, *(_section(path, command) for path, command in commands()), END])
+    shared = [f"\n### {each.heading}\n\n{each.purpose}\n\n" + "\n".join(_table(each.records())) for each in SHARED]
+    return "\n".join([BEGIN, *shared, *(_section(path, command) for path, command in commands()), END])
 
 
 def example_of(command: click.Command) -> str:
@@ -43,7 +83,7 @@ def _section(path: str, command: click.Command) -> str:
     if not isinstance(command, click.Group):
         context = click.Context(command, info_name=path)
         words = " ".join([path, *command.collect_usage_pieces(context)])
-        lines += [f"    {words}", "", *_options(command, context)]
+        lines += [f"    {words}", "", *_options(command)]
         lines += [f"Example: `{example_of(command)}`"]
     return "\n".join(lines)
 
@@ -56,13 +96,25 @@ def _paragraphs(command: click.Command) -> Iterator[str]:
         yield " ".join(paragraph.split())
 
 
-def _options(command: click.Command, context: click.Context) -> list[str]:
-    records = [
-        option.get_help_record(context)
-        for option in command.params
-        if isinstance(option, click.Option) and not option.hidden
-    ]
-    rows = [f"| `{_bare(names)}` | {_bare(text)} |" for names, text in filter(None, records)]
+def _options(command: click.Command) -> list[str]:
+    records = _records(command)
+    taken = [each for each in SHARED if set(each.records()) <= set(records)]
+    shared = {record for each in taken for record in each.records()}
+    lines = _table([record for record in records if record not in shared])
+    if taken:
+        lines += [f"Also: {', '.join(each.link for each in taken)}.", ""]
+    return lines
+
+
+def _records(command: click.Command) -> list[Record]:
+    context = click.Context(command)
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    found = [option.get_help_record(context) for option in options]
+    return [(_bare(names), _bare(text)) for names, text in filter(None, found)]
+
+
+def _table(records: list[Record]) -> list[str]:
+    rows = [f"| `{names}` | {text} |" for names, text in records]
     return ["| option | |", "|---|---|", *rows, ""] if rows else []
 
 

@@ -9,9 +9,9 @@ import click
 
 from oncebus.access import ROOT_RULE, KeyFile, KeyFileError, make_token
 from oncebus.broker.clock import wall_time
-from oncebus.cli.durations import duration_in
 from oncebus.cli.errors import RequestError
 from oncebus.durations import SECOND
+from oncebus.entities.timespans import duration_in
 from oncebus.serve.addresses import read_url
 from oncebus.settings import Settings, load
 

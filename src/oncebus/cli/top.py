@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,16 +11,13 @@ import click
 from rich.live import Live
 from rich.table import Table
 
+from oncebus.cli.client import Client
 from oncebus.cli.printing import console, print_line, table
 from oncebus.cli.reaching import Reach, broker_options
 from oncebus.durations import DAY
-from oncebus.serve.client import Client
 
-_SAMPLE = re.compile(r"oncebus_(?P<name>\w+)\{(?P<labels>.*)\} (?P<value>[0-9.]+)")
-_LABEL = re.compile(r'(?P<name>\w+)="(?P<value>(?:[^"\\]|\\.)*)"')
-_ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 _STATES = {"active": "active", "scheduled": "scheduled", "dead_letter": "dead letters"}
-_TOTALS = {"messages_accepted_total": "accepted", "messages_duplicates_total": "duplicates"}
+_TOTALS = {"oncebus_messages_accepted_total": "accepted", "oncebus_messages_duplicates_total": "duplicates"}
 COLUMNS = ("entity", "kind", *_STATES.values(), *_TOTALS.values(), "accepted/s", "duplicates/s")
 
 
@@ -36,18 +32,18 @@ class Load:
 
 def loads_of(metrics: str) -> list[Load]:
     """What the metrics tell of each entity, by name."""
+    # Here, because no other command needs it.
+    from prometheus_client.parser import text_string_to_metric_families
+
     found: dict[str, Load] = {}
-    for line in metrics.splitlines():
-        match = _SAMPLE.fullmatch(line)
-        if match is None:
-            continue
-        labels = {each["name"]: _unescaped(each["value"]) for each in _LABEL.finditer(match["labels"])}
-        figure = _TOTALS.get(match["name"])
-        if match["name"] == "messages":
-            figure = _STATES.get(labels.get("state", ""))
-        if figure is not None and "entity" in labels:
-            load = found.setdefault(labels["entity"], Load(labels["entity"], labels.get("kind", "")))
-            load.figures[figure] = int(float(match["value"]))
+    lines = (line for line in metrics.splitlines() if line.startswith("oncebus_messages"))
+    for family in text_string_to_metric_families("\n".join(lines)):
+        for sample in family.samples:
+            labels = sample.labels
+            figure = _TOTALS.get(sample.name) or _STATES.get(labels.get("state", ""))
+            if figure is not None and "entity" in labels:
+                load = found.setdefault(labels["entity"], Load(labels["entity"], labels.get("kind", "")))
+                load.figures[figure] = int(sample.value)
     return [found[name] for name in sorted(found)]
 
 
@@ -130,7 +126,3 @@ def _row(load: Load, rates: dict[str, float] | None) -> list[str]:
     figures = [str(load.figures.get(name, 0)) for name in (*_STATES.values(), *_TOTALS.values())]
     speeds = ["" if rates is None else f"{rates[total]:.1f}" for total in _TOTALS.values()]
     return [load.entity, load.kind, *figures, *speeds]
-
-
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\.", lambda match: _ESCAPES.get(match[0], match[0]), text)

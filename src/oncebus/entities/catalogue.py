@@ -7,14 +7,16 @@ that what is in flight to a deleted entity is not taken for its successor's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any
 
+from oncebus.access import AuthorizationRule
 from oncebus.entities.descriptions import (
     CorrelationFilter,
     Entity,
+    EntityKind,
     Filter,
     Namespace,
     Queue,
@@ -23,24 +25,21 @@ from oncebus.entities.descriptions import (
     Subscription,
     Tier,
     Topic,
+    forward_targets,
 )
 from oncebus.entities.errors import AlreadyExists, NotFound, QuotaExceeded
 from oncebus.entities.limits import (
+    E,
     Occasion,
+    check_change,
+    check_entity,
     check_forward_target,
-    check_queue,
-    check_queue_change,
     check_rule,
-    check_subscription,
-    check_subscription_change,
-    check_topic,
-    check_topic_change,
     has_message_size_of,
-    settled_queue,
-    settled_subscription,
-    settled_topic,
+    largest_message,
+    settled,
 )
-from oncebus.entities.names import key_of_path, rule_path, subscription_path
+from oncebus.entities.names import key_of_path, property_name, rule_path, subscription_path
 
 MOST_QUEUES_AND_TOPICS = 10_000
 MOST_SUBSCRIPTIONS = 2_000
@@ -52,7 +51,8 @@ _MOST_FILTERS: dict[type[Filter], tuple[str, int]] = {
     CorrelationFilter: ("correlation filters", 100_000),
 }
 
-_Found = TypeVar("_Found", Queue, Topic, Subscription)
+# What stands below a queue or a topic and is part of it, besides names that begin with $.
+_PARTS = ("subscriptions", "messages")
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,24 @@ class Catalogue:
         """What has that id; None if it is deleted or was never here."""
         return self._by_id.get(id)
 
+    def get(self, path: str, kind: type[E]) -> E:
+        """Return the entity of a kind at a path. Raises `NotFound`, also where there is one of another kind."""
+        found = self.find(path)
+        if not isinstance(found, kind):
+            raise NotFound(path)
+        return found
+
     def queue(self, name: str) -> Queue:
         """The queue of that name."""
-        return self._get(name, Queue)
+        return self.get(name, Queue)
 
     def topic(self, name: str) -> Topic:
         """The topic of that name."""
-        return self._get(name, Topic)
+        return self.get(name, Topic)
 
     def subscription(self, topic: str, name: str) -> Subscription:
         """The subscription of that name."""
-        return self._get(subscription_path(topic, name), Subscription)
+        return self.get(subscription_path(topic, name), Subscription)
 
     def rule(self, topic: str, subscription: str, name: str) -> Rule:
         """The rule of that name."""
@@ -92,6 +99,12 @@ class Catalogue:
             if _same_name(rule.name, name):
                 return rule
         raise NotFound(rule_path(topic, subscription, name))
+
+    def listed(self, kind: EntityKind, topic: str = "") -> Sequence[Entity]:
+        """Return all entities of a kind, by name: of subscriptions those of a topic, which must exist."""
+        if kind is Subscription:
+            return self.subscriptions_of(self.topic(topic))
+        return self.queues if kind is Queue else self.topics
 
     @property
     def queues(self) -> list[Queue]:
@@ -116,82 +129,89 @@ class Catalogue:
         """How long an id is remembered for what is sent here; a subscription has its topic's. None if not at all."""
         return self.topic_of(entity).window if isinstance(entity, Subscription) else entity.window
 
+    def largest_message(self, entity: Entity | None) -> int:
+        """Return how many bytes a message in an entity may have; a subscription holds those of its topic.
+
+        Of an entity that was deleted since, what most have.
+        """
+        holder = self.topic_of(entity) if isinstance(entity, Subscription) else entity
+        return largest_message(holder if holder is not None else Queue(name=""))
+
     def forward_target(self, path: str | None) -> Queue | Topic | None:
         """Where `forward_to` or `forward_dead_lettered_messages_to` leads today; None if it was deleted since."""
         found = self.find(path) if path is not None else None
         return None if isinstance(found, Subscription) else found
 
-    # Changing queues
+    # Who owns what: what `oncebus.access` asks
 
-    def create_queue(self, queue: Queue, now: int) -> Catalogue:
-        """A new queue."""
-        self._check_free(queue.name)
-        checked = self._checked_queue(queue, Occasion(self.namespace))
-        self._check_forwarding(checked)
-        return self._with_new(replace(checked, id=self.next_id, created_at=now, updated_at=now, accessed_at=now))
+    def authorization_rules_of(self, path: str) -> tuple[AuthorizationRule, ...]:
+        """Return the authorization rules of the entity at a path. A subscription has none of its own."""
+        found = self.forward_target(path)
+        return () if found is None else found.authorization_rules
 
-    def update_queue(self, queue: Queue, now: int) -> Catalogue:
-        """The queue of that name gets these properties."""
-        old = self.queue(queue.name)
-        new = self._checked_queue(replace(queue, name=old.name), Occasion(self.namespace, "updating"))
-        check_queue_change(old, new)
-        self._check_forwarding(new, old)
-        return self._with(_continued(old, new, now))
+    def owner_of(self, path: str) -> str:
+        """Return the path of the queue or topic that a path in lower case belongs to, or the path itself.
 
-    def delete_queue(self, name: str) -> Catalogue:
-        """No such queue any more. What forwarded to it leads nowhere until there is one of that name again."""
-        return self._without([self.queue(name)])
+        A path belongs to an entity if it is the entity's own or names a part of it.
+        """
+        segments = path.split("/")
+        for size in range(len(segments), 0, -1):
+            above = "/".join(segments[:size])
+            if self.forward_target(above) is not None:
+                is_part = size == len(segments) or segments[size] in _PARTS or segments[size].startswith("$")
+                return above if is_part else path
+        return path
 
-    # Changing topics
+    def paths_with_key(self, name: str, key: str) -> Sequence[str]:
+        """Return the paths of the queues and topics that have an authorization rule of that name with that key."""
+        return self._by_key.get((name, key), ())
 
-    def create_topic(self, topic: Topic, now: int) -> Catalogue:
-        """A new topic, without subscriptions."""
-        self._check_free(topic.name)
-        checked = self._checked_topic(topic, Occasion(self.namespace))
-        return self._with_new(replace(checked, id=self.next_id, created_at=now, updated_at=now, accessed_at=now))
+    # Changing entities
 
-    def update_topic(self, topic: Topic, now: int) -> Catalogue:
-        """The topic of that name gets these properties."""
-        old = self.topic(topic.name)
-        new = self._checked_topic(replace(topic, name=old.name), Occasion(self.namespace, "updating"))
-        check_topic_change(old, new)
-        return self._with(_continued(old, new, now))
+    def created(self, entity: Entity, now: int, rules: Iterable[Rule] | None = None) -> Catalogue:
+        """Return the catalogue with a new entity.
 
-    def delete_topic(self, name: str) -> Catalogue:
-        """No such topic any more, nor any of its subscriptions."""
-        topic = self.topic(name)
-        return self._without([topic, *self.subscriptions_of(topic)])
+        A new topic has no subscriptions. A new subscription has these rules: unless given, the one named $Default,
+        which takes all messages.
+        """
+        if isinstance(entity, Subscription):
+            topic = self.topic(entity.topic)
+            entity = replace(entity, topic=topic.name, topic_id=topic.id, rules=())
+        else:
+            self._check_free(entity.name)
+        new = self._checked(entity, Occasion(self.namespace))
+        if isinstance(new, Subscription):
+            new = self._with_first_rules(new, now, [Rule()] if rules is None else rules)
+        new = replace(new, id=self.next_id, created_at=now, updated_at=now, accessed_at=now)
+        return replace(self._with(new), next_id=self.next_id + 1)
 
-    # Changing subscriptions
+    def updated(self, entity: Entity, now: int) -> Catalogue:
+        """Return the catalogue in which the entity of that kind and name has these properties.
 
-    def create_subscription(
-        self, subscription: Subscription, now: int, rules: Iterable[Rule] | None = None
-    ) -> Catalogue:
-        """A new subscription with these rules: unless given, the one named $Default, which takes all messages."""
-        topic = self.topic(subscription.topic)
-        subscription = replace(subscription, topic=topic.name, topic_id=topic.id, rules=())
-        checked = self._checked_subscription(subscription, Occasion(self.namespace))
-        self._check_forwarding(checked)
-        if self.find(checked.path) is not None:
-            raise AlreadyExists(checked.path)
-        if len(self.subscriptions_of(topic)) >= MOST_SUBSCRIPTIONS:
-            raise QuotaExceeded(_too_many(f"Topic: '{topic.name}'", "subscriptions", MOST_SUBSCRIPTIONS))
-        for rule in [Rule()] if rules is None else rules:
-            checked = self._with_rule(checked, rule, now)
-        return self._with_new(replace(checked, id=self.next_id, created_at=now, updated_at=now, accessed_at=now))
+        A subscription keeps its rules.
+        """
+        old = self.get(entity.path, type(entity))
+        kept: dict[str, Any] = {"name": old.name}
+        if isinstance(old, Subscription):
+            kept |= {"topic": old.topic, "topic_id": old.topic_id, "rules": old.rules}
+        new = self._checked(replace(entity, **kept), Occasion(self.namespace, "updating"), old)
+        # A clock that steps back does not make a change older than what it changes.
+        changed_at = max(now, old.updated_at)
+        return self._with(
+            replace(new, id=old.id, created_at=old.created_at, updated_at=changed_at, accessed_at=old.accessed_at)
+        )
 
-    def update_subscription(self, subscription: Subscription, now: int) -> Catalogue:
-        """The subscription of that name gets these properties, and keeps its rules."""
-        old = self.subscription(subscription.topic, subscription.name)
-        given = replace(subscription, topic=old.topic, topic_id=old.topic_id, name=old.name, rules=old.rules)
-        new = self._checked_subscription(given, Occasion(self.namespace, "updating"))
-        check_subscription_change(old, new)
-        self._check_forwarding(new, old)
-        return self._with(_continued(old, new, now))
+    def deleted(self, entity: Entity) -> Catalogue:
+        """Return the catalogue without the entity of that kind and name, nor any subscription of a topic.
 
-    def delete_subscription(self, topic: str, name: str) -> Catalogue:
-        """No such subscription any more."""
-        return self._without([self.subscription(topic, name)])
+        What forwarded to it leads nowhere until there is an entity of that name again.
+        """
+        found = self.get(entity.path, type(entity))
+        gone: list[Entity] = [found, *(self.subscriptions_of(found) if isinstance(found, Topic) else ())]
+        entities = dict(self.entities)
+        for each in gone:
+            del entities[key_of_path(each.path)]
+        return self._changed(entities)
 
     # Changing rules
 
@@ -226,12 +246,9 @@ class Catalogue:
             moved = entity
             if not isinstance(moved, Subscription) and has_message_size_of(self.namespace.tier, moved):
                 moved = replace(moved, max_message_size_in_kilobytes=None)
-            if isinstance(moved, Queue):
-                moved = settled_queue(moved, namespace)
-                check_queue(moved, occasion)
-            elif isinstance(moved, Topic):
-                moved = settled_topic(moved, namespace)
-                check_topic(moved, occasion)
+            if not isinstance(moved, Subscription):
+                moved = settled(moved, namespace)
+                check_entity(moved, occasion)
             entities[key] = moved
         return replace(self._changed(entities), namespace=namespace)
 
@@ -242,18 +259,23 @@ class Catalogue:
         return {entity.id: entity for entity in self.entities.values()}
 
     @cached_property
+    def _by_key(self) -> dict[tuple[str, str], list[str]]:
+        # Anybody may ask by trying to sign in, and very many entities may have a rule of the same name: they are gone
+        # through once for each catalogue. A dictionary compares only keys of the same hash, so timing tells nothing.
+        paths: dict[tuple[str, str], list[str]] = {}
+        for entity in self.entities.values():
+            for rule in self.authorization_rules_of(entity.path):
+                for key in {rule.primary_key, rule.secondary_key}:
+                    paths.setdefault((rule.name, key), []).append(entity.path)
+        return paths
+
+    @cached_property
     def _by_topic(self) -> dict[int, tuple[Subscription, ...]]:
         found: dict[int, list[Subscription]] = {}
         for entity in self.entities.values():
             if isinstance(entity, Subscription):
                 found.setdefault(entity.topic_id, []).append(entity)
         return {topic: tuple(sorted(subscriptions, key=_key)) for topic, subscriptions in found.items()}
-
-    def _get(self, path: str, kind: type[_Found]) -> _Found:
-        found = self.find(path)
-        if not isinstance(found, kind):
-            raise NotFound(path)
-        return found
 
     def _check_free(self, name: str) -> None:
         if self.find(name) is not None:
@@ -264,35 +286,31 @@ class Catalogue:
             where = f"Namespace: '{self.namespace.name}'"
             raise QuotaExceeded(_too_many(where, "queues and topics", MOST_QUEUES_AND_TOPICS))
 
-    def _checked_queue(self, queue: Queue, occasion: Occasion) -> Queue:
-        queue = settled_queue(queue, self.namespace)
-        check_queue(queue, occasion)
-        return queue
+    def _checked(self, entity: E, occasion: Occasion, old: Entity | None = None) -> E:
+        new = settled(entity, self.namespace)
+        check_entity(new, occasion)
+        if old is not None:
+            check_change(old, new)
+        self._check_forwarding(new, old)
+        return new
 
-    def _checked_topic(self, topic: Topic, occasion: Occasion) -> Topic:
-        topic = settled_topic(topic, self.namespace)
-        check_topic(topic, occasion)
-        return topic
-
-    def _checked_subscription(self, subscription: Subscription, occasion: Occasion) -> Subscription:
-        subscription = settled_subscription(subscription)
-        check_subscription(subscription, occasion)
-        return subscription
-
-    def _check_forwarding(self, source: Queue | Subscription, old: Queue | Subscription | None = None) -> None:
+    def _check_forwarding(self, source: Entity, old: Entity | None) -> None:
         """Refuse targets that cannot be. One that was there before may have been deleted since."""
-        targets = {
-            "ForwardTo": (source.forward_to, old and old.forward_to),
-            "ForwardDeadLetteredMessagesTo": (
-                source.forward_dead_lettered_messages_to,
-                old and old.forward_dead_lettered_messages_to,
-            ),
-        }
-        for name, (path, before) in targets.items():
-            if path is not None and path != before:
+        before = forward_targets(old)
+        for name, path in forward_targets(source).items():
+            if path != before.get(name):
                 # A new queue that forwards to itself is not here yet, and is to be told so.
                 is_itself = isinstance(source, Queue) and _same_name(path, source.name)
-                check_forward_target(source, name, path, source if is_itself else self.find(path))
+                check_forward_target(source, property_name(name), path, source if is_itself else self.find(path))
+
+    def _with_first_rules(self, new: Subscription, now: int, rules: Iterable[Rule]) -> Subscription:
+        if self.find(new.path) is not None:
+            raise AlreadyExists(new.path)
+        if len(self._by_topic.get(new.topic_id, ())) >= MOST_SUBSCRIPTIONS:
+            raise QuotaExceeded(_too_many(f"Topic: '{new.topic}'", "subscriptions", MOST_SUBSCRIPTIONS))
+        for rule in rules:
+            new = self._with_rule(new, rule, now)
+        return new
 
     def _with_rule(self, owner: Subscription, rule: Rule, now: int) -> Subscription:
         check_rule(rule)
@@ -310,26 +328,11 @@ class Catalogue:
         if sum(isinstance(each.filter, kind) for one in (*others, owner) for each in one.rules) >= most:
             raise QuotaExceeded(_too_many(f"Topic: '{owner.topic}'", noun, most))
 
-    def _with_new(self, entity: Entity) -> Catalogue:
-        return replace(self._with(entity), next_id=self.next_id + 1)
-
     def _with(self, entity: Entity) -> Catalogue:
         return self._changed({**self.entities, key_of_path(entity.path): entity})
 
-    def _without(self, gone: Iterable[Entity]) -> Catalogue:
-        entities = dict(self.entities)
-        for entity in gone:
-            del entities[key_of_path(entity.path)]
-        return self._changed(entities)
-
     def _changed(self, entities: dict[str, Entity]) -> Catalogue:
         return replace(self, version=self.version + 1, entities=entities)
-
-
-def _continued(old: _Found, new: _Found, now: int) -> _Found:
-    # A clock that steps back does not make a change older than what it changes.
-    changed_at = max(now, old.updated_at)
-    return replace(new, id=old.id, created_at=old.created_at, updated_at=changed_at, accessed_at=old.accessed_at)
 
 
 def _same_name(one: str, other: str) -> bool:

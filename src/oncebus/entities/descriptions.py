@@ -7,19 +7,25 @@ there when it creates or changes an entity does not count.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from oncebus.access import AuthorizationRule
 from oncebus.durations import MINUTE
-from oncebus.entities.names import DEFAULT_RULE, subscription_path
+from oncebus.entities.names import DEFAULT_RULE, path_of_address, subscription_path
 from oncebus.entities.timespans import NO_LIMIT
 
 DEFAULT_WINDOW = 10 * MINUTE
 DEFAULT_LOCK_DURATION = MINUTE
 DEFAULT_MAX_DELIVERY_COUNT = 10
 DEFAULT_MAX_SIZE_IN_MEGABYTES = 1024
+
+FORWARDING = ("forward_to", "forward_dead_lettered_messages_to")
+"""The fields of a description that name another entity."""
+
+CHOSEN_AT_CREATION = ("requires_duplicate_detection", "requires_session", "enable_partitioning")
+"""The fields that cannot be changed once there is an entity."""
 
 NO_ID = 0
 """Of a description that is in no catalogue. Ids start at 1."""
@@ -168,6 +174,10 @@ class CorrelationFilter:
     properties: Parameters = ()
 
 
+CORRELATION_FIELDS = tuple(each.name for each in fields(CorrelationFilter) if each.name != "properties")
+"""What a correlation filter compares besides the message's own properties, in the service's order."""
+
+
 @dataclass(frozen=True, slots=True)
 class SqlAction:
     """What is changed in a copy, in the action language."""
@@ -223,3 +233,18 @@ class Subscription:
 
 
 Entity = Queue | Topic | Subscription
+
+EntityKind = type[Queue] | type[Topic] | type[Subscription]
+"""A queue, a topic or a subscription, when it is not known which."""
+
+
+def blank(kind: EntityKind, name: str, topic: str = "") -> Entity:
+    """Return a new entity with the service's defaults. `topic` counts for a subscription only."""
+    return Subscription(topic=topic, name=name) if kind is Subscription else kind(name=name)  # type: ignore[call-arg]
+
+
+def forward_targets(entity: Entity | None) -> dict[str, str]:
+    """Return the paths that an entity forwards to, by field; none for a topic, or where there is no entity."""
+    addresses = {field: getattr(entity, field, None) for field in FORWARDING}
+    paths = {field: path_of_address(address) for field, address in addresses.items() if address}
+    return {field: path for field, path in paths.items() if path}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from oncebus.durations import DAY, MINUTE, SECOND
 from oncebus.entities.authorization import check_authorization_rules
 from oncebus.entities.descriptions import (
+    CHOSEN_AT_CREATION,
     DEFAULT_WINDOW,
+    FORWARDING,
     CorrelationFilter,
     Entity,
     Namespace,
@@ -17,6 +20,7 @@ from oncebus.entities.descriptions import (
     Subscription,
     Tier,
     Topic,
+    forward_targets,
 )
 from oncebus.entities.errors import BadRequest, OutOfRange
 from oncebus.entities.names import (
@@ -24,7 +28,7 @@ from oncebus.entities.names import (
     check_rule_name,
     check_subscription_name,
     key_of_path,
-    path_of_address,
+    property_name,
 )
 from oncebus.entities.timespans import NO_LIMIT, dotnet_timespan
 
@@ -39,6 +43,8 @@ MOST_DELIVERIES = 2000
 LONGEST_USER_METADATA = 1024
 LONGEST_EXPRESSION = 1024
 PARTITIONS = 16
+
+E = TypeVar("E", bound=Entity)
 
 _SIZES = (1024, 2048, 3072, 4096, 5120)
 _PREMIUM_SIZES = (*_SIZES, 10240, 20480, 40960, 81920)
@@ -59,66 +65,55 @@ class Occasion:
         return self.namespace.tier
 
 
-def settled_queue(queue: Queue, namespace: Namespace) -> Queue:
-    """The queue with what the service fills in itself."""
-    time_to_live = queue.default_message_time_to_live
-    if namespace.tier is Tier.BASIC and time_to_live >= NO_LIMIT:
-        time_to_live = LONGEST_TIME_TO_LIVE_BASIC
-    return replace(
-        queue,
-        default_message_time_to_live=time_to_live,
-        max_size_in_megabytes=_settled_size(queue, namespace.tier),
-        max_message_size_in_kilobytes=_settled_message_size(queue, namespace.tier),
-        forward_to=_settled_target(queue.forward_to),
-        forward_dead_lettered_messages_to=_settled_target(queue.forward_dead_lettered_messages_to),
-    )
+def settled(entity: E, namespace: Namespace) -> E:
+    """Return the entity with what the service fills in itself."""
+    filled: dict[str, Any] = {}
+    if isinstance(entity, Queue):
+        is_endless = entity.default_message_time_to_live >= NO_LIMIT
+        if namespace.tier is Tier.BASIC and is_endless:
+            filled["default_message_time_to_live"] = LONGEST_TIME_TO_LIVE_BASIC
+    if isinstance(entity, Queue | Topic):
+        filled["max_size_in_megabytes"] = _settled_size(entity, namespace.tier)
+        filled["max_message_size_in_kilobytes"] = _settled_message_size(entity, namespace.tier)
+    if isinstance(entity, Queue | Subscription):
+        targets = forward_targets(entity)
+        filled |= {field: targets.get(field) for field in FORWARDING}
+    return replace(entity, **filled)
 
 
-def settled_topic(topic: Topic, namespace: Namespace) -> Topic:
-    """The topic with what the service fills in itself."""
-    return replace(
-        topic,
-        max_size_in_megabytes=_settled_size(topic, namespace.tier),
-        max_message_size_in_kilobytes=_settled_message_size(topic, namespace.tier),
-    )
+def check_entity(entity: Entity, occasion: Occasion) -> None:
+    """Refuse a settled entity that breaks a rule by itself."""
+    match entity:
+        case Queue():
+            check_path(entity.name)
+            if occasion.tier is Tier.BASIC:
+                _check_basic(entity, occasion)
+            _check_queue_or_topic(entity, occasion)
+            _check_delivery(entity)
+            _check_time_to_live(entity, occasion)
+        case Topic():
+            if occasion.tier is Tier.BASIC:
+                name = occasion.namespace.name
+                raise BadRequest(f"Cannot operate on type Topic because the namespace '{name}' is using 'Basic' tier.")
+            check_path(entity.name)
+            _check_queue_or_topic(entity, occasion)
+            _check_time_to_live(entity, occasion)
+        case Subscription():
+            check_subscription_name(entity.name)
+            _check_delivery(entity)
+            _check_time_to_live(entity, occasion)
+            _check_common(entity)
 
 
-def settled_subscription(subscription: Subscription) -> Subscription:
-    """The subscription with what the service fills in itself."""
-    return replace(
-        subscription,
-        forward_to=_settled_target(subscription.forward_to),
-        forward_dead_lettered_messages_to=_settled_target(subscription.forward_dead_lettered_messages_to),
-    )
-
-
-def check_queue(queue: Queue, occasion: Occasion) -> None:
-    """Refuse a settled queue that breaks a rule by itself."""
-    check_path(queue.name)
-    if occasion.tier is Tier.BASIC:
-        _check_basic(queue, occasion)
-    _check_queue_or_topic(queue, occasion)
-    _check_delivery(queue)
-    _check_time_to_live(queue, occasion)
-
-
-def check_topic(topic: Topic, occasion: Occasion) -> None:
-    """Refuse a settled topic that breaks a rule by itself."""
-    if occasion.tier is Tier.BASIC:
-        raise BadRequest(
-            f"Cannot operate on type Topic because the namespace '{occasion.namespace.name}' is using 'Basic' tier."
-        )
-    check_path(topic.name)
-    _check_queue_or_topic(topic, occasion)
-    _check_time_to_live(topic, occasion)
-
-
-def check_subscription(subscription: Subscription, occasion: Occasion) -> None:
-    """Refuse a settled subscription that breaks a rule by itself."""
-    check_subscription_name(subscription.name)
-    _check_delivery(subscription)
-    _check_time_to_live(subscription, occasion)
-    _check_common(subscription)
+def check_change(old: Entity, new: Entity) -> None:
+    """Refuse to change a property that is chosen at creation. The two are of one kind."""
+    for field in CHOSEN_AT_CREATION:
+        if getattr(old, field, None) == getattr(new, field, None):
+            continue
+        if field == "enable_partitioning":
+            raise BadRequest(f"Partitioning cannot be changed for {_kind(old)}.")
+        name = property_name(field)
+        raise BadRequest(f"The value for the {name} property of an existing {_kind(old)} cannot be changed.")
 
 
 def check_rule(rule: Rule) -> None:
@@ -141,7 +136,7 @@ def check_rule(rule: Rule) -> None:
                 raise BadRequest(f"The property '{name}' is in the correlation filter more than once.")
 
 
-def check_forward_target(source: Queue | Subscription, name: str, address: str, target: Entity | None) -> None:
+def check_forward_target(source: Entity, name: str, address: str, target: Entity | None) -> None:
     """Refuse to forward to what cannot take messages. `target` is what is found at the address.
 
     Longer circles are not refused: a message goes round no more often than hops are counted.
@@ -154,35 +149,14 @@ def check_forward_target(source: Queue | Subscription, name: str, address: str, 
         raise BadRequest(f"The entity '{source.path}' cannot forward messages to itself.\nParameter name: {name}")
 
 
-def check_queue_change(old: Queue, new: Queue) -> None:
-    """Refuse what cannot be changed once a queue exists."""
-    _check_unchanged(
-        "RequiresDuplicateDetection", old, old.requires_duplicate_detection, new.requires_duplicate_detection
-    )
-    _check_unchanged("RequiresSession", old, old.requires_session, new.requires_session)
-    _check_partitioning_unchanged(old, new)
-
-
-def check_topic_change(old: Topic, new: Topic) -> None:
-    """Refuse what cannot be changed once a topic exists."""
-    _check_unchanged(
-        "RequiresDuplicateDetection", old, old.requires_duplicate_detection, new.requires_duplicate_detection
-    )
-    _check_partitioning_unchanged(old, new)
-
-
-def check_subscription_change(old: Subscription, new: Subscription) -> None:
-    """Refuse what cannot be changed once a subscription exists."""
-    _check_unchanged("RequiresSession", old, old.requires_session, new.requires_session)
+def largest_message(entity: Queue | Topic) -> int:
+    """Return how many bytes a message to an entity may have."""
+    return (entity.max_message_size_in_kilobytes or _MESSAGE_KILOBYTES) * 1024
 
 
 def has_message_size_of(tier: Tier, entity: Queue | Topic) -> bool:
     """Whether an entity's greatest message is just what its tier allows without being asked."""
     return entity.max_message_size_in_kilobytes == _message_size_of(tier)
-
-
-def _settled_target(address: str | None) -> str | None:
-    return path_of_address(address) or None if address else None
 
 
 def _settled_size(entity: Queue | Topic, tier: Tier) -> int:
@@ -296,16 +270,6 @@ def _check_common(entity: Entity) -> None:
 def _check_span(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise _out_of_range(name, dotnet_timespan(least), dotnet_timespan(most), dotnet_timespan(value))
-
-
-def _check_unchanged(name: str, entity: Entity, old: bool, new: bool) -> None:
-    if old != new:
-        raise BadRequest(f"The value for the {name} property of an existing {_kind(entity)} cannot be changed.")
-
-
-def _check_partitioning_unchanged(old: Queue | Topic, new: Queue | Topic) -> None:
-    if old.enable_partitioning != new.enable_partitioning:
-        raise BadRequest(f"Partitioning cannot be changed for {_kind(old)}.")
 
 
 def _out_of_range(name: str, least: str, most: str, actual: str) -> OutOfRange:

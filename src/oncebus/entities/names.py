@@ -35,6 +35,11 @@ def rule_path(topic: str, subscription: str, rule: str) -> str:
     return f"{subscription_path(topic, subscription)}/Rules/{rule}"
 
 
+def property_name(field: str) -> str:
+    """Return the name that the service has for a field of a description: `lock_duration` is LockDuration."""
+    return "".join(word.capitalize() for word in field.split("_"))
+
+
 def path_of_address(address: str) -> str:
     """The path in what a client gives as an address: with or without scheme, host and slashes around it."""
     _, found, after_scheme = address.partition("://")

@@ -6,8 +6,9 @@ All are whole microseconds here. .NET counts in tenths of a microsecond; the ten
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
-from oncebus.durations import DAY, HOUR, MINUTE, SECOND, BadDuration, parse_duration
+from oncebus.durations import DAY, HOUR, MINUTE, SECOND, BadDuration, NotADuration, parse_duration, spelt_out
 from oncebus.entities.errors import BadRequest
 
 NO_LIMIT = 922_337_203_685_477_580
@@ -19,6 +20,9 @@ NO_LIMIT_DOTNET = "10675199.02:48:05.4775807"
 # Clients that count in floats or milliseconds write the last seconds of no limit differently; nobody means a duration
 # of 29 thousand years that is not for ever.
 _AS_GOOD_AS_NO_LIMIT = NO_LIMIT // DAY * DAY
+
+FORMS = "Write it like 90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'."
+"""The forms that `duration_in` takes, for errors and help texts."""
 
 _LONGEST_TEXT = 100
 
@@ -40,6 +44,24 @@ def parse_timespan(text: str, name: str) -> int:
             f"The value '{text}' of the property '{name}' is not a duration. Write it like 'PT10M' or '00:10:00'."
         )
     return NO_LIMIT if microseconds >= _AS_GOOD_AS_NO_LIMIT else microseconds
+
+
+def duration_in(text: str, name: str) -> int:
+    """The microseconds of a duration that a person typed: as the protocols write it, in words, or like 10m.
+
+    `name` is what the error calls it. Raises `BadDuration`.
+    """
+    why: BadDuration
+    try:
+        return parse_duration(spelt_out(text), name, text)
+    except NotADuration:
+        why = NotADuration(f"{name.capitalize()} {text!r} is not a duration. {FORMS}")
+    except BadDuration as error:
+        why = error
+    # As the protocols read it: with colons, or in ISO 8601 with fractions that are finer than ours.
+    with suppress(BadRequest):
+        return parse_timespan(text, name)
+    raise why
 
 
 def iso_timespan(microseconds: int) -> str:

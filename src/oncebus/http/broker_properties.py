@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from oncebus.durations import SECOND
 from oncebus.entities import NO_LIMIT, parse_timespan
-from oncebus.http.errors import bad, shown
+from oncebus.errors import shown
+from oncebus.http.errors import bad
 from oncebus.http.times import parse_time
 
 

@@ -25,7 +25,7 @@ from oncebus.entities import (
     NotFound,
     QuotaExceeded,
 )
-from oncebus.errors import OncebusError
+from oncebus.errors import OncebusError, shown
 from oncebus.inbox import InboxFull, RowsRefused
 from oncebus.store import StoreFull
 
@@ -102,12 +102,6 @@ def bad(text: str) -> BadRequest:
 def wrong_method(method: str, allowed: Iterable[str]) -> Refused:
     """That a path is not for this method."""
     return Refused(405, f"The method {shown(method)} is not allowed here.", {"allow": ", ".join(allowed)})
-
-
-def shown(value: object) -> str:
-    """A value as errors show it: never so long that it hides what is wrong."""
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 def answer(error: Exception) -> Response:

@@ -18,7 +18,8 @@ from uuid import UUID
 
 from oncebus.amqp import Timestamp
 from oncebus.durations import MILLISECOND, SECOND
-from oncebus.http.errors import bad, shown
+from oncebus.errors import shown
+from oncebus.http.errors import bad
 from oncebus.http.times import iso8601, parse_time, rfc1123
 
 BROKER_PROPERTIES = "BrokerProperties"

@@ -9,8 +9,9 @@ from typing import Any
 
 from oncebus import amqp
 from oncebus.broker.sending import Incoming
+from oncebus.errors import shown
 from oncebus.http.broker_properties import BrokerProperties, checked_text, parse_json, read
-from oncebus.http.errors import bad, shown
+from oncebus.http.errors import bad
 from oncebus.http.properties import BROKER_PROPERTIES, Header, properties_of, text_of
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"

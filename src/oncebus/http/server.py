@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import Generator
-from pathlib import Path
-from typing import NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
 
-from oncebus.errors import OncebusError
 from oncebus.http.protocol import Protocol
-from oncebus.listening import BACKLOG, Places, serve
+from oncebus.listening import CannotListen, Places, Tls, serve
 
 MOST_CONNECTIONS = 2000
 """Past this, a connection that is idle gives way; where all are busy, requests on new ones are answered with 503."""
@@ -23,17 +19,6 @@ KEEP_ALIVE_SECONDS = 75
 CLOSING_SECONDS = 5
 _POLL_SECONDS = 0.01
 _FAREWELL_SECONDS = 0.5
-
-
-class CannotListen(OncebusError):
-    """The address cannot be had, or the certificate cannot be used."""
-
-
-class Tls(NamedTuple):
-    """A certificate chain and its private key, PEM."""
-
-    certificate: Path
-    key: Path
 
 
 class HttpServer(uvicorn.Server):
@@ -132,25 +117,3 @@ def server(
         place = f"'{tls.certificate}' with '{tls.key}'" if tls else ""
         raise CannotListen(f"Certificate {place} cannot be used: {error.strerror or error}.") from error
     return HttpServer(config, listener, most_connections)
-
-
-def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
-    """A socket that connections wait at until a server accepts them; port 0 takes a free one.
-
-    Raises `CannotListen`, which names the flag that would give another port.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        # Taken up again by its number it knows that it is TCP: only then does asyncio not wait to fill its packets.
-        listener = socket.socket(fileno=made.detach())
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno == errno.EADDRINUSE:
-            reason = "the port is in use. Stop what listens there, or give another"
-            reason += f" with {flag}" if flag is not None else ""
-        raise CannotListen(f"Cannot listen at {host}, port {port}: {reason}.") from error
-    listener.setblocking(False)
-    return listener

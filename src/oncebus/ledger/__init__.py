@@ -1,6 +1,6 @@
 """What was accepted and is not yet forgotten, in immutable files."""
 
-from oncebus.ledger.batch import LedgerBatch
+from oncebus.ledger.batch import LedgerBatch, NotRepeatable
 from oncebus.ledger.commits import BadCheckpoint, Committed
 from oncebus.ledger.description import LedgerMismatch, LedgerNotShared
 from oncebus.ledger.generations import CheckpointTooOld, Generation, LedgerInUse, Owner
@@ -21,6 +21,7 @@ __all__ = [
     "LedgerMismatch",
     "LedgerNotShared",
     "LedgerSummary",
+    "NotRepeatable",
     "Owner",
     "StorageError",
     "Writer",

@@ -26,11 +26,19 @@ if TYPE_CHECKING:
     from oncebus.ledger.ledger import Ledger
 
 
-class LedgerBatch:
-    """One batch that continues from a ledger and joins it at the end.
+class NotRepeatable(OncebusError, ValueError):
+    """A batch without a number where Spark may repeat it."""
 
-    The version of the ledger it sees is fixed when it is made. Leaving the block normally lets its keys join, once;
-    leaving it by an exception forgets them.
+
+_BEGUN: dict[str, tuple[str, int, str | None]] = {}
+"""For each ledger, the batch of a query that this process has begun last: its query, number and run."""
+
+
+class LedgerBatch:
+    """One batch that continues from a ledger and joins it at the end. `Ledger.batch` makes one.
+
+    The version of the ledger that it sees is fixed when it is created. When the block ends normally, its keys join the
+    ledger, once. When an exception ends the block, they are forgotten.
 
     It is a generation of its own, which is claimed when it joins. Until then its runs do not count.
     """
@@ -57,18 +65,28 @@ class LedgerBatch:
             else:
                 self.discard()
 
-    def begin(self, is_running: Callable[[str], bool], owner: Owner) -> None:
+    def begin(self, is_running: Callable[[str], bool], owner: Owner, run: str | None = None) -> None:
         """Called once, when a DataFrame is given to the batch and before any of it is judged.
 
-        `is_running` tells whether a streaming query of the `owner` runs. Raises `LedgerInUse` beside a live writer.
+        `is_running` tells whether a streaming query of the `owner` runs, `run` which start of a query has called
+        `foreachBatch`, if that is known. Raises `LedgerInUse` beside a live writer, and `NotRepeatable` in a run.
         """
+        if run is not None:
+            raise NotRepeatable(
+                f"Spark may repeat a call of foreachBatch, and a batch of ledger '{self.ledger.location}' without a "
+                "number would then drop all its rows. Give both: Ledger.open(…).batch(query=…, batch=batch_id)."
+            )
         self.is_used = True
         listing, location = self.ledger.listing(), self.ledger.location
         follows = newest_ended(listing, location, is_running, owner)
         refuse_if_live(listing, location, Writer(self.generation.token, self.generation.query, owner, follows))
 
     def commit(self) -> None:
-        """Let what was judged in this batch join the ledger."""
+        """Let the keys of this batch join the ledger.
+
+        Raises `LedgerInUse` if another writer wrote to the ledger while the batch was open. Then nothing of the batch
+        is recorded, and it can be run again.
+        """
         self._is_over = True
         generation, listing = self.generation, self.ledger.listing()
         if any(other.token == generation.token for other in listing.generations):
@@ -89,7 +107,7 @@ class LedgerBatch:
                 self.ledger.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
 
     def discard(self) -> None:
-        """Forget what was judged in this batch, unless it has joined."""
+        """Forget the keys of this batch, unless it has joined."""
         self._is_over = True
         listing, token = self.ledger.listing(), self.generation.token
         if all(other.token != token for other in listing.generations):
@@ -128,11 +146,27 @@ class QueryBatch(LedgerBatch):
         self._query = query
         super().__init__(ledger, clock)
 
-    def begin(self, is_running: Callable[[str], bool], owner: Owner) -> None:
-        """See `LedgerBatch`. The owner is this process, also where the session is another's."""
+    def begin(self, is_running: Callable[[str], bool], owner: Owner, run: str | None = None) -> None:
+        """See `LedgerBatch`. The owner is this process, also where the session is another's.
+
+        Spark repeats a batch only in a new run, so within one the same number is not that of a repeated batch.
+        """
         del owner
+        location = self.ledger.location
+        begun = (self._query, self.number, run)
+        if run is not None and _BEGUN.get(location) == begun:
+            raise LedgerInUse(
+                f"Ledger '{location}' has judged batch {self.number} of query '{self._query}' in this run already. "
+                "Open one batch in each call of foreachBatch, under the number of that call; give a second DataFrame "
+                "a ledger of its own."
+            )
         self.is_used = True
-        generation, listing, location = self.generation, self.ledger.listing(), self.ledger.location
+        self._claim(self.ledger.listing(), is_running)
+        if run is not None:
+            _BEGUN[location] = begun
+
+    def _claim(self, listing: Listing, is_running: Callable[[str], bool]) -> None:
+        generation, location = self.generation, self.ledger.location
         if generation in listing.generations:
             return
         newest, ours = listing.newest, Owner.this_process()
@@ -154,6 +188,7 @@ class QueryBatch(LedgerBatch):
         """Forget what was judged in this batch."""
         self._is_over = True
         if self.is_used:
+            _BEGUN.pop(self.ledger.location, None)
             here, token = Position(self.generation.number, self.number), self.generation.token
             runs = self.ledger.listing().runs
             self.ledger.delete_runs(run for run in runs if run.first == here and run.token == token)

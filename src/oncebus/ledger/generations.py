@@ -94,6 +94,10 @@ class Generation:
         """Whether its batches are opened one by one, under numbers that the caller gives."""
         return self.query.startswith(IN_QUERY)
 
+    def is_behind(self, newest: Generation) -> bool:
+        """Whether another writer has claimed this number or a later one. One token may serve several queries."""
+        return newest.number > self.number or (newest.number == self.number and newest.token != self.token)
+
     @property
     def file_name(self) -> str:
         """The name it is claimed under."""

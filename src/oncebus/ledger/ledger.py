@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """What a ledger holds at a moment. Ids that are forgotten but not yet deleted are counted."""
+    """What a ledger holds at one moment. Counts include ids that are forgotten but not yet deleted."""
 
     ids: int
     bytes: int
@@ -50,7 +50,7 @@ class LedgerSummary:
 
 
 class Ledger:
-    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the folder is made by the first writer."""
+    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the first writer creates the folder."""
 
     def __init__(self, storage: Storage, identity: str | None = None) -> None:
         self._storage = storage
@@ -60,22 +60,29 @@ class Ledger:
 
     @classmethod
     def open(cls, location: str | os.PathLike[str], *, identity: str | None = None) -> Ledger:
-        """The ledger at a path or URI, there or not.
+        """Return the ledger at a path or URI, whether or not it exists.
 
-        With an `identity`, as `describe_or_check` gives it, every use raises `LedgerNotShared` unless the ledger has
-        that id.
+        Args:
+            location: A path, or a URI of an object store.
+            identity: The id that the ledger must have. Every use raises `LedgerNotShared` if it has another one.
         """
         return cls(storage_at(location), identity)
 
     def batch(self, *, query: str | None = None, batch: int | None = None) -> LedgerBatch:
-        """A batch that continues from what the ledger holds now. Its keys join when the block ends well:
+        """Start a batch that continues from what the ledger holds now. Its keys join when the block ends without error.
 
+        ```python
         with Ledger.open(path).batch() as ledger:
             detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
+        ```
 
-        Inside `foreachBatch`, give the query and the number of the batch. A batch that Spark repeats then sees what the
-        ledger held before it, and gets the same verdicts. `query` names the checkpoint: it must stay the same for as
-        long as the checkpoint does, and change with it. The query's id does, and so does any name you choose.
+        Inside `foreachBatch`, give both arguments. A batch that Spark repeats then sees what the ledger held before it,
+        and gets the same verdicts.
+
+        Args:
+            query: A name for the checkpoint. It must stay the same as long as the checkpoint does, and change with it.
+                The query's id does this, and so does any name you choose.
+            batch: The number of the batch, as Spark gives it to `foreachBatch`.
         """
         clock = time.time_ns() // 1000
         if query is None and batch is None:
@@ -143,10 +150,10 @@ class Ledger:
         for _ in range(_ATTEMPTS):
             listing = self._list()
             newest = listing.newest
-            if newest is not None and newest.number >= generation.number and newest.token != generation.token:
+            if newest is not None and generation.is_behind(newest):
                 # What comes later may have merged or deleted what this batch saw.
                 raise taken_over(self.location, generation, newest)
-            self._refuse_other_cut(listing, generation, batch, cut)
+            self._refuse_other_cuts(listing, generation, batch, {cut})
             visible = self._visible(listing, generation, below)
             try:
                 runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
@@ -178,11 +185,14 @@ class Ledger:
         """Delete what this part no longer needs, and merge or rewrite what has grown old. Never changes a verdict.
 
         What may still be asked by a repeated batch stays: runs of the newest batches are neither merged nor deleted.
+        Raises `LedgerInUse` if rows of two batches were judged at once under this number.
         """
         listing = self._list()
         if listing.newest is not None and listing.newest.number > generation.number:
             # The query was taken back to a batch that may still need what looks settled from here.
             return
+        # Both may have looked before either had published.
+        self._refuse_other_cuts(listing, generation, batch, set())
         here = Position(generation.number, batch)
         visible = self._visible(listing, generation, here)
         ours = [run for run in listing.runs if run.part % parts == part and run.last < here]
@@ -212,11 +222,19 @@ class Ledger:
             return
 
     def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
-        """Record which output of the last query is committed, by the query's checkpoint; the newest such batch.
+        """Record which output of the last query is committed, by its checkpoint. Returns the newest such batch.
 
-        A later query with another checkpoint then knows all keys of those batches. Without it, the keys of the last
-        batch are taken for never output. Can be called at any time, while the query runs too. Returns None if no batch
-        is committed yet. Raises `LedgerMismatch` if the checkpoint is of another query than the last.
+        A later query with another checkpoint then knows all keys of those batches. Without this call, the keys of the
+        last batch count as never output. You can call it at any time, even while the query runs.
+
+        Args:
+            checkpoint: The query's `checkpointLocation`.
+
+        Returns:
+            The number of the newest committed batch, or None if no batch is committed yet.
+
+        Raises:
+            LedgerMismatch: The checkpoint belongs to another query than the last one.
         """
         committed = committed_in(checkpoint)
         if committed is not None:
@@ -245,7 +263,7 @@ class Ledger:
         return self._list()
 
     def summary(self) -> LedgerSummary:
-        """What the ledger holds now."""
+        """Return how many ids, bytes and runs the ledger holds now."""
         listing = self._list()
         newest = listing.newest.number if listing.newest else 0
         visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
@@ -288,10 +306,12 @@ class Ledger:
                 "same time as the checkpoint, or start the query with a new checkpoint."
             )
 
-    def _refuse_other_cut(self, listing: Listing, generation: Generation, batch: int, cut: int | None) -> None:
+    def _refuse_other_cuts(
+        self, listing: Listing, generation: Generation, batch: int, own: Collection[int | None]
+    ) -> None:
         here = Position(generation.number, batch)
-        others = [run for run in listing.runs if run.first == here and run.token == generation.token]
-        if any(run.cut != cut for run in others):
+        found = {run.cut for run in listing.runs if run.first == here and run.token == generation.token}
+        if len(found.union(own)) > 1:
             raise LedgerInUse(
                 f"Ledger '{self.location}' has other rows as batch {batch} of query {generation.query}. In "
                 "foreachBatch, evaluate only the DataFrame of this call, before it returns, and make new threads for "

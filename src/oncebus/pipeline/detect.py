@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
 from oncebus.detection import Rows
 from oncebus.ledger import Generation, Ledger
-from oncebus.outbox import Batch, OutboxPart
-from oncebus.spark.task import Place
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
 
 
-class Judged(NamedTuple):
-    """A task's share of a batch: its rows with their verdicts, and what they will be part of."""
-
-    rows: pa.Table
-    part: OutboxPart
-    batch: Batch
-
-
-@dataclass(frozen=True, slots=True)
-class Detect:
-    """What a task does with the inbox's rows of one or several shards. Pickled for the workers."""
-
-    place: Place
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
-        """The rows with their verdicts, all together, once all that is accepted has been published.
-
-        The ledger is tidied when the next is asked for: after what is made of the rows, which somebody waits for.
-        """
-        received = [batch for batch in batches if batch.num_rows]
-        ledger = self.place.open()
-        writer, batch = self.place.writer()
-        generation = ledger.join(writer, batch)
-        if not received:
-            return
-        table = pa.Table.from_batches(received)
-        # The shards of a task are whole parts of the keys: it writes one run, and a small batch has but one task.
-        part = OutboxPart.of(table)
-        yield Judged(judged(table, ledger, generation, batch, part.parts), part, Batch(writer.query, batch))
-        if table.column("key").null_count < table.num_rows:
-            ledger.tidy(generation, batch, part=part.part, parts=part.parts)
-
-
 def judged(table: pa.Table, ledger: Ledger, generation: Generation, batch: int, parts: int) -> pa.Table:
-    """The rows, whose keys are those of one of so many parts, with their verdicts. What is accepted is published."""
+    """The rows with their verdicts, once the keys that are accepted are durable in the ledger.
+
+    The keys of the rows are those of one of so many parts.
+    """
     table = table.combine_chunks()
     rows = rows_of(table)
     is_duplicate = np.zeros(len(rows), np.bool_)

@@ -79,7 +79,7 @@ def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[
     log.info("The pipeline runs", extra={"fields": fields})
     while query.isActive and not is_over():
         if log.isEnabledFor(logging.DEBUG) and (progress := query.lastProgress) is not None:
-            fields = {"batch": progress["batchId"], "rows": progress["numInputRows"], **progress["durationMs"]}
+            fields = {"batch": progress["batchId"], "parts": progress["numInputRows"], **progress["durationMs"]}
             log.debug("A batch", extra={"fields": fields})
     error = query.exception()
     query.stop()

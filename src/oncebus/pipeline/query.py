@@ -13,14 +13,13 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from oncebus.agreement import check_ledger, check_no_repair
 from oncebus.folders import Folders
 from oncebus.ledger import Committed, Ledger, Owner
 from oncebus.outbox import Outbox
-from oncebus.pipeline.agreement import check_ledger, check_no_repair
-from oncebus.pipeline.detect import KEY_SIGNATURE, Detect
-from oncebus.pipeline.route import Route
-from oncebus.pipeline.source import FORMAT, SCHEMA, InboxSource
-from oncebus.spark.ports import ClusterOpen, check_protection, protection
+from oncebus.pipeline.detect import KEY_SIGNATURE
+from oncebus.pipeline.source import FORMAT, PipelineSource
+from oncebus.spark.ports import ClusterOpen, check_protection, is_local, protection
 from oncebus.spark.task import Place
 from oncebus.spark.workers import WorkersDiffer, check_workers
 
@@ -33,20 +32,18 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     Each start is a new query with a checkpoint of its own: it is the outbox that says how far the last one came.
     """
     check_no_repair(folders)
-    spark.dataSource.register(InboxSource)
+    spark.dataSource.register(PipelineSource)
     ledger = Ledger.open(folders.ledger)
     identity = ledger.describe_or_check(KEY_SIGNATURE)
-    start = resume(folders.outbox, ledger)
+    start = resume(folders.outbox, ledger, is_local=is_local(spark.sparkContext.master or ""))
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
-    detect = Detect(Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows))
-    route = Route(str(folders.catalogue), start.drafts)
+    place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows)
     return (
+        # Each task reads, detects, routes and publishes its part inside the source: see `pipeline.batch`.
         spark.readStream.format(FORMAT)
-        .options(folder=str(folders.inbox), catalogue=str(folders.catalogue))
-        .options(after=start.after, shards=shards, tasks=tasks)
+        .options(inbox=str(folders.inbox), catalogue=str(folders.catalogue), drafts=start.drafts)
+        .options(ledger=place.to_json(), after=start.after, shards=shards, tasks=tasks)
         .load()
-        # One stage: each crossing between Spark and Python takes some 25 ms of every batch.
-        .mapInArrow(lambda rows: route(detect(rows)), SCHEMA)
         # Each task has published its part of the entry when it ends; Spark only has to know that the batch is done.
         .writeStream.format("noop")
         .option("checkpointLocation", str(folders.checkpoint / uuid.uuid4().hex))
@@ -65,8 +62,10 @@ class Start(NamedTuple):
     follows: int | None
 
 
-def resume(outbox: Path, ledger: Ledger) -> Start:
+def resume(outbox: Path, ledger: Ledger, *, is_local: bool) -> Start:
     """Where a query begins. The ledger is told that the last query's output is complete up to there.
+
+    `is_local` tells that all tasks of the query run on this machine.
 
     Raises `DataMismatch` where outbox and ledger are not of the same time.
 
@@ -74,7 +73,7 @@ def resume(outbox: Path, ledger: Ledger) -> Start:
     process ran in another container or before the machine was started anew.
     """
     check_ledger(outbox, ledger)
-    last, drafts = Outbox(outbox).begin()
+    last, drafts = Outbox(outbox).begin(is_local=is_local)
     newest = ledger.newest()
     follows = newest.number if newest else None
     if last is None:

@@ -1,20 +1,16 @@
-"""`route`: what becomes of each row, under the catalogue that it was accepted under; and its way into the outbox."""
+"""`route`: what becomes of each row, under the catalogue that it was accepted under."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.entities.catalogue_files import CatalogueFiles
 from oncebus.filters import BadRule
 from oncebus.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
-from oncebus.outbox import write_part
-from oncebus.pipeline.detect import Judged
 from oncebus.pipeline.rules import Routes, copies_of
 
 # What is needed of a message where no subscription asks for its properties.
@@ -134,22 +130,3 @@ def _gathered(table: pa.Table, outcome: _Outcome) -> pa.Table:
         "original_time": taken.column("original_time"),
     }
     return pa.table(columns)
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """What a task does with judged rows; `drafts` is its query's folder in the outbox. Pickled for the workers."""
-
-    catalogue: str
-    drafts: str
-
-    def __call__(self, shares: Iterator[Judged]) -> Iterator[pa.RecordBatch]:
-        """Nothing: the task's part of the batch's entry lies in the outbox when it returns."""
-        for rows, part, batch in shares:
-            write_part(self.drafts, part, route(rows, lambda version: _routes(self.catalogue, version)), batch)
-        return iter(())
-
-
-@lru_cache(maxsize=64)
-def _routes(folder: str, version: int) -> Routes:
-    return Routes(CatalogueFiles(folder).load(version))

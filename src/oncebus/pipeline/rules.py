@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from oncebus import amqp, filters
-from oncebus.entities import NO_LIMIT, descriptions
+from oncebus.entities import NO_LIMIT
 from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.descriptions import Queue, Subscription, Topic
+from oncebus.entities.rules import parsed_rule
 from oncebus.errors import OncebusError
 
 _FIELDS = {
@@ -112,13 +112,8 @@ def _copy(row: Mapping[str, object], target: Target, changes: dict[str, object])
     return Made(target.id, changes)
 
 
-def check_rule(rule: descriptions.Rule) -> None:
-    """Raise `BadRule` if the rule's filter or action cannot be read."""
-    _rule(rule)
-
-
 def _target(subscription: Subscription) -> Target:
-    rules = tuple(_rule(rule) for rule in subscription.rules)
+    rules = tuple(parsed_rule(rule) for rule in subscription.rules)
     return Target(
         subscription.id,
         rules,
@@ -127,48 +122,6 @@ def _target(subscription: Subscription) -> Target:
         requires_session=subscription.requires_session,
         time_to_live=subscription.default_message_time_to_live,
     )
-
-
-def _rule(rule: descriptions.Rule) -> filters.Rule:
-    action = None
-    if rule.action is not None:
-        action = filters.parse_action(rule.action.expression, _values(rule.action.parameters))
-    return filters.Rule(rule.name, _filter(rule.filter), action)
-
-
-def _filter(given: descriptions.Filter) -> filters.Filter:
-    match given:
-        case descriptions.SqlFilter():
-            return filters.parse_filter(given.expression, _values(given.parameters))
-        case descriptions.CorrelationFilter():
-            return filters.CorrelationFilter(
-                given.correlation_id,
-                given.message_id,
-                given.to,
-                given.reply_to,
-                given.label,
-                given.session_id,
-                given.reply_to_session_id,
-                given.content_type,
-                _values(given.properties),
-            )
-        case descriptions.TrueFilter():
-            return filters.TRUE
-        case descriptions.FalseFilter():
-            return filters.FALSE
-
-
-def _values(parameters: descriptions.Parameters) -> dict[str, object]:
-    return {name: _value(value) for name, value in parameters}
-
-
-def _value(value: descriptions.FilterValue) -> object:
-    if isinstance(value, datetime):
-        since = value.replace(tzinfo=value.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-        return filters.Timestamp(since // timedelta(microseconds=1))
-    if isinstance(value, timedelta):
-        return filters.Duration(value // timedelta(microseconds=1))
-    return value
 
 
 def _properties(row: Mapping[str, object]) -> filters.Properties:

@@ -84,7 +84,7 @@ async def _figures(visit: Visit, entity: Entity, counts: Counts) -> Figures:
         figures.values[f"{name}-rate"] = rate(per_second)
     for name in (*_HELD, *_TITLES):
         figures.values[name] = number(getattr(counts, name))
-    figures.values["size"] = size_in_words(visit.desk.core.held(entity))
+    figures.values["size"] = size_in_words(visit.desk.broker.held(entity))
     if isinstance(entity, Topic):
         below = _below(visit, entity)
         for each, held in zip(below, await visit.desk.counts_of(below), strict=True):

@@ -8,9 +8,10 @@ from starlette.responses import Response
 
 from oncebus.access import Operation
 from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, EntityKind, blank, forward_targets
 from oncebus.entities.names import DEFAULT_RULE
-from oncebus.errors import OncebusError
-from oncebus.http.errors import bad, shown
+from oncebus.errors import OncebusError, shown
+from oncebus.http.errors import bad
 from oncebus.portal.entity_form import NAME, TITLES, described, entity_fields, place, tier_refusal
 from oncebus.portal.entity_head import heading
 from oncebus.portal.entity_properties import written
@@ -22,7 +23,7 @@ from oncebus.portal.rule_form import RULE_NAME, described_rule, filter_fields
 from oncebus.portal.visits import Visit, status_of
 from oncebus.portal.wording import counted, moment
 
-KINDS: dict[str, type[Entity]] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
+KINDS: dict[str, EntityKind] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
 _VERSION = "version"
 _FIRST_RULE = {"filter": "all"}
 
@@ -48,14 +49,8 @@ async def create(visit: Visit) -> Response:
     rules = _first_rules(visit, form) if isinstance(new, Subscription) else None
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
-        match new:
-            case Topic():
-                return catalogue.create_topic(new, now)
-            case Queue():
-                _check_forwarding(visit, None, new)
-                return catalogue.create_queue(new, now)
         _check_forwarding(visit, None, new)
-        return catalogue.create_subscription(new, now, rules)
+        return catalogue.created(new, now, rules)
 
     if not form.is_wrong:
         try:
@@ -71,10 +66,7 @@ def _new(visit: Visit) -> Entity:
     kind = visit.query.get("kind", "") or visit.posted["kind"]
     if kind not in KINDS:
         raise bad(f"The kind {shown(kind)} is none of {', '.join(KINDS)}.")
-    if kind == "subscription":
-        topic = visit.query.get("topic", "") or visit.posted["topic"]
-        return Subscription(topic=topic, name="")
-    return Queue(name="") if kind == "queue" else Topic(name="")
+    return blank(KINDS[kind], "", visit.query.get("topic", "") or visit.posted["topic"])
 
 
 def _first_rules(visit: Visit, form: Filled) -> list[Rule]:
@@ -150,14 +142,8 @@ async def change(visit: Visit) -> Response:
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         if catalogue.entity(seen.id) != seen:
             raise bad(f"'{seen.path}' was changed meanwhile. Open the page again.")
-        match new:
-            case Topic():
-                return catalogue.update_topic(new, now)
-            case Queue():
-                _check_forwarding(visit, seen, new)
-                return catalogue.update_queue(new, now)
         _check_forwarding(visit, seen, new)
-        return catalogue.update_subscription(new, now)
+        return catalogue.updated(new, now)
 
     try:
         await visit.desk.broker.change(how)
@@ -169,14 +155,12 @@ async def change(visit: Visit) -> Response:
 
 def _fixed(entity: Entity) -> dict[str, str]:
     shown_as = written(entity)
-    names = ("requires_duplicate_detection", "requires_session", "enable_partitioning")
-    return {name: shown_as[name] for name in names if name in shown_as}
+    return {name: shown_as[name] for name in CHOSEN_AT_CREATION if name in shown_as}
 
 
-def _check_forwarding(visit: Visit, old: Entity | None, new: Queue | Subscription) -> None:
-    """Who lets an entity forward must manage the target too."""
-    before = old if isinstance(old, Queue | Subscription) else None
-    visit.desk.guard.require_forwarding(visit.grant, before, new, {})
+def _check_forwarding(visit: Visit, old: Entity | None, new: Entity) -> None:
+    """Refuse to forward to an entity that the key may not manage."""
+    visit.desk.guard.require_forwarding(visit.grant, forward_targets(old), forward_targets(new))
 
 
 def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
@@ -222,12 +206,7 @@ async def delete(visit: Visit) -> Response:
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         if catalogue.entity(entity.id) is None:
             raise bad(f"'{entity.path}' is not what it was when you looked: it was deleted meanwhile.")
-        match entity:
-            case Queue():
-                return catalogue.delete_queue(entity.name)
-            case Topic():
-                return catalogue.delete_topic(entity.name)
-        return catalogue.delete_subscription(entity.topic, entity.name)
+        return catalogue.deleted(entity)
 
     await visit.desk.broker.change(how)
     back = link("entity", path=entity.topic) if isinstance(entity, Subscription) else link()

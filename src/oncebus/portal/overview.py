@@ -74,10 +74,10 @@ async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
     summary = await desk.remembered.summary()
     figures.values["ids"] = number(summary.ids) if summary is not None else "unknown"
     figures.values["ids-size"] = size_in_words(summary.bytes) if summary is not None else "The ledger cannot be read"
-    ailment = desk.health.ailment()
-    figures.values["health"] = "Healthy" if ailment is None else "Unhealthy"
-    figures.values["health-note"] = _waiting(visit) if ailment is None else ailment
-    figures.states["health"] = "good" if ailment is None else "bad"
+    problem = desk.health.problem()
+    figures.values["health"] = "Healthy" if problem is None else "Unhealthy"
+    figures.values["health-note"] = _waiting(visit) if problem is None else problem
+    figures.states["health"] = "good" if problem is None else "bad"
     for each in entities:
         own, held = counts[each.id], [counts[one.id] for one in holders.get(each.id, ())]
         figures.values[f"{each.id}-active"] = number(sum(one.active for one in held)) if holders else "–"
@@ -93,10 +93,10 @@ def _holders(visit: Visit, entity: Queue | Topic) -> Sequence[Queue | Subscripti
 
 
 def _waiting(visit: Visit) -> str:
-    core = visit.desk.core
-    if core.lag == 0:
+    pipeline = visit.desk.broker.pipeline
+    if pipeline.lag == 0:
         return "Nothing waits for the pipeline"
-    return f"{counted(core.lag, 'commit')} in the pipeline, oldest {core.oldest_wait / SECOND:.1f} s"
+    return f"{counted(pipeline.lag, 'commit')} in the pipeline, oldest {pipeline.oldest_wait / SECOND:.1f} s"
 
 
 def _tiles(figures: Figures) -> Markup:

@@ -10,21 +10,18 @@ from typing import NamedTuple
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from oncebus.access import AccessRefused, Reason
+from oncebus.access import AccessRefused, Guard, Reason
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.entities import EntityError
 from oncebus.hosts import is_this_machine
 from oncebus.http.errors import HEADERS_TOO_LONG, Refused, verdict, wrong_method
-from oncebus.http.guard import Guard
-from oncebus.http.health import Health
 from oncebus.http.limits import Limits
 from oncebus.http.paths import has_api_version, query_of, segments_of
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked
+from oncebus.monitoring.health import Health
 from oncebus.portal import drops, entity, messages, overview, quarantine, rules, sending
 from oncebus.portal import entity_changes as changes
 from oncebus.portal.hosts import Hosts, port_of
@@ -76,7 +73,6 @@ class Portal:
     def __init__(
         self,
         broker: Broker,
-        core: Core,
         guard: Guard,
         limits: Limits,
         host: str | None,
@@ -84,11 +80,11 @@ class Portal:
         renderer: Renderer,
     ) -> None:
         """`host` is the one that tokens must be for; `names` are others by which browsers know the gateway."""
-        passed = core.clock.passed
-        self._desk = Desk(
-            broker, core, guard, Health(core, limits), Rates(passed), Remembered(core.folders.ledger, passed), renderer
-        )
-        core.watchers.append(self._desk.rates.record)
+        passed = broker.clock.passed
+        health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
+        remembered = Remembered(broker.folders.ledger, passed)
+        self._desk = Desk(broker, guard, health, Rates(passed), remembered, renderer)
+        broker.watch(self._desk.rates.record)
         self._limits = limits
         self._host = host or "oncebus"
         self.hosts = Hosts([host, *names])
@@ -96,7 +92,6 @@ class Portal:
         self._failures = Failures(passed)
         self._signing_in = 0
         self._seal = Seal()
-        self.route = _Route(self)
 
     def owns(self, scope: Scope) -> bool:
         """Whether a request is for the portal: a browser that asks for the root is sent there."""
@@ -196,7 +191,7 @@ class Portal:
         address = request.client.host if request.client else "unknown"
         try:
             shown = credentials_in(posted)
-            believed = believe(shown, self._desk.guard, self._host, self._desk.core.clock.now())
+            believed = believe(shown, self._desk.guard, self._host, self._desk.broker.clock.now())
         except Unreadable as error:
             return sign_in_page(self._seal.of(nonce), posted, str(error), 400, onward=onward)
         except AccessRefused as error:
@@ -286,23 +281,6 @@ class Portal:
             httponly=True,
             samesite="strict",
         )
-
-
-class _Route(BaseRoute):
-    """All paths of the portal."""
-
-    def __init__(self, portal: Portal) -> None:
-        self._portal = portal
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """See `BaseRoute`."""
-        is_ours = scope["type"] == "http" and self._portal.owns(scope)
-        return (Match.FULL if is_ours else Match.NONE), {}
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See `BaseRoute`."""
-        response = await self._portal.respond(Asked(scope, receive, send))
-        await response(scope, receive, send)
 
 
 def _static(name: str) -> Response:

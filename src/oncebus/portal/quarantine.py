@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from oncebus.access import Operation
-from oncebus.http.errors import bad, shown
+from oncebus.errors import shown
+from oncebus.http.errors import bad
 from oncebus.http.paths import LAST_NUMBER, number_in
 from oncebus.portal.entity_head import heading
 from oncebus.portal.fields import Filled, button, check_box, form_to, group, hidden

@@ -34,7 +34,7 @@ async def send(visit: Visit) -> Response:
     visit.require(Operation.SEND, visit.path)
     target = _target(visit)
     form = Filled(visit.posted.values())
-    began = visit.desk.core.clock.now()
+    began = visit.desk.broker.clock.now()
     try:
         message = _message(visit.posted)
         [number] = await visit.desk.broker.send(target.path, [message])
@@ -75,8 +75,7 @@ async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int)
     drops = await visit.desk.broker.drops(target.path, message_id=identity, since=began)
     mine = next((drop for drop in drops if drop.sequence == number), None)
     if mine is None:
-        core = visit.desk.core
-        is_seen = core.progress.position >= core.last_sent(target.id)
+        is_seen = visit.desk.broker.pipeline.has_passed(target)
         accepted.append(" It was no duplicate." if is_seen else " It is still in the pipeline.")
         return tag("p", accepted, class_="notice", role="status")
     accepted += [" It was dropped as a duplicate of "]

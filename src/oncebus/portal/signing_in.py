@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from oncebus.access import AccessRefused, Grant, Reason, make_token
+from oncebus.access import AccessRefused, Grant, Guard, Reason, make_token
 from oncebus.errors import OncebusError
-from oncebus.http.guard import Guard
 from oncebus.portal.fields import Filled, button, form_to, group, hidden, problems, text_field
 from oncebus.portal.layout import Frame, page
 from oncebus.portal.links import link

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from oncebus.access import AccessRefused, Grant, Operation, Reason
+from oncebus.access import AccessRefused, Grant, Guard, Operation, Reason
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.entities import Catalogue, Entity, NotFound
 from oncebus.http.errors import verdict
-from oncebus.http.guard import Guard
-from oncebus.http.health import Health
 from oncebus.http.paths import LAST_NUMBER, number_in
 from oncebus.http.rendering import Renderer
+from oncebus.monitoring.health import Health
 from oncebus.portal.layout import PRIVATE, SAFETY, Frame, page
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content
@@ -23,10 +21,7 @@ from oncebus.portal.posted import Posted
 from oncebus.portal.rates import Rates
 from oncebus.portal.remembered import Remembered
 from oncebus.portal.sessions import Session
-from oncebus.store import Counts, Store
-
-_AT_A_TIME = 200
-"""So many are counted before others have their turn at the store."""
+from oncebus.store import Counts
 
 
 def status_of(error: Exception) -> int:
@@ -39,7 +34,6 @@ class Desk:
     """What all pages are made from."""
 
     broker: Broker
-    core: Core
     guard: Guard
     health: Health
     rates: Rates
@@ -53,14 +47,7 @@ class Desk:
 
     async def counts_of(self, entities: Sequence[Entity]) -> list[Counts]:
         """What entities hold just now; nobody waits for what is in the pipeline."""
-        found: list[Counts] = []
-        for start in range(0, len(entities), _AT_A_TIME):
-
-            def look(store: Store, some: Sequence[Entity] = entities[start : start + _AT_A_TIME]) -> list[Counts]:
-                return [store.counts(each.id) for each in some]
-
-            found += await self.core.run(look)
-        return found
+        return await self.broker.counts_now([each.id for each in entities])
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from oncebus.listening import listen
 from oncebus.settings import Settings, flag
 
 USUAL_AMQP_PORT = 5672
@@ -28,9 +29,6 @@ class Sockets(NamedTuple):
     @classmethod
     def open(cls, settings: Settings) -> Self:
         """Listen where the settings say. Raises `CannotListen`."""
-        # Here, that the commands which only ask where a broker is need not load a server.
-        from oncebus.http import listen
-
         http = listen(settings.host, settings.http_port, flag("http_port"))
         try:
             amqp = "amqps_port" if settings.is_encrypted else "amqp_port"

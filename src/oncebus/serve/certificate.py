@@ -16,10 +16,10 @@ import os
 import re
 import secrets
 import socket
-import subprocess
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from oncebus.broker.clock import wall_time
@@ -27,7 +27,7 @@ from oncebus.durations import DAY, SECOND
 from oncebus.errors import OncebusError
 from oncebus.files import publish, sync_folder
 from oncebus.hosts import is_address
-from oncebus.http.server import Tls
+from oncebus.listening import Tls
 from oncebus.settings import Settings
 
 FILE = "tls.pem"
@@ -37,12 +37,22 @@ DAYS = 825
 RENEWED_BEFORE = 30 * DAY
 
 _PRIVATE = 0o600
-_SECONDS = 60
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _HEAD = re.compile(r"Oncebus: for (?P<hosts>.+), until (?P<end>[0-9]{1,12})")
 _BEGIN = "-----BEGIN "
 _ALWAYS = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("0.0.0.0", "::")
+_USAGES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
 
 
 class CertificateError(OncebusError):
@@ -68,7 +78,7 @@ def own_certificate(folder: Path, host: str, now: int) -> Tls:
         content = _read(path)
         if content is None or not _is_good(content, hosts, now):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            content = _made(folder, hosts, now)
+            content = _made(hosts, now)
             _write(folder, content)
         _, certificate, _ = content.split(_BEGIN)
         publish(os.fspath(folder), CERTIFICATE, [f"{_BEGIN}{certificate}".encode()])
@@ -115,44 +125,43 @@ def _is_good(content: str, hosts: Iterable[str], now: int) -> bool:
     )
 
 
-def _made(folder: Path, hosts: list[str], now: int) -> str:
-    names = ",".join(f"IP:{host}" if is_address(host) else f"DNS:{host}" for host in hosts)
-    with tempfile.TemporaryDirectory(prefix=".tls-", dir=folder) as name:
-        place = Path(name)
-        (place / "request").write_text(
-            "[req]\nprompt = no\ndistinguished_name = name\nx509_extensions = extensions\n"
-            # Of several that bear one name, who is told to trust them all trusts only the first.
-            f"[name]\nCN = Oncebus {secrets.token_hex(8)}\n"
-            f"[extensions]\nsubjectAltName = {names}\n"
-            "basicConstraints = critical,CA:FALSE\nkeyUsage = critical,digitalSignature\n"
-            "extendedKeyUsage = serverAuth\nsubjectKeyIdentifier = hash\n",
-            encoding="ascii",
-        )
-        _openssl(place)
-        certificate = (place / "certificate").read_text(encoding="ascii")
-        key = (place / "key").read_text(encoding="ascii")
-    end = now // SECOND + DAYS * (DAY // SECOND)
-    return f"Oncebus: for {' '.join(hosts)}, until {end}\n{certificate}{key}"
+def _made(hosts: list[str], now: int) -> str:
+    # Here, because few brokers make one, and it takes a while to load.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-
-def _openssl(place: Path) -> None:
-    """Python's own ssl can use certificates, but make none."""
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-sha256", "-days", str(DAYS), "-config", "request", "-keyout", "key", "-out", "certificate"]
-    try:
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except FileNotFoundError:
-        raise CertificateError(
-            "No certificate can be made: the program 'openssl' was not found. Install it, or give --tls-cert and"
-            " --tls-key."
-        ) from None
-    except subprocess.TimeoutExpired:
-        raise CertificateError(
-            f"No certificate can be made: 'openssl' did not end within {_SECONDS} seconds."
-        ) from None
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["it gave no reason"])[-1]
-        raise CertificateError(f"No certificate can be made: 'openssl' failed: {reason}")
+    key = ec.generate_private_key(ec.SECP256R1())
+    # Of several certificates with the same name a client that trusts them all finds only the first.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Oncebus {secrets.token_hex(8)}")])
+    names: list[x509.GeneralName] = [
+        x509.IPAddress(ip_address(host)) if is_address(host) else x509.DNSName(host) for host in hosts
+    ]
+    begin = datetime.fromtimestamp(now // SECOND, UTC)
+    end = begin + timedelta(days=DAYS)
+    usage = dict.fromkeys(_USAGES, False) | {"digital_signature": True}
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pieces = (
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+    head = f"Oncebus: for {' '.join(hosts)}, until {int(end.timestamp())}\n"
+    return head + b"".join(pieces).decode("ascii")
 
 
 def _write(folder: Path, content: str) -> None:

@@ -10,31 +10,30 @@ import signal
 import socket
 import ssl
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
 from oncebus.durations import SECOND
-from oncebus.emulator.config_file import WHAT as CONFIG_FILE
-from oncebus.emulator.config_file import ConfigFile
 from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.http import CannotListen, HttpServer, Limits, Tls, make_app, server
-from oncebus.inbox import Row
-from oncebus.messages import NOBODY
+from oncebus.http import CannotListen, HttpServer, Limits, Tls, server
 from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
+from oncebus.serve.app import make_app
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.descriptors import shares_of_this_process
-from oncebus.serve.entities_file import EntitiesFile
+from oncebus.serve.start_files import files_at_start
 from oncebus.servicebus import Limits as AmqpLimits
 from oncebus.servicebus import make_server
 from oncebus.settings import Settings
+
+if TYPE_CHECKING:
+    from oncebus.management.entity_file import EntityFile
 
 log = logging.getLogger(__name__)
 
@@ -73,33 +72,22 @@ async def run_gateway(
     with contextlib.closing(sockets or Sockets.open(settings)) as bound:
         keys.create()
         keys.rules()
-        core = await Core.open(
+        broker = await Broker.open(
             Folders(settings.data),
             shards=settings.shards,
             namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD)),
             most_bytes=settings.inbox_limit,
             drops_kept=settings.drop_record,
+            # Not healthy before something has come through.
+            silent_for=settings.heartbeat_limit / SECOND + 1,
         )
         try:
-            # Not healthy before something has come through.
-            core.last_taken_at = time.monotonic() - settings.heartbeat_limit / SECOND - 1
-            broker = Broker(core)
             await _bring_up_to_date(broker, settings, wanted)
-            core.start()
-            await _serve(settings, broker, core, keys, bound, stopping, parent, tell)
+            broker.start()
+            await _serve(settings, broker, keys, bound, stopping, parent, tell)
         finally:
-            await core.close()
+            await broker.close()
     log.info("The gateway has stopped")
-
-
-def files_at_start(settings: Settings, entities: Path | None) -> list[EntitiesFile | ConfigFile]:
-    """The files that name entities to have at the start, read. Raises `OncebusError` for one that cannot be used."""
-    found: list[EntitiesFile | ConfigFile] = []
-    if settings.config is not None:
-        found.append(ConfigFile.read(settings.config))
-    if entities is not None:
-        found.append(EntitiesFile.read(entities))
-    return found
 
 
 def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[AuthorizationRule]]:
@@ -108,7 +96,7 @@ def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[
     return lambda: (*keys.rules(), *known)
 
 
-async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[EntitiesFile | ConfigFile]) -> None:
+async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Sequence[EntityFile]) -> None:
     """Make the catalogue what the settings and the files ask for."""
     namespace = broker.catalogue.namespace
     if namespace.name != settings.namespace:
@@ -120,9 +108,8 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[Ent
     if namespace.tier is not tier:
         await broker.change(lambda catalogue, _: catalogue.at_tier(tier))
     for file in wanted:
-        if isinstance(file, ConfigFile):
-            for warning in file.warnings:
-                log.warning("%s '%s': %s", CONFIG_FILE, file.path, warning)
+        for warning in file.warnings:
+            log.warning("%s: %s", file.name, warning)
         if file.added_to(broker.catalogue, 0) is not broker.catalogue:
             await broker.change(file.added_to)
 
@@ -130,7 +117,6 @@ async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: list[Ent
 async def _serve(
     settings: Settings,
     broker: Broker,
-    core: Core,
     keys: KeyFile,
     bound: Sockets,
     stopping: asyncio.Event,
@@ -142,14 +128,12 @@ async def _serve(
     places = shares_of_this_process()
     amqp = make_server(
         broker,
-        core,
         namespace_rules=rules,
         host=settings.token_host,
         limits=AmqpLimits(connections=places.connections, strangers=places.strangers),
     )
     app = make_app(
         broker,
-        core,
         namespace_rules=rules,
         host=settings.token_host,
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
@@ -166,7 +150,7 @@ async def _serve(
     write_url(settings.data, url)
     log.info("The gateway listens", extra={"fields": {"url": url, "amqp_port": bound.amqp_port}})
     tell("open", url)
-    tasks = [asyncio.create_task(_tell_when_ready(core, url, tell))]
+    tasks = [asyncio.create_task(_tell_when_ready(broker, url, tell))]
     if parent is not None:
         tasks.append(asyncio.create_task(_watch(parent, stopping)))
     try:
@@ -208,25 +192,12 @@ async def _watch(parent: int, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-async def _tell_when_ready(core: Core, url: str, tell: Callable[[str, str], None]) -> None:
-    row = Row(
-        entity=NOBODY,
-        sequence=0,
-        time=core.clock.last,
-        window=0,
-        message_id="",
-        hops=0,
-        size=0,
-        head=b"",
-        body=b"",
-    )
+async def _tell_when_ready(broker: Broker, url: str, tell: Callable[[str, str], None]) -> None:
     while True:
         try:
-            commit = await core.append(NOBODY, [row])
+            await broker.pipeline.probe()
             break
         except OncebusError as error:
             log.error("The inbox takes nothing: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
-    while not await core.progress.wait_for(commit, 60.0):
-        pass
     tell("ready", url)

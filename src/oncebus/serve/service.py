@@ -15,7 +15,7 @@ from oncebus.entities import iso_timespan
 from oncebus.serve.addresses import USUAL_AMQP_PORT, USUAL_AMQPS_PORT, Sockets, client_host, url_of
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.checks import alone, check_java, make_data_folder
-from oncebus.serve.gateway import files_at_start
+from oncebus.serve.start_files import files_at_start
 from oncebus.serve.supervisor import Program, Supervisor
 from oncebus.settings import PREFIX, Settings, variable
 

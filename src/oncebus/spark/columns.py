@@ -162,7 +162,7 @@ def _key_text(field: T.StructField) -> Column:
 
 def _pieces(column: Column, field: T.StructField) -> list[Column]:
     """What to hash so that different values differ: Spark's hash skips nulls, does not see where one array ends and
-    the next begins, and takes no maps.
+    the next begins or the sign of a zero, and takes no maps.
     """
     kind = field.dataType
     if isinstance(kind, T.MapType):
@@ -185,6 +185,8 @@ def _pieces(column: Column, field: T.StructField) -> list[Column]:
     if isinstance(kind, T.StringType) and kind != T.StringType():
         # With a collation, the hash of texts that count as equal is the same.
         return [*is_null, column.cast("binary")]
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        return [*is_null, column, F.when(column == 0, column.cast("string"))]
     return [*is_null, column]
 
 

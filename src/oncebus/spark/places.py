@@ -26,7 +26,7 @@ from oncebus.ledger import (
     Owner,
     StorageError,
 )
-from oncebus.spark.task import Place
+from oncebus.spark.task import QUERY_ID, Place
 
 _T = TypeVar("_T")
 
@@ -61,7 +61,8 @@ def place_of_query(spark: SparkSession, location: str, key: Sequence[str]) -> Pl
 def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> str:
     """The id of the ledger that a batch joins. Makes the ledger if there is none.
 
-    Raises `LedgerNotShared` where this process and the tasks have different folders under the ledger's path.
+    Raises `LedgerNotShared` where this process and the tasks have different folders under the ledger's path, and
+    `NotRepeatable` or `LedgerInUse` where a batch that Spark repeats could not be told from another.
     """
     ledger = batch.ledger
     if is_remote(spark):
@@ -69,7 +70,7 @@ def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> s
         identity = ledger.identity = _in_task(spark, lambda: Ledger.open(location).describe_or_check(key))
     else:
         identity = ledger.describe_or_check(key)
-    batch.begin(lambda query: _is_running(spark, query), _owner(spark))
+    batch.begin(lambda query: _is_running(spark, query), _owner(spark), _run(spark))
     return identity
 
 
@@ -109,6 +110,16 @@ def _owner(spark: SparkSession) -> Owner:
         session: Any = spark
         return Owner.remote_session(session.session_id)
     return Owner.this_process()
+
+
+def _run(spark: SparkSession) -> str | None:
+    """The run of the query that has called `foreachBatch`; None elsewhere, and where this is not the driver."""
+    query = None if is_remote(spark) else spark.sparkContext.getLocalProperty(QUERY_ID)
+    if query is None:
+        return None
+    java: Any = spark._jvm
+    found = spark._jsparkSession.sharedState().activeStreamingQueries().get(java.java.util.UUID.fromString(query))
+    return None if found is None else str(found.runId())
 
 
 def _is_running(spark: SparkSession, query: str) -> bool:

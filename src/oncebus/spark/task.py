@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,11 @@ from oncebus.spark.columns import CLOCK, IS_DUPLICATE, KEY, ORIGINAL_SEQUENCE, O
 # Spark sets these for every job of a query, and user code has no call that changes them. The job group, which Spark
 # sets to the id of the run, is not among them: `setJobGroup` is for everyone.
 _BATCH_ID = "streaming.sql.batchId"
-_QUERY_ID = "sql.streaming.queryId"
+QUERY_ID = "sql.streaming.queryId"
+
+
+_FURTHEST = 2**62
+"""A time plus or minus any window and lateness still fits 64 bits."""
 
 
 class NotInAQuery(OncebusError):
@@ -45,11 +51,21 @@ class Place:
         """The ledger, for a task. Its use raises `LedgerNotShared` if it is not the driver's."""
         return Ledger.open(self.location, identity=self.identity)
 
+    def to_json(self) -> str:
+        """As text, for those that only take text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Place:
+        """Read back what `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(text)
+        return cls(**{**fields, "owner": Owner(**fields["owner"])})
+
     def writer(self) -> tuple[Writer, int]:
         """For whom the task that calls writes, and in which batch. Raises `NotInAQuery`."""
         context = TaskContext.get()
         batch = context.getLocalProperty(_BATCH_ID) if context else None
-        query = context.getLocalProperty(_QUERY_ID) if context else None
+        query = context.getLocalProperty(QUERY_ID) if context else None
         if batch is None or query is None:
             raise NotInAQuery(
                 "Spark did not tell this task its batch. In foreachBatch, start threads with pyspark.InheritableThread "
@@ -129,7 +145,7 @@ class Task:
     def _rows(self, table: pa.Table) -> Rows:
         key = _column(table, KEY).cast(pa.binary(DIGEST_BYTES))
         digests = np.frombuffer(key.buffers()[1], ">u8", 2 * len(key), DIGEST_BYTES * key.offset).reshape(-1, 2)
-        time = _microseconds(table, self.time)
+        time = self._times(table)
         window = self._windows(table)
         return Rows(
             digests[:, 0].astype(np.uint64),
@@ -141,6 +157,16 @@ class Task:
             self._sequences(table),
             _column(table, TIE).to_numpy(zero_copy_only=False),
         )
+
+    def _times(self, table: pa.Table) -> Numbers:
+        time = _microseconds(table, self.time)
+        bad = (time < -_FURTHEST) | (time > _FURTHEST)
+        if bad.any():
+            raise BadColumn(
+                f"The time column '{self.time}' holds {time[np.flatnonzero(bad)[0]]} microseconds since 1970; it must "
+                "be less than 146,000 years from there. Filter such rows out before detection."
+            )
+        return time
 
     def _windows(self, table: pa.Table) -> Numbers:
         if isinstance(self.window, int):

@@ -1,5 +1,6 @@
 """The delivery store: what receivers see. `Store.open` is the way in."""
 
+from oncebus.store.base import DROPS_KEPT
 from oncebus.store.errors import (
     EntryRefused,
     SessionCannotBeLocked,
@@ -35,6 +36,7 @@ from oncebus.store.values import (
 )
 
 __all__ = [
+    "DROPS_KEPT",
     "MAX_HOPS",
     "Action",
     "Counts",

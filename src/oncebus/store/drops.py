@@ -5,13 +5,36 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from oncebus.store.base import StoreBase
 from oncebus.store.entry import groups, integers, values
 from oncebus.store.sql.tables import Tables
-
-KEPT = 100_000
-AGE = 7 * 24 * 3600 * 1_000_000
+from oncebus.store.values import Drop
 
 _STEP = 1000
+
+
+class Drops(StoreBase):
+    """The record of dropped duplicates."""
+
+    def drops(
+        self,
+        entity: int,
+        message_id: str | None = None,
+        since: int | None = None,
+        limit: int = 100,
+        after: int | None = None,
+    ) -> list[Drop]:
+        """Dropped duplicates of an entity in the order they came; `after` is the last `number` of the page before."""
+        return self._tables.records.drops(entity, message_id, since, limit, after)
+
+    def prune_drops(self, now: int) -> int:
+        """Forget drops that are too old, of entities at rest too. Answers how many."""
+        tables = self._change()
+        forgotten, entity = 0, tables.records.next_with_drops(-1)
+        while entity is not None:
+            forgotten += _forget_old(tables, entity, now - self._drops_age)
+            entity = tables.records.next_with_drops(entity)
+        return forgotten
 
 
 def add_drops(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> None:
@@ -28,10 +51,10 @@ def add_drops(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> 
     tables.records.add_drops(zip(entity.tolist(), number.tolist(), *columns, strict=True))
     for each, last in zip(entities, newest, strict=True):
         tables.records.forget_drops(each, last - kept)
-        forget_old(tables, each, now - age)
+        _forget_old(tables, each, now - age)
 
 
-def forget_old(tables: Tables, entity: int, before: int) -> int:
+def _forget_old(tables: Tables, entity: int, before: int) -> int:
     """Forget an entity's drops from before a time. Answers how many."""
     forgotten = 0
     while oldest := tables.records.oldest_drops(entity, 1 if not forgotten else _STEP):

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from oncebus.messages import NOBODY, Fate
+from oncebus.store.base import StoreBase
 from oncebus.store.drops import add_drops
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
 from oncebus.store.sql.tables import Tables
 from oncebus.store.transfers import returned
-from oncebus.store.values import IngestReport, Kind, Policy, Quarantined, Stage
+from oncebus.store.values import Highest, IngestReport, Kind, Policy, Quarantined, Stage
 
 JUDGED, CATALOGUE = "judged", "catalogue"
 """Marks: the greatest time of a message with a key, and the newest version of the catalogue that a row has named."""
@@ -24,81 +25,112 @@ _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUAR
 _BY_DESTINATION = {Fate.DELIVERED: "delivered", Fate.DEAD_LETTERED: "dead_lettered"}
 
 
-def ingest(
-    tables: Tables,
-    rows: pa.Table,
-    first_commit: int,
-    last_commit: int,
-    policies: Mapping[int, Policy],
-    now: int,
-    *,
-    drops_kept: int,
-    drops_age: int,
-) -> IngestReport:
-    """See `Store.ingest`."""
-    position = tables.records.position()
-    if first_commit != position + 1 or last_commit < first_commit:
-        raise EntryRefused(
-            f"Entry of commits {first_commit} to {last_commit} does not continue at commit {position + 1}. "
-            "Give the entries in order, each once."
-        )
-    report = IngestReport()
-    entity, time = integers(rows, "entity"), integers(rows, "time")
-    known = _flags(entity, policies.__contains__)
-    tables.records.raise_highest(highest(entity[known], integers(rows, "sequence")[known], time[known]))
-    if not known.all():
-        # Nothing else is remembered of what is gone; but time must not go back for the others.
-        tables.records.raise_time(int(time.max()))
-    _note_marks(tables, rows, time)
-    fresh = _untaken(tables, rows)
-    blobs = _blobs_of(rows)
-    if fresh is not None:
-        report.repeated = int(np.count_nonzero(~fresh))
-        rows = rows.filter(pa.array(fresh))
-        entity, known = entity[fresh], known[fresh]
-    fate = integers(rows, "fate")
-    taken, gone = _destinations(rows, fate, policies)
+class Ingest(StoreBase):
+    """How far the store has come, and how it goes on."""
 
-    def count(name: str, entities: Ints) -> None:
-        for key, number in tally(entities):
-            tables.counters.count(key, name, number)
-            report.counted.setdefault(key, {})[name] = number
+    def ingest(
+        self, rows: pa.Table, first_commit: int, last_commit: int, policies: Mapping[int, Policy], now: int
+    ) -> IngestReport:
+        """Take one outbox entry: rows of OUTBOX_SCHEMA by position, from the inbox commits first to last.
 
-    # What comes back to its own entity was accepted before, and a queue's was delivered before.
-    is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
-    accepted = known & (fate != Fate.DUPLICATE) & ~is_back
-    # A message is accepted once, however many copies it has.
-    _, first = np.unique(integers(rows, "position")[accepted], return_index=True)
-    count("accepted", entity[accepted][first])
-    for kind, name in _BY_ENTITY.items():
-        count(name, entity[known & (fate == kind)])
-    destination = integers(rows, "destination")
-    # What waits under its topic has not been delivered.
-    arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
-    arrived &= ~(is_back & (destination == entity))
-    for back in np.unique(entity[known & is_back]).tolist():
-        # Its size has changed, though nothing is counted.
-        report.counted.setdefault(back, {})
-    for kind, name in _BY_DESTINATION.items():
-        count(name, destination[arrived & (fate == kind)])
-    lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
-    # For a topic whose subscription is gone; for all that are gone themselves together.
-    count("discarded", np.where(known, entity, NOBODY)[lost])
+        Raises `EntryRefused` unless the entry begins at `position()` + 1. A row for an entity that is not in `policies`
+        is discarded and counted; a row whose origin was taken before is ignored.
+        """
+        tables = self._change()
+        position = tables.records.position()
+        if first_commit != position + 1 or last_commit < first_commit:
+            raise EntryRefused(
+                f"Entry of commits {first_commit} to {last_commit} does not continue at commit {position + 1}. "
+                "Give the entries in order, each once."
+            )
+        report = IngestReport()
+        entity, time = integers(rows, "entity"), integers(rows, "time")
+        known = _flags(entity, policies.__contains__)
+        tables.records.raise_highest(highest(entity[known], integers(rows, "sequence")[known], time[known]))
+        if not known.all():
+            # Nothing else is remembered of what is gone; but time must not go back for the others.
+            tables.records.raise_time(int(time.max()))
+        _note_marks(tables, rows, time)
+        fresh = _untaken(tables, rows)
+        blobs = _blobs_of(rows)
+        if fresh is not None:
+            report.repeated = int(np.count_nonzero(~fresh))
+            rows = rows.filter(pa.array(fresh))
+            entity, known = entity[fresh], known[fresh]
+        fate = integers(rows, "fate")
+        taken, gone = _destinations(rows, fate, policies)
 
-    copies = Copies(rows if taken.all() else rows.filter(pa.array(taken)), policies, _last_number(tables))
-    _insert(tables, copies, report)
-    # Drops are numbered by the count of duplicates, so that is counted first.
-    dropped, quarantined = known & (fate == Fate.DUPLICATE), known & (fate == Fate.QUARANTINED)
-    if dropped.any():
-        add_drops(tables, rows.filter(pa.array(dropped)), now, drops_kept, drops_age)
-    if quarantined.any():
-        _quarantine(tables, rows.filter(pa.array(quarantined)))
-    if blobs:
-        kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "blob") if name)
-        tables.blobs.refer((name, kept[name]) for name in blobs)
-    tables.records.set_position(last_commit)
-    tables.records.forget_origins(last_commit)
-    return report
+        def count(name: str, entities: Ints) -> None:
+            for key, number in tally(entities):
+                tables.counters.count(key, name, number)
+                report.counted.setdefault(key, {})[name] = number
+
+        # What comes back to its own entity was accepted before, and a queue's was delivered before.
+        is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
+        accepted = known & (fate != Fate.DUPLICATE) & ~is_back
+        # A message is accepted once, however many copies it has.
+        _, first = np.unique(integers(rows, "position")[accepted], return_index=True)
+        count("accepted", entity[accepted][first])
+        for kind, name in _BY_ENTITY.items():
+            count(name, entity[known & (fate == kind)])
+        destination = integers(rows, "destination")
+        # What waits under its topic has not been delivered.
+        arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
+        arrived &= ~(is_back & (destination == entity))
+        for back in np.unique(entity[known & is_back]).tolist():
+            # Its size has changed, though nothing is counted.
+            report.counted.setdefault(back, {})
+        for kind, name in _BY_DESTINATION.items():
+            count(name, destination[arrived & (fate == kind)])
+        lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
+        # For a topic whose subscription is gone; for all that are gone themselves together.
+        count("discarded", np.where(known, entity, NOBODY)[lost])
+
+        copies = Copies(rows if taken.all() else rows.filter(pa.array(taken)), policies, _last_number(tables))
+        _insert(tables, copies, report)
+        # Drops are numbered by the count of duplicates, so that is counted first.
+        dropped, quarantined = known & (fate == Fate.DUPLICATE), known & (fate == Fate.QUARANTINED)
+        if dropped.any():
+            add_drops(tables, rows.filter(pa.array(dropped)), now, self._drops_kept, self._drops_age)
+        if quarantined.any():
+            _quarantine(tables, rows.filter(pa.array(quarantined)))
+        if blobs:
+            kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "blob") if name)
+            tables.blobs.refer((name, kept[name]) for name in blobs)
+        tables.records.set_position(last_commit)
+        tables.records.forget_origins(last_commit)
+        return report
+
+    def position(self) -> int:
+        """The last inbox commit that was taken."""
+        return self._tables.records.position()
+
+    def highest(self) -> list[Highest]:
+        """The highest number and time of every partition of every entity that were ever ingested.
+
+        With those of the inbox beyond `position()`, all that was ever given out. Subscriptions have the time 0.
+        """
+        return self._tables.records.all_highest()
+
+    def newest_time(self) -> int:
+        """The highest time ever ingested, of entities that are gone too; 0 where there is none."""
+        return self._tables.records.time()
+
+    def judged_time(self) -> int:
+        """The highest time of a message that was looked up in the ledger, and ingested; 0 where there is none."""
+        return self._tables.records.mark(JUDGED)
+
+    def forget_judged(self) -> None:
+        """Begin anew with `judged_time`: there is a new ledger."""
+        self._change().records.forget_mark(JUDGED)
+
+    def catalogue_version(self) -> int:
+        """The newest version of the catalogue that is known to have been in force."""
+        return self._tables.records.mark(CATALOGUE)
+
+    def note_catalogue(self, version: int) -> None:
+        """A version of the catalogue is in force."""
+        self._change().records.raise_mark(CATALOGUE, version)
 
 
 def _note_marks(tables: Tables, rows: pa.Table, time: Ints) -> None:

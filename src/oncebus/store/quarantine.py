@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from oncebus.store.base import StoreBase
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import Outcome, Policy, Stage, SubQueue
+from oncebus.store.values import Outcome, Policy, Quarantined, Stage, SubQueue
 
 
-def discard(tables: Tables, number: int) -> Outcome:
-    """See `Store.discard_quarantined`."""
+class Quarantine(StoreBase):
+    """Rows that could not be processed."""
+
+    def quarantined(self, entity: int | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
+        """Rows that could not be processed, in the order they came; kept until somebody decides."""
+        return self._tables.records.quarantined(entity, limit, after)
+
+    def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
+        """Let go of quarantined rows for ever; an answer for each."""
+        tables = self._change()
+        return [_discard(tables, number) for number in numbers]
+
+    def release_quarantined(self, numbers: Sequence[int], policies: Mapping[int, Policy], now: int) -> list[Outcome]:
+        """Let quarantined rows fall due now: they are routed by today's rules, and return here if they fail again."""
+        tables = self._change()
+        return [_release(tables, number, policies, now) for number in numbers]
+
+
+def _discard(tables: Tables, number: int) -> Outcome:
     row = tables.records.quarantined_at(number)
     if row is None:
         return Outcome.MESSAGE_NOT_FOUND
@@ -18,8 +36,7 @@ def discard(tables: Tables, number: int) -> Outcome:
     return Outcome.DONE
 
 
-def release(tables: Tables, number: int, policies: Mapping[int, Policy], now: int) -> Outcome:
-    """See `Store.release_quarantined`."""
+def _release(tables: Tables, number: int, policies: Mapping[int, Policy], now: int) -> Outcome:
     row = tables.records.quarantined_at(number)
     policy = policies.get(row.entity) if row is not None else None
     if row is None or policy is None:

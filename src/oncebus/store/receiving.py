@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from oncebus.store.base import StoreBase
 from oncebus.store.rules import expire, is_expired, put_back
 from oncebus.store.sessions import check_held
 from oncebus.store.sql.tables import Tables
@@ -12,60 +13,81 @@ from oncebus.store.values import Copy, Message, Mode, Policy, SessionLock, Stage
 _EXPIRED_AT_A_TIME = 500
 
 
-def receive(
-    tables: Tables,
-    entity: int,
-    count: int,
-    mode: Mode,
-    policy: Policy,
-    now: int,
-    session: SessionLock | None,
-    sub_queue: SubQueue,
-    new_token: Callable[[], bytes],
-    most_bytes: int | None,
-) -> list[Message]:
-    """See `Store.receive`."""
-    lane, until = _turn(tables, entity, policy, now, session, sub_queue)
-    for copy in tables.messages.run_out_of(entity, now):
-        put_back(tables, copy, policy)
-    limit = count
-    while True:
-        found = tables.messages.ready(entity, sub_queue, lane, limit, most_bytes)
-        expired = [message for message in found if is_expired(message, now)]
-        if not expired:
-            return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, new_token)
-        for message in expired:
-            expire(tables, Copy._make(message[: len(Copy._fields)]), policy)
-        # Many have probably expired together: clear them away in larger steps.
-        limit = max(count, _EXPIRED_AT_A_TIME)
+class Receiving(StoreBase):
+    """Messages for receivers and browsers."""
 
+    def receive(
+        self,
+        entity: int,
+        count: int,
+        mode: Mode,
+        policy: Policy,
+        now: int,
+        session: SessionLock | None = None,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
+    ) -> list[Message]:
+        """Up to `count` messages by sequence number: active, not held, not expired; of the held `session` if given.
 
-def receive_deferred(
-    tables: Tables,
-    entity: int,
-    sequences: Sequence[int],
-    mode: Mode,
-    policy: Policy,
-    now: int,
-    session: SessionLock | None,
-    sub_queue: SubQueue,
-    new_token: Callable[[], bytes],
-    most_bytes: int | None,
-) -> list[Message]:
-    """See `Store.receive_deferred`."""
-    lane, until = _turn(tables, entity, policy, now, session, sub_queue)
-    for copy in tables.messages.run_out_of(entity, now):
-        put_back(tables, copy, policy)
-    found: list[Message] = []
-    size = 0
-    for sequence in dict.fromkeys(sequences):
-        at = tables.messages.at(entity, sub_queue, sequence)
-        if at is not None and at.stage == Stage.DEFERRED and at.lane == lane and not is_expired(at, now):
-            size += at.size
-            if found and most_bytes is not None and size > most_bytes:
-                break
-            found.append(tables.messages.full(at.id))
-    return _hand_out(tables, found, mode, Stage.DEFERRED_LOCKED, until, session, new_token)
+        With `most_bytes` no more than are so large together, at least one; so too for the other ways to read.
+        With peek-lock each bears a token and the end of its lock (in a session: the session's), and the attempt counts
+        even if everything dies at once. So does one that is to be deleted while its body lies in a file: complete it
+        when the body has been read. Raises `SessionLockLost`.
+        """
+        tables = self._change()
+        lane, until = _turn(tables, entity, policy, now, session, sub_queue)
+        for copy in tables.messages.run_out_of(entity, now):
+            put_back(tables, copy, policy)
+        limit = count
+        while True:
+            found = tables.messages.ready(entity, sub_queue, lane, limit, most_bytes)
+            expired = [message for message in found if is_expired(message, now)]
+            if not expired:
+                return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, self._token)
+            for message in expired:
+                expire(tables, Copy._make(message[: len(Copy._fields)]), policy)
+            # Many have probably expired together: clear them away in larger steps.
+            limit = max(count, _EXPIRED_AT_A_TIME)
+
+    def receive_deferred(
+        self,
+        entity: int,
+        sequences: Sequence[int],
+        mode: Mode,
+        policy: Policy,
+        now: int,
+        session: SessionLock | None = None,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
+    ) -> list[Message]:
+        """The deferred messages with these numbers, in this order. One that is not there, or held, is left out."""
+        tables = self._change()
+        lane, until = _turn(tables, entity, policy, now, session, sub_queue)
+        for copy in tables.messages.run_out_of(entity, now):
+            put_back(tables, copy, policy)
+        found: list[Message] = []
+        size = 0
+        for sequence in dict.fromkeys(sequences):
+            at = tables.messages.at(entity, sub_queue, sequence)
+            if at is not None and at.stage == Stage.DEFERRED and at.lane == lane and not is_expired(at, now):
+                size += at.size
+                if found and most_bytes is not None and size > most_bytes:
+                    break
+                found.append(tables.messages.full(at.id))
+        return _hand_out(tables, found, mode, Stage.DEFERRED_LOCKED, until, session, self._token)
+
+    def peek(
+        self,
+        entity: int,
+        from_sequence: int,
+        count: int,
+        now: int,
+        session: str | None = None,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        most_bytes: int | None = None,
+    ) -> list[Message]:
+        """Messages in any state from a number on. Nothing is locked; what has expired is not shown."""
+        return self._tables.messages.from_sequence(entity, sub_queue, from_sequence, count, now, session, most_bytes)
 
 
 def _turn(

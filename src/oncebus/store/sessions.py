@@ -2,13 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from oncebus.store.base import StoreBase
 from oncebus.store.errors import SessionCannotBeLocked, SessionLockLost
 from oncebus.store.rules import expire, is_expired, put_back
 from oncebus.store.sql.sessions import SessionRow
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import Place, Policy, SessionLock, SubQueue
+from oncebus.store.values import Place, Policy, SessionLock, SubQueue, Sweep
+
+
+class Sessions(StoreBase):
+    """Sessions, their locks and their state."""
+
+    def accept_session(self, entity: int, session: str | None, policy: Policy, now: int) -> SessionLock | None:
+        """Hold a session; without a name, the free one with the oldest message, None where there is none.
+
+        Raises `SessionCannotBeLocked` where the named one is held.
+        """
+        tables = self._change()
+        for row in tables.sessions.run_out_of(entity, now):
+            give_back(tables, row, policy)
+        if session is None:
+            session = _next_free(tables, entity, policy, now)
+            if session is None:
+                return None
+        else:
+            found = tables.sessions.get(entity, session)
+            if found is not None and found.token is not None:
+                raise SessionCannotBeLocked(
+                    f"Session '{session}' of entity {entity} is held by another receiver until {found.locked_until}."
+                )
+        lock = SessionLock(entity, session, self._token(), now + policy.lock_duration)
+        tables.sessions.hold(entity, session, lock.token, lock.locked_until)
+        return lock
+
+    def renew_session(self, lock: SessionLock, policy: Policy, now: int) -> SessionLock:
+        """Hold a session and what was received in it longer. Raises `SessionLockLost`."""
+        tables = self._change()
+        until = max(check_held(tables, lock.entity, lock.session, lock.token, now), now + policy.lock_duration)
+        tables.sessions.hold(lock.entity, lock.session, lock.token, until)
+        return SessionLock(lock.entity, lock.session, lock.token, until)
+
+    def release_session(self, lock: SessionLock, policy: Policy) -> Sweep:
+        """Let a session go; what was received in it and not settled is put back. A lock that is lost is no error."""
+        tables = self._change()
+        row = tables.sessions.get(lock.entity, lock.session)
+        if row is None or row.token != lock.token:
+            return Sweep()
+        return Sweep(arrived=give_back(tables, row, policy))
+
+    def session_state(self, entity: int, session: str) -> bytes | None:
+        """The state of a session."""
+        row = self._tables.sessions.get(entity, session)
+        return None if row is None else row.state
+
+    def set_session_state(self, lock: SessionLock, state: bytes | None, now: int) -> None:
+        """Replace the state of a session that is held. Raises `SessionLockLost`."""
+        tables = self._change()
+        check_held(tables, lock.entity, lock.session, lock.token, now)
+        tables.sessions.set_state(lock.entity, lock.session, state, now)
+
+    def list_sessions(
+        self, entity: int, limit: int, updated_since: int | None = None, after: str | None = None
+    ) -> list[str]:
+        """Sessions with messages or state, by name; or those whose state was set at a time or later."""
+        return self._tables.sessions.names(entity, updated_since, after, limit)
 
 
 def is_held(tables: Tables, entity: int, session: str, token: bytes | None, now: int) -> bool:
@@ -23,40 +80,6 @@ def check_held(tables: Tables, entity: int, session: str, token: bytes, now: int
     if row is None or row.token != token or row.locked_until is None or row.locked_until <= now:
         raise SessionLockLost(f"Session '{session}' of entity {entity} is not held under this lock. Accept it again.")
     return row.locked_until
-
-
-def accept(
-    tables: Tables, entity: int, session: str | None, policy: Policy, now: int, new_token: Callable[[], bytes]
-) -> SessionLock | None:
-    """See `Store.accept_session`."""
-    for row in tables.sessions.run_out_of(entity, now):
-        give_back(tables, row, policy)
-    if session is None:
-        session = _next_free(tables, entity, policy, now)
-        if session is None:
-            return None
-    else:
-        found = tables.sessions.get(entity, session)
-        if found is not None and found.token is not None:
-            raise SessionCannotBeLocked(
-                f"Session '{session}' of entity {entity} is held by another receiver until {found.locked_until}."
-            )
-    lock = SessionLock(entity, session, new_token(), now + policy.lock_duration)
-    tables.sessions.hold(entity, session, lock.token, lock.locked_until)
-    return lock
-
-
-def renew(tables: Tables, lock: SessionLock, policy: Policy, now: int) -> SessionLock:
-    """See `Store.renew_session`."""
-    until = max(check_held(tables, lock.entity, lock.session, lock.token, now), now + policy.lock_duration)
-    tables.sessions.hold(lock.entity, lock.session, lock.token, until)
-    return SessionLock(lock.entity, lock.session, lock.token, until)
-
-
-def release(tables: Tables, lock: SessionLock, policy: Policy) -> set[Place]:
-    """See `Store.release_session`."""
-    row = tables.sessions.get(lock.entity, lock.session)
-    return give_back(tables, row, policy) if row is not None and row.token == lock.token else set()
 
 
 def give_back(tables: Tables, row: SessionRow, policy: Policy) -> set[Place]:

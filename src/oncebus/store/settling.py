@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from oncebus.amqp import DecodeError, with_application_properties
+from oncebus.store.base import StoreBase
 from oncebus.store.rules import bury, put_back
 from oncebus.store.sessions import is_held
 from oncebus.store.sql.tables import Tables
@@ -21,69 +22,77 @@ from oncebus.store.values import (
 )
 
 
-def settle(
-    tables: Tables,
-    entity: int,
-    settlements: Sequence[Settlement],
-    policy: Policy,
-    now: int,
-    session: SessionLock | None,
-) -> list[Outcome]:
-    """See `Store.settle`."""
-    outcomes: list[Outcome] = []
-    known = tables.messages.with_tokens([settlement.token for settlement in settlements])
-    completed = []
-    for settlement in settlements:
-        found = _held(tables, entity, known.get(settlement.token), settlement.sequence, now, session)
-        if isinstance(found, Outcome):
-            outcomes.append(found)
-            continue
-        # A token is good once.
-        del known[settlement.token]
-        if settlement.action is Action.COMPLETE:
-            completed.append(found)
-        else:
-            _settle(tables, found, settlement, policy)
-        outcomes.append(Outcome.DONE)
-    tables.messages.remove(completed)
-    return outcomes
+class Settling(StoreBase):
+    """What receivers do with the messages that they hold."""
 
+    def settle(
+        self,
+        entity: int,
+        settlements: Sequence[Settlement],
+        policy: Policy,
+        now: int,
+        session: SessionLock | None = None,
+    ) -> list[Outcome]:
+        """Settle messages; an answer for each. `session` tells a lost session from a lost message."""
+        tables = self._change()
+        outcomes: list[Outcome] = []
+        known = tables.messages.with_tokens([settlement.token for settlement in settlements])
+        completed = []
+        for settlement in settlements:
+            found = _held(tables, entity, known.get(settlement.token), settlement.sequence, now, session)
+            if isinstance(found, Outcome):
+                outcomes.append(found)
+                continue
+            # A token is good once.
+            del known[settlement.token]
+            if settlement.action is Action.COMPLETE:
+                completed.append(found)
+            else:
+                _settle(tables, found, settlement, policy)
+            outcomes.append(Outcome.DONE)
+        tables.messages.remove(completed)
+        return outcomes
 
-def renew(
-    tables: Tables, entity: int, tokens: Sequence[bytes], policy: Policy, now: int, session: SessionLock | None
-) -> list[int | Outcome]:
-    """See `Store.renew_locks`."""
-    answers: list[int | Outcome] = []
-    for token in tokens:
-        found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
-        if isinstance(found, Outcome):
-            answers.append(found)
-        elif found.locked_until is None:
-            row = tables.sessions.get(entity, found.lane)
-            answers.append(row.locked_until if row and row.locked_until is not None else Outcome.SESSION_LOCK_LOST)
-        else:
-            # Never shorter: the lock may have been given under a longer duration.
-            until = max(found.locked_until, now + policy.lock_duration)
-            tables.messages.extend(found, until)
-            answers.append(until)
-    return answers
+    def renew_locks(
+        self, entity: int, tokens: Sequence[bytes], policy: Policy, now: int, session: SessionLock | None = None
+    ) -> list[int | Outcome]:
+        """Hold messages longer: the new end for each, or why not. In a session the session's end stands."""
+        tables = self._change()
+        answers: list[int | Outcome] = []
+        for token in tokens:
+            found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
+            if isinstance(found, Outcome):
+                answers.append(found)
+            elif found.locked_until is None:
+                row = tables.sessions.get(entity, found.lane)
+                answers.append(row.locked_until if row and row.locked_until is not None else Outcome.SESSION_LOCK_LOST)
+            else:
+                # Never shorter: the lock may have been given under a longer duration.
+                until = max(found.locked_until, now + policy.lock_duration)
+                tables.messages.extend(found, until)
+                answers.append(until)
+        return answers
 
+    def locked_until(
+        self, entity: int, tokens: Sequence[bytes], now: int, session: SessionLock | None = None
+    ) -> list[int | None]:
+        """Until when messages are held, by the locks of these tokens; None for each that is held no more."""
+        tables = self._tables
+        answers: list[int | None] = []
+        for token in tokens:
+            found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
+            if isinstance(found, Outcome):
+                answers.append(None)
+            elif found.locked_until is None:
+                row = tables.sessions.get(entity, found.lane)
+                answers.append(None if row is None else row.locked_until)
+            else:
+                answers.append(found.locked_until)
+        return answers
 
-def locked_until(
-    tables: Tables, entity: int, tokens: Sequence[bytes], now: int, session: SessionLock | None
-) -> list[int | None]:
-    """See `Store.locked_until`."""
-    answers: list[int | None] = []
-    for token in tokens:
-        found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
-        if isinstance(found, Outcome):
-            answers.append(None)
-        elif found.locked_until is None:
-            row = tables.sessions.get(entity, found.lane)
-            answers.append(None if row is None else row.locked_until)
-        else:
-            answers.append(found.locked_until)
-    return answers
+    def last_lock_end(self) -> int:
+        """When the last of all locks ends, of messages and sessions; 0 where nothing is held."""
+        return max(self._tables.messages.last_end(), self._tables.sessions.last_end())
 
 
 def _held(

@@ -2,55 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from oncebus.messages import PARTITION_SHIFT
-from oncebus.store import sessions
-from oncebus.store.rules import expire, is_expired, policy_of, put_back
+from oncebus.store.base import StoreBase
+from oncebus.store.rules import discard, expire, is_expired, policy_of, put_back
+from oncebus.store.sessions import give_back
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import Copy, Highest, Kind, Place, Policy, Stage, Sweep
+from oncebus.store.values import Copy, Highest, Kind, Outcome, Place, Policy, Stage, SubQueue, Sweep
 
 
-def expire_locks(tables: Tables, policies: Mapping[int, Policy], now: int, limit: int) -> Sweep:
-    """See `Store.expire_locks`."""
-    sweep = Sweep()
-    copies = tables.messages.run_out(now, limit)
-    for copy in copies:
-        _note(sweep, put_back(tables, copy, policy_of(policies, copy.entity)))
-    rows = tables.sessions.run_out(now, limit)
-    for row in rows:
-        sweep.arrived |= sessions.give_back(tables, row, policy_of(policies, row.entity))
-    sweep.handled = len(copies) + len(rows)
-    sweep.more = limit in (len(copies), len(rows))
-    return sweep
+class Sweeping(StoreBase):
+    """What time does by itself, and who interferes with it."""
+
+    def expire_locks(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
+        """Put back what was held too long. Receiving from an entity does the same for that entity by itself."""
+        tables = self._change()
+        sweep = Sweep()
+        copies = tables.messages.run_out(now, limit)
+        for copy in copies:
+            _note(sweep, put_back(tables, copy, policy_of(policies, copy.entity)))
+        rows = tables.sessions.run_out(now, limit)
+        for row in rows:
+            sweep.arrived |= give_back(tables, row, policy_of(policies, row.entity))
+        sweep.handled = len(copies) + len(rows)
+        sweep.more = limit in (len(copies), len(rows))
+        return sweep
+
+    def expire(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
+        """Delete or dead-letter what is past its time. Nothing expired is ever handed out, swept or not."""
+        tables = self._change()
+        sweep = Sweep()
+        copies = tables.messages.expired(now, limit)
+        for copy in copies:
+            _note(sweep, expire(tables, copy, policy_of(policies, copy.entity)))
+        sweep.handled, sweep.more = len(copies), len(copies) == limit
+        return sweep
+
+    def due(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
+        """Hand scheduled messages whose time has come to the pump: they are enqueued by way of the inbox.
+
+        Until they have left, they are shown and counted as scheduled, but cannot be cancelled any more.
+        """
+        tables = self._change()
+        sweep = Sweep()
+        copies = tables.messages.due(now, limit)
+        for copy in copies:
+            policy = policy_of(policies, copy.entity)
+            if is_expired(copy, now):
+                _note(sweep, expire(tables, copy, policy))
+            else:
+                tables.messages.send_back(copy, copy.expires)
+        sweep.handled, sweep.more = len(copies), len(copies) == limit
+        sweep.next = tables.messages.next_due(now)
+        return sweep
+
+    def cancel_scheduled(self, entity: int, sequences: Sequence[int]) -> list[Outcome]:
+        """Delete scheduled messages that have not fallen due."""
+        tables = self._change()
+        outcomes = []
+        for sequence in sequences:
+            copy = tables.messages.at(entity, SubQueue.MAIN, sequence)
+            if copy is None or copy.stage != Stage.SCHEDULED:
+                outcomes.append(Outcome.MESSAGE_NOT_FOUND)
+            else:
+                discard(tables, copy)
+                outcomes.append(Outcome.DONE)
+        return outcomes
+
+    def resubmit(
+        self,
+        entity: int,
+        sequences: Sequence[int],
+        policy: Policy,
+        now: int,
+        sub_queue: SubQueue = SubQueue.DEAD_LETTER,
+        *,
+        behind: int = 0,
+    ) -> list[Outcome]:
+        """Make dead letters new messages of their entity: a new number, no deliveries, their time to live from now.
+
+        A queue's are handed to the pump. One that a receiver holds is not found. `behind` is how far `now` is behind
+        the time that expiry goes by.
+        """
+        tables = self._change()
+        outcomes = []
+        for sequence in sequences:
+            copy = tables.messages.at(entity, sub_queue, sequence)
+            if copy is None or copy.stage not in (Stage.READY, Stage.DEFERRED) or sub_queue is SubQueue.MAIN:
+                outcomes.append(Outcome.MESSAGE_NOT_FOUND)
+                continue
+            expires = None if copy.expires is None else now + behind + max(copy.expires - copy.enqueued, 0)
+            _resubmit(tables, copy, policy, now, expires)
+            outcomes.append(Outcome.DONE)
+        return outcomes
 
 
-def expire_messages(tables: Tables, policies: Mapping[int, Policy], now: int, limit: int) -> Sweep:
-    """See `Store.expire`."""
-    sweep = Sweep()
-    copies = tables.messages.expired(now, limit)
-    for copy in copies:
-        _note(sweep, expire(tables, copy, policy_of(policies, copy.entity)))
-    sweep.handled, sweep.more = len(copies), len(copies) == limit
-    return sweep
-
-
-def due(tables: Tables, policies: Mapping[int, Policy], now: int, limit: int) -> Sweep:
-    """See `Store.due`."""
-    sweep = Sweep()
-    copies = tables.messages.due(now, limit)
-    for copy in copies:
-        policy = policy_of(policies, copy.entity)
-        if is_expired(copy, now):
-            _note(sweep, expire(tables, copy, policy))
-        else:
-            tables.messages.send_back(copy, copy.expires)
-    sweep.handled, sweep.more = len(copies), len(copies) == limit
-    sweep.next = tables.messages.next_due(now)
-    return sweep
-
-
-def resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int | None) -> None:
+def _resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int | None) -> None:
     """Make a dead letter a new message of its entity."""
     if policy.kind is not Kind.SUBSCRIPTION:
         # Others with lower numbers may be on their way: it takes its place behind them.
@@ -62,6 +110,8 @@ def resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int 
     known = tables.records.highest(copy.entity, partition)
     sequence = (known.sequence if known else partition << PARTITION_SHIFT) + 1
     tables.records.raise_highest([Highest(copy.entity, partition, sequence, 0)])
+    # It bears this time, and no row of the inbox does.
+    tables.records.raise_time(now)
     leaves = policy.forward_to is not None
     tables.messages.enqueue(copy, Stage.TRANSFER if leaves else Stage.READY, lane, sequence, now, expires)
     if policy.requires_session and not leaves:

@@ -19,26 +19,63 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from oncebus.store.base import StoreBase
 from oncebus.store.rules import NO_TARGET, TOO_MANY_HOPS
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import LEAVING, MAX_HOPS, Copy, Errand, Kind, Policy, Stage, SubQueue, Transfer
 
 
-def pump_batch(tables: Tables, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Transfer]:
-    """See `Store.pump_batch`."""
-    for entity, policy in policies.items():
-        if policy.forward_to is not None:
-            tables.messages.claim(entity, SubQueue.MAIN, limit)
-        if policy.forward_dead_letters_to is not None:
-            tables.messages.claim(entity, SubQueue.DEAD_LETTER, limit)
-    batch: list[Transfer] = []
-    sources = tables.messages.leaving_entities()
-    # A share for each, so that one with very many does not hold up the others.
-    share = max(limit // max(len(sources), 1), 1)
-    for source in sources[:limit]:
-        batch += _from(tables, source, policies, appended, share)
-    tables.records.forget_origins(tables.records.position())
-    return batch
+class Transfers(StoreBase):
+    """Messages that leave by way of the inbox."""
+
+    def begin_pump(self, appended: int) -> None:
+        """Take up what an earlier broker left; called once, before the first `pump_batch`.
+
+        The store must have taken all that the inbox held at the start; `appended` is the inbox's newest commit.
+        """
+        self._change().records.settle_taken(appended)
+
+    def pump_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Transfer]:
+        """Messages to append to the inbox, after the transaction has ended; then call `pumped` or `pump_refused`.
+
+        `appended` is the inbox's newest commit. What was appended before a crash and has arrived is not listed again.
+        """
+        tables = self._change()
+        for entity, policy in policies.items():
+            if policy.forward_to is not None:
+                tables.messages.claim(entity, SubQueue.MAIN, limit)
+            if policy.forward_dead_letters_to is not None:
+                tables.messages.claim(entity, SubQueue.DEAD_LETTER, limit)
+        batch: list[Transfer] = []
+        sources = tables.messages.leaving_entities()
+        # A share for each, so that one with very many does not hold up the others.
+        share = max(limit // max(len(sources), 1), 1)
+        for source in sources[:limit]:
+            batch += _from(tables, source, policies, appended, share)
+        tables.records.forget_origins(tables.records.position())
+        return batch
+
+    def pumped(self, batch: Sequence[Transfer], commit: int) -> None:
+        """These are durable in the inbox, none of them beyond this commit."""
+        tables = self._change()
+        for transfer in batch:
+            message = transfer.message
+            copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
+            if copy is not None and copy.stage in LEAVING:
+                _leave(tables, copy, commit)
+            else:
+                # It has arrived, or its entity was deleted meanwhile and its rows come all the same.
+                tables.records.settle_origin(message.entity, message.sequence, commit, None)
+        tables.records.forget_origins(tables.records.position())
+
+    def pump_refused(self, batch: Sequence[Transfer], reason: str, description: str) -> None:
+        """These were not appended, and never will be: to the transfer dead letters of their source."""
+        tables = self._change()
+        for transfer in batch:
+            message = transfer.message
+            copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
+            if copy is not None and copy.stage in LEAVING:
+                _strand(tables, copy, reason, description)
 
 
 def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Transfer]:
@@ -64,28 +101,6 @@ def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
         copy = tables.messages.returning(entity, sequence)
         if copy is not None:
             tables.messages.remove([copy])
-
-
-def pumped(tables: Tables, transfers: Sequence[Transfer], commit: int) -> None:
-    """See `Store.pumped`."""
-    for transfer in transfers:
-        message = transfer.message
-        copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
-        if copy is not None and copy.stage in LEAVING:
-            _leave(tables, copy, commit)
-        else:
-            # It has arrived, or its entity was deleted meanwhile and its rows come all the same.
-            tables.records.settle_origin(message.entity, message.sequence, commit, None)
-    tables.records.forget_origins(tables.records.position())
-
-
-def refuse(tables: Tables, transfers: Sequence[Transfer], reason: str, description: str) -> None:
-    """See `Store.pump_refused`."""
-    for transfer in transfers:
-        message = transfer.message
-        copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
-        if copy is not None and copy.stage in LEAVING:
-            _strand(tables, copy, reason, description)
 
 
 def _errand(tables: Tables, copy: Copy, policies: Mapping[int, Policy]) -> tuple[Errand, int] | None:

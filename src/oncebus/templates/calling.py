@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oncebus.templates.document import kind_of
-from oncebus.templates.problems import Fault
+from oncebus.management.documents import kind_of
+from oncebus.management.problems import Fault
 from oncebus.templates.scope import Deployment, Loops, Value
 
 LONGEST_TEXT = 1 << 17

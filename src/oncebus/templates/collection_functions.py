@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from oncebus.management.documents import written_name
 from oncebus.templates.calling import Arguments, function
-from oncebus.templates.document import written_name
 from oncebus.templates.scope import Value
 from oncebus.templates.text_functions import text_of
 

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 # They declare themselves.
 import oncebus.templates.collection_functions
 import oncebus.templates.text_functions  # noqa: F401
+from oncebus.management.documents import Object, is_object, kind_of, written_name
+from oncebus.management.problems import Fault, Problems, Told, hint, item, member, nearest
 from oncebus.templates.calling import FUNCTIONS, Arguments, check_count
-from oncebus.templates.document import Object, is_object, kind_of, written_name
 from oncebus.templates.expressions import Access, Call, Literal, Node, is_expression, parse_expression, unescaped
-from oncebus.templates.problems import Fault, Problems, Told, hint, item, member, nearest
 from oncebus.templates.scope import Budget, Deployment, Loops, Value
 
 MOST_COPIES = 800

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from oncebus.access import AuthorizationRule
-from oncebus.arm.resources import LOCATION, rule_properties
-from oncebus.atom.properties import CHOSEN_AT_CREATION, PROPERTIES
+from oncebus.arm.resources import LOCATION
 from oncebus.entities import (
     Catalogue,
     CorrelationFilter,
@@ -23,14 +22,12 @@ from oncebus.entities import (
     Topic,
     TrueFilter,
 )
-from oncebus.entities.limits import PARTITIONS, settled_queue, settled_subscription, settled_topic
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, blank
+from oncebus.entities.limits import PARTITIONS, settled
 from oncebus.entities.names import DEFAULT_RULE
-from oncebus.templates.difference import (
-    Properties,
-    authorization_properties,
-    entity_properties,
-    in_id,
-)
+from oncebus.management.properties import PROPERTIES
+from oncebus.management.rules import rule_properties
+from oncebus.management.writing import Properties, authorization_properties, entity_properties, in_id
 
 SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 API_VERSION = "2024-01-01"
@@ -162,14 +159,10 @@ def _without_lost_targets(
 
 
 def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queue | Topic | Subscription:
-    match entity:
-        case Queue():
-            plain = Queue(name=entity.name, enable_partitioning=entity.enable_partitioning)
-            return settled_queue(plain, catalogue.namespace)
-        case Topic():
-            topic = Topic(name=entity.name, enable_partitioning=entity.enable_partitioning)
-            return settled_topic(topic, catalogue.namespace)
-    return settled_subscription(Subscription(topic=entity.topic, name=entity.name))
+    kept: dict[str, Any] = {}
+    if not isinstance(entity, Subscription):
+        kept["enable_partitioning"] = entity.enable_partitioning
+    return settled(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
 
 
 def _forwarded(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from oncebus.templates.problems import Fault
+from oncebus.management.problems import Fault
 
 LONGEST = 24_576
 """Characters, as the Resource Manager has it."""

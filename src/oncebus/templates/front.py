@@ -20,28 +20,26 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from oncebus.access import AuthorizationRule, KeyFile, KeyFileError, Operation
+from oncebus.access import Guard, Operation
 from oncebus.arm import errors
 from oncebus.arm.errors import ArmRefused
 from oncebus.broker.broker import Broker
-from oncebus.broker.core import Core
-from oncebus.entities import Catalogue
-from oncebus.errors import OncebusError
-from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response, shown, wrong_method
-from oncebus.http.guard import Guard, NamespaceRules
+from oncebus.errors import shown
+from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.requests import Asked
+from oncebus.http.routes import admit, answered
 from oncebus.http.times import iso8601
-from oncebus.templates.difference import Change, Effect, changes_of
-from oncebus.templates.document import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.management.applying import PlanOutdated, apply
+from oncebus.management.authorization_rules import AuthorizationRules
+from oncebus.management.difference import Change, Effect, changes_of
+from oncebus.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
+from oncebus.management.planning import Plan
+from oncebus.management.problems import Fault, FileRefused
 from oncebus.templates.export import export
-from oncebus.templates.planning import Plan
-from oncebus.templates.problems import Fault, FileRefused
 from oncebus.templates.scope import Deployment, Value
 from oncebus.templates.template import plan_template
 
@@ -68,26 +66,10 @@ class _Target(NamedTuple):
     deployment: Deployment
 
 
-class _Moved(OncebusError):
-    """The catalogue is not the one that was planned for."""
-
-
 class _Does(NamedTuple):
     method: str
     operation: Operation
     handler: Callable[[Asked, Deployment], Awaitable[Response]]
-
-
-def routes(
-    broker: Broker,
-    core: Core,
-    guard: Guard,
-    limits: Limits,
-    namespace_rules: NamespaceRules,
-    keys: KeyFile | None,
-) -> list[BaseRoute]:
-    """The routes of an application for deployments. Without `keys` the namespace's own rules cannot be changed."""
-    return [_Deployments(Deployments(broker, core, guard, limits, namespace_rules, keys))]
 
 
 class Deployments:
@@ -96,18 +78,14 @@ class Deployments:
     def __init__(
         self,
         broker: Broker,
-        core: Core,
         guard: Guard,
         limits: Limits,
-        namespace_rules: NamespaceRules,
-        keys: KeyFile | None,
+        rules: AuthorizationRules,
     ) -> None:
         self._broker = broker
-        self._core = core
         self._guard = guard
         self._limits = limits
-        self._namespace_rules = namespace_rules
-        self._keys = keys
+        self._rules = rules
         # Its own: a template that takes long keeps others of its kind waiting, and nothing else.
         self._thread = ThreadPoolExecutor(1, "templates")
         self._waiting = 0
@@ -118,24 +96,17 @@ class Deployments:
             "export": _Does("POST", Operation.EXPORT, self._export),
         }
 
+    @staticmethod
+    def owns(scope: Scope) -> bool:
+        """Return whether a path is one of deployments."""
+        return _PATH.fullmatch(scope.get("raw_path") or b"") is not None
+
     async def respond(self, request: Asked) -> Response:
-        """The answer to a request; what is raised becomes one too."""
-        try:
-            return await self._respond(request)
-        except ClientDisconnect:
-            # Nobody will read it.
-            return error_response(400, "The client has gone away.")
-        except FileRefused as error:
-            return _json(_refusal(error), 400)
-        except Exception as error:
-            response = errors.answer(error)
-            await request.leave(response)
-            return response
+        """Return the answer to a request; what is raised becomes one too."""
+        return await answered(request, self._respond(request), _answer)
 
     async def _respond(self, request: Asked) -> Response:
-        grant = self._guard.verify(", ".join(request.headers.getlist("authorization")))
-        if request.header_bytes > self._limits.header_bytes:
-            raise Refused(400, HEADERS_TOO_LONG)
+        grant = admit(request, self._guard, self._limits)
         target = _target_of(request.scope["raw_path"])
         does = self._table[target.action]
         if request.method != does.method:
@@ -148,8 +119,8 @@ class Deployments:
         for _ in range(MOST_ATTEMPTS):
             planned = await self._planned(template, given, deployment)
             try:
-                await self._apply(planned)
-            except _Moved:
+                await apply(planned, self._broker, self._rules)
+            except PlanOutdated:
                 continue
             told = self._told(planned, deployment)
             changes = told["changes"]
@@ -161,7 +132,7 @@ class Deployments:
                     "properties": {
                         "provisioningState": "Succeeded",
                         "mode": "Incremental",
-                        "timestamp": iso8601(self._core.clock.now()),
+                        "timestamp": iso8601(self._broker.clock.now()),
                         "outputs": {},
                         "outputResources": [{"id": each["resourceId"]} for each in changes if "after" in each],
                         **told,
@@ -182,8 +153,7 @@ class Deployments:
     async def _export(self, request: Asked, _: Deployment) -> Response:
         # What of the group is asked for makes no difference: there is one namespace, and it comes whole.
         await self._body(request)
-        rules = self._namespace_rules() if self._keys is None else self._keys.rules()
-        exported = export(self._broker.catalogue, {rule.name: rule for rule in rules}.values())
+        exported = export(self._broker.catalogue, {rule.name: rule for rule in self._rules.of(None)}.values())
         answer: Object = {"template": exported.template}
         if exported.warnings:
             answer["error"] = {
@@ -223,8 +193,8 @@ class Deployments:
         return content
 
     async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
-        rules = None if self._keys is None else self._keys.rules()
-        catalogue, now = self._broker.catalogue, self._core.clock.now()
+        rules = self._rules.changeable()
+        catalogue, now = self._broker.catalogue, self._broker.clock.now()
 
         def work(is_late: Callable[[], bool]) -> Plan:
             return plan_template(
@@ -254,37 +224,6 @@ class Deployments:
     def _finish(self) -> None:
         self._waiting -= 1
 
-    async def _apply(self, planned: Plan) -> None:
-        """Bring a plan about, all of it or nothing. Raises `_Moved` where something came in between."""
-
-        def how(catalogue: Catalogue, _: int) -> Catalogue:
-            if catalogue is not planned.before:
-                raise _Moved
-            return planned.after
-
-        changed = planned.changed_authorizations
-        # These lie in a file of their own. They go first: it is what may be out of reach.
-        await self._put_rules(changed)
-        try:
-            await self._broker.change(how)
-        except BaseException:
-            await self._take_back(changed, {rule.name: rule for rule in planned.known})
-            raise
-
-    async def _put_rules(self, rules: list[AuthorizationRule]) -> None:
-        if self._keys is not None and rules:
-            await asyncio.to_thread(self._keys.put_all, {rule.name: rule.rights for rule in rules})
-
-    async def _take_back(self, rules: list[AuthorizationRule], before: dict[str, AuthorizationRule]) -> None:
-        if self._keys is None:
-            return
-        known = {rule.name: before[rule.name].rights for rule in rules if rule.name in before}
-        with contextlib.suppress(KeyFileError):
-            await asyncio.to_thread(self._keys.put_all, known)
-            for rule in rules:
-                if rule.name not in before:
-                    await asyncio.to_thread(self._keys.remove, rule.name)
-
     def _told(self, planned: Plan, deployment: Deployment) -> Object:
         """What a plan changes, and what it has to say, as the Resource Manager writes it."""
         name = planned.after.namespace.name
@@ -303,23 +242,6 @@ class Deployments:
             "changes": [_written(change, scope) for change in changes_of(planned)],
             "diagnostics": [{"level": "Warning", "code": "Note", "message": text} for text in warnings],
         }
-
-
-class _Deployments(BaseRoute):
-    """The paths of deployments, read from the bytes that came."""
-
-    def __init__(self, front: Deployments) -> None:
-        self._front = front
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """See `BaseRoute`."""
-        is_ours = scope["type"] == "http" and _PATH.fullmatch(scope.get("raw_path") or b"") is not None
-        return (Match.FULL if is_ours else Match.NONE), {}
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See `BaseRoute`."""
-        response = await self._front.respond(Asked(scope, receive, send))
-        await response(scope, receive, send)
 
 
 def _target_of(raw_path: bytes) -> _Target:
@@ -358,6 +280,10 @@ def _delta(before: Object, after: Object) -> list[Object]:
                 }
             )
     return delta
+
+
+def _answer(error: Exception) -> Response:
+    return _json(_refusal(error), 400) if isinstance(error, FileRefused) else errors.answer(error)
 
 
 def _refusal(error: FileRefused) -> Object:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oncebus.templates.document import Object, find, is_object, kind_of, parse_document, written_name
+from oncebus.management.documents import Object, find, is_object, kind_of, parse_document, written_name
+from oncebus.management.problems import Fault, Problems, Told, hint, member, nearest
 from oncebus.templates.evaluation import Lazy
-from oncebus.templates.problems import Fault, Problems, Told, hint, member, nearest
 from oncebus.templates.scope import Value
 
 MOST = 256

@@ -1,23 +1,25 @@
 """What the resources of a template ask for, in our own terms. Every property is read by itself, so that all that is
-wrong is found; how one is written is the Resource Manager's (`oncebus.arm`) to say."""
+wrong is found; how one is written is for `oncebus.management` to say."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
 
-from oncebus.arm import reading
-from oncebus.atom.authorization import GivenRule
-from oncebus.atom.given import Given
-from oncebus.atom.properties import PROPERTIES
-from oncebus.atom.properties import Kind as ValueKind
+from oncebus.arm import reading as arm
 from oncebus.entities import Queue, Subscription, Topic
-from oncebus.templates.document import Object, find, is_object, kind_of, written_name
+from oncebus.entities.descriptions import EntityKind
+from oncebus.management.authorization import GivenRule
+from oncebus.management.documents import Object, find, is_object, kind_of, written_name
+from oncebus.management.given import Given
+from oncebus.management.problems import Problems, member
+from oncebus.management.properties import PROPERTIES, ValueType
+from oncebus.management.reading import RESOURCE_WINDOW, members_of, read_description
+from oncebus.management.rules import read_rule
+from oncebus.management.wanted import Wanted, WantedAuthorization, WantedEntity, WantedRule, WantedTier
 from oncebus.templates.evaluation import is_whole
-from oncebus.templates.problems import Problems, member
 from oncebus.templates.resources import Resource
 from oncebus.templates.scope import Value
-from oncebus.templates.wanted import Kind, Wanted, WantedAuthorization, WantedEntity, WantedRule, WantedTier
 
 PROVIDER = "microsoft.servicebus"
 _DEPLOYMENTS = "microsoft.resources/deployments"
@@ -121,7 +123,7 @@ class Reader:
             place = member(resource.path, properties)
             members[properties] = self._without(members[properties], place)
         with self._problems.noted(resource.path):
-            tier = reading.read_tier(reading.members_of(members, "The resource"))
+            tier = arm.read_tier(members_of(members, "The resource"))
             if tier is not None:
                 self._tier = WantedTier(member(resource.path, written_name(members, "sku") or ""), tier)
 
@@ -135,22 +137,22 @@ class Reader:
                 self._warnings.append(f"{member(place, name)}: It is left out: it has no effect here.")
         return kept
 
-    def _entity(self, resource: Resource, kind: Kind) -> None:
+    def _entity(self, resource: Resource, kind: EntityKind) -> None:
         properties, path = self._properties(resource)
         given: dict[str, Value] = {}
         places: dict[str, str] = {}
-        known = {each.camel.lower(): each.kind for each in PROPERTIES[kind].values()}
+        known = {each.camel.lower(): each.type for each in PROPERTIES[kind].values()}
         for name, value in properties.items():
             if value is None or not is_whole(value) or name.lower() == _PATH:
                 continue
             place = member(path, name)
-            if kind is Subscription and name.lower() == reading.WINDOW.lower():
+            if kind is Subscription and name.lower() == RESOURCE_WINDOW.lower():
                 # Azure writes it into what it exports, and it decides nothing.
                 self._warnings.append(f"{place}: The window of a subscription is its topic's. It is left out.")
                 continue
             with self._problems.noted(place):
                 eased = {name: _eased(value, known.get(name.lower()))}
-                read = reading.read_description(reading.members_of(eased, "The property"), kind).values
+                read = read_description(members_of(eased, "The property"), kind).values
                 given |= read
                 places |= dict.fromkeys(read, place)
         topic = resource.names[1] if kind is Subscription else ""
@@ -168,16 +170,16 @@ class Reader:
             eased["sqlFilter"] = eased.pop(written_name(eased, "filter") or "")
         places = {"filter": _place_of_filter(properties, path), "action": _within(properties, path, "action")}
         with self._problems.noted(path):
-            rule = reading.read_rule(reading.members_of(eased, "The member 'properties'"), name)
+            rule = read_rule(members_of(eased, "The member 'properties'"), name)
             self._rules.append(WantedRule(resource.path, topic, subscription, rule, places))
 
     def _authorization(self, resource: Resource) -> None:
         properties, path = self._properties(resource)
         if not is_whole(properties):
             return
-        kinds: dict[str, Kind] = {"queues": Queue, "topics": Topic}
+        kinds: dict[str, EntityKind] = {"queues": Queue, "topics": Topic}
         with self._problems.noted(path):
-            rights = reading.read_rule_rights(reading.members_of({"properties": properties}, "The resource"))
+            rights = arm.read_rule_rights(members_of({"properties": properties}, "The resource"))
             *_, owner, _ = resource.kind.split("/")
             kind = kinds.get(owner)
             name = resource.names[1] if kind is not None else ""
@@ -190,7 +192,7 @@ class Reader:
         others = {name: None if value is None else True for name, value in resource.members.items()}
         with self._problems.noted(resource.path):
             checked = {name: value for name, value in others.items() if name.lower() not in (*_COMMON, "properties")}
-            reading.properties_of(reading.members_of(checked, "The resource"))
+            arm.properties_of(members_of(checked, "The resource"))
         place = member(resource.path, written_name(resource.members, "properties") or "properties")
         properties = find(resource.members, "properties")
         if properties is None or not is_object(properties):
@@ -200,19 +202,19 @@ class Reader:
         return properties, place
 
 
-def _eased(value: Value, kind: ValueKind | None) -> Value:
+def _eased(value: Value, kind: ValueType | None) -> Value:
     """Templates may write numbers and truth values as texts."""
     if isinstance(value, str):
         text = value.strip().lower()
-        if kind is ValueKind.FLAG and text in ("true", "false"):
+        if kind is ValueType.FLAG and text in ("true", "false"):
             return text == "true"
-        if kind is ValueKind.NUMBER and _INTEGER.fullmatch(text):
+        if kind is ValueType.NUMBER and _INTEGER.fullmatch(text):
             return int(text)
     return value
 
 
 def _eased_part(part: Object) -> Object:
-    kinds = {"requirespreprocessing": ValueKind.FLAG, "compatibilitylevel": ValueKind.NUMBER}
+    kinds = {"requirespreprocessing": ValueType.FLAG, "compatibilitylevel": ValueType.NUMBER}
     return {name: _eased(value, kinds.get(name.lower())) for name, value in part.items()}
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from oncebus.templates.document import Object, find, is_object, kind_of, written_name
+from oncebus.management.documents import Object, find, is_object, kind_of, written_name
+from oncebus.management.problems import Problems, Told, item, member
 from oncebus.templates.evaluation import Evaluator, is_whole
-from oncebus.templates.problems import Problems, Told, item, member
 from oncebus.templates.scope import Deployment, Value
 
 MOST = 800

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncebus.templates.problems import Fault, Told
+from oncebus.management.problems import Fault, Told
 
 MOST_COST = 2_000_000
 """What all of a template may cost to evaluate: a second of work or so. Each value that is looked at costs a step, and

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 
 from oncebus.access import AuthorizationRule
 from oncebus.entities import Catalogue
-from oncebus.templates.document import Object, find, is_object, kind_of, written_name
+from oncebus.management.documents import Object, find, is_object, kind_of, written_name
+from oncebus.management.planning import Plan, plan
+from oncebus.management.problems import Problems, member
+from oncebus.management.wanted import Wanted
 from oncebus.templates.evaluation import Evaluator
 from oncebus.templates.parameters import Parameters
-from oncebus.templates.planning import Plan, plan
-from oncebus.templates.problems import Problems, member
 from oncebus.templates.reading import Reader
 from oncebus.templates.resources import Resources
 from oncebus.templates.scope import Budget, Deployment, Value
-from oncebus.templates.wanted import Wanted
 
 MOST_VARIABLES = 256
 """As the Resource Manager has it."""

@@ -8,9 +8,9 @@ import json
 import re
 import uuid
 
+from oncebus.management.documents import parse_document
+from oncebus.management.problems import Fault
 from oncebus.templates.calling import Arguments, function
-from oncebus.templates.document import parse_document
-from oncebus.templates.problems import Fault
 from oncebus.templates.scope import Value
 
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(?P<at>[0-9]{1,3})(?::(?P<how>[^{}]*))?\}|[{}]")

@@ -6,6 +6,7 @@ import asyncio
 
 from broker.scenes import message
 from oncebus.broker.errors import ServerBusy
+from oncebus.entities import Queue
 from serve.stage import Stage
 
 SENDERS, BATCH, ROUNDS = 12, 500, 12
@@ -60,4 +61,4 @@ def test_a_quiet_queue_goes_on_beside_a_noisy_one(stage: Stage) -> None:
     stage.flow()
     counts = stage.run(stage.broker.counts("noisy"))
     assert counts.accepted == flood.sent
-    stage.change(lambda catalogue, _: catalogue.delete_queue("noisy"))
+    stage.change(lambda catalogue, _: catalogue.deleted(Queue(name="noisy")))

@@ -94,7 +94,7 @@ def amqp_client(stage: Stage) -> Iterator[ServiceBusClient]:
     keys, listener = KeyFile(stage.data / "keys.json"), listen("127.0.0.1", 0)
 
     async def started() -> ServiceBusServer:
-        server = make_server(stage.broker, stage.core, namespace_rules=keys.rules)
+        server = make_server(stage.broker, namespace_rules=keys.rules)
         await server.start(listener)
         return server
 

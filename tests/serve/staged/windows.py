@@ -33,7 +33,7 @@ class Windows:
         for name, (_, later, _) in QUEUES.items():
             # Not over HTTP: that would tell how many messages there are, and wait for Spark, which is not there yet.
             changed = replace(stage.broker.catalogue.queue(name), duplicate_detection_history_time_window=later)
-            stage.change(lambda catalogue, now, changed=changed: catalogue.update_queue(changed, now))  # type: ignore[misc]
+            stage.change(lambda catalogue, now, changed=changed: catalogue.updated(changed, now))  # type: ignore[misc]
 
     def send_within(self) -> None:
         """Some seconds later: what is dropped then must not let the windows begin anew."""

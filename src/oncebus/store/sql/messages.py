@@ -170,6 +170,11 @@ class Messages:
             self._first_end = _NO_LOCK_KNOWN if row[0] is None else row[0]
         return found
 
+    def last_end(self) -> int:
+        """When the last lock of a message ends; 0 where there is none."""
+        row = self._execute("SELECT max(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
+        return row[0] or 0
+
     def expired(self, now: int, limit: int) -> list[Copy]:
         """Messages of main queues that are past their time and that nobody holds."""
         return self._copies(

@@ -98,6 +98,11 @@ class Sessions:
         rows = self._execute(f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? AND entity = ?", (now, entity))
         return [SessionRow._make(row) for row in rows]
 
+    def last_end(self) -> int:
+        """When the last lock of a session ends; 0 where there is none."""
+        row = self._execute("SELECT max(locked_until) FROM session WHERE locked_until IS NOT NULL").fetchone()
+        return row[0] or 0
+
     def set_state(self, entity: int, session: str, state: bytes | None, now: int) -> None:
         """Replace a session's state."""
         self._execute(

@@ -1,0 +1,121 @@
+"""Who asks, and may they: the token of a request against the rules of the namespace and of its entities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from oncebus.access.authorization import Grant, renewed, verify
+from oncebus.access.authorization_rule import AuthorizationRule
+from oncebus.access.refusal import AccessRefused, Reason
+from oncebus.access.rights import Operation
+
+_BEARER = "bearer "
+
+NamespaceRules = Callable[[], Iterable[AuthorizationRule]]
+
+
+class Entities(Protocol):
+    """What the guard asks of a catalogue. Paths come in any case of letters."""
+
+    def find(self, path: str) -> object | None:
+        """Return the entity at a path, or None."""
+
+    def authorization_rules_of(self, path: str) -> Sequence[AuthorizationRule]:
+        """Return the rules of the entity at a path; none where there is no such entity."""
+
+    def owner_of(self, path: str) -> str:
+        """Return the path of the queue or topic that a path belongs to, or the path itself where it is no part."""
+
+    def paths_with_key(self, name: str, key: str) -> Sequence[str]:
+        """Return the paths of the queues and topics that have a rule of that name with that key."""
+
+
+class Guard:
+    """Verifies tokens, and says what they permit. `now` is in microseconds since 1970."""
+
+    def __init__(
+        self,
+        namespace_rules: NamespaceRules,
+        entities: Callable[[], Entities],
+        now: Callable[[], int],
+        host: str | None,
+    ) -> None:
+        self._namespace_rules = namespace_rules
+        self._entities = entities
+        self._now = now
+        self._host = host
+
+    def verify(self, token: str | None) -> Grant:
+        """Return what a token permits, or raise `AccessRefused`. Nothing is told of the namespace before.
+
+        The token may follow the word Bearer: clients that know of no other tokens put it there.
+        """
+        return verify(
+            _bare(token),
+            now=self._now(),
+            namespace_rules=self._namespace_rules(),
+            rules_of=self._entities().authorization_rules_of,
+            # Asked again and again while a connection lasts: of the catalogue as it is then.
+            owner_of=lambda path: self._entities().owner_of(path),
+            host=self._host,
+        )
+
+    def renewed(self, grant: Grant, namespace_rules: Iterable[AuthorizationRule] | None = None) -> Grant | None:
+        """Return the grant under the rules as they are now; None if the key that signed its token is no longer good.
+
+        A caller that renews many grants passes the rules of the namespace, which are looked up otherwise.
+        """
+        return renewed(
+            grant,
+            namespace_rules=self._namespace_rules() if namespace_rules is None else namespace_rules,
+            rules_of=self._entities().authorization_rules_of,
+        )
+
+    def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
+        """Return the rules of the namespace as they are now."""
+        return tuple(self._namespace_rules())
+
+    def paths_with(self, rule: str, key: str) -> list[str]:
+        """Return the paths of the queues and topics that have a rule of that name with that key."""
+        return list(self._entities().paths_with_key(rule, key))
+
+    def require(self, grant: Grant, operation: Operation, path: str, below: str = "") -> None:
+        """Raise `AccessRefused` unless the operation on the entity at a path is permitted.
+
+        `below` is what the request names beneath the entity: many clients sign for that alone.
+        """
+        now = self._now()
+        try:
+            grant.require(operation, path, now=now)
+        except AccessRefused as error:
+            # What is signed for an entity of that name is for that entity.
+            is_other = bool(below) and self._entities().find(f"{path}/{below}") is not None
+            if error.reason is not Reason.AUDIENCE or not below or is_other:
+                raise
+            grant.require(operation, f"{path}/{below}", now=now)
+
+    def require_forwarding(
+        self,
+        grant: Grant,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+        tokens: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Raise `AccessRefused` unless an entity that forwarded to the targets in `before` may forward to `after`.
+
+        Targets are paths, by the property that names them. `tokens` are the supplementary ones, by the same: one that
+        came must permit its target. Without one the request's own must, unless the entity forwards there already.
+        """
+        for field, target in after.items():
+            token = (tokens or {}).get(field)
+            if token is not None:
+                self.require(self.verify(token), Operation.FORWARD_TO, target)
+            elif before.get(field, "").lower() != target.lower():
+                self.require(grant, Operation.FORWARD_TO, target)
+
+
+def _bare(token: str | None) -> str | None:
+    if token is not None and token[: len(_BEARER)].lower() == _BEARER:
+        return token[len(_BEARER) :].lstrip()
+    return token

@@ -1,0 +1,153 @@
+"""A run over the files that are there: all rows are written, or none that counts."""
+
+from __future__ import annotations
+
+import json
+import time as clock
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from oncebus.dedup import frames
+from oncebus.dedup.errors import DedupError
+from oncebus.dedup.outputs import Marker, Outputs, decide, fingerprint
+from oncebus.dedup.progress import Display, display, show_summary, speed
+from oncebus.dedup.request import Request
+from oncebus.dedup.session import spark_session
+from oncebus.dedup.sources import Sources, find_sources
+from oncebus.errors import OncebusError
+from oncebus.ledger import Generation, Ledger, LedgerBatch
+from oncebus.spark import detect_duplicates
+
+_PART_BYTES = 128 << 20
+_PACKED_RATIO = 4
+_MOST_PARTS = 256
+
+
+def run_batch(request: Request, *, as_json: bool) -> None:
+    """Write the rows of the request's files, and print what was done. A run that has finished is not done twice."""
+    started = clock.monotonic()
+    files = find_sources(request.given, request.format)
+    with Outputs(request.folders) as places:
+        finished, is_new = _run(request, files, places, started)
+    show_summary(
+        finished.summary | {"finished_before": not is_new},
+        as_json=as_json,
+        title="oncebus dedup" if is_new else "oncebus dedup (had finished before)",
+    )
+
+
+def _run(request: Request, files: Sources, places: Outputs, started: float) -> tuple[Marker, bool]:
+    """The marker of the finished run, and whether it was this one that did it."""
+    arguments = request.arguments(files.format)
+    wanted = fingerprint(arguments, [(file.path, file.size, file.modified_ns) for file in files.files])
+    found = places.find()
+    decision = decide(found[0], found[1] if found[1:] else None, wanted, _is_committed, overwrite=request.overwrite)
+    if decision.finished is not None:
+        return decision.finished, False
+    places.start(decision, wanted, arguments, request.ledger)
+    batch: LedgerBatch | None = None
+    try:
+        with display() as shown, spark_session(request.master) as spark:
+            batch = Ledger.open(request.ledger).batch() if request.ledger is not None else None
+            counts = _write_both(request, files, places, batch, spark, shown)
+            _refuse_changes(files)
+        rows = counts["rows"]
+        summary = counts | speed(rows, clock.monotonic() - started) | _places(request)
+        # Without rows there is nothing to commit, and so nothing by which a commit could be told.
+        generation = _as_dict(batch.generation) if batch is not None and rows else None
+        written = places.publish(summary, generation)
+    except BaseException:
+        places.roll_back()
+        if batch is not None:
+            batch.discard()
+        raise
+    if batch is not None and rows:
+        _commit(batch, places)
+    return written, True
+
+
+def _write_both(
+    request: Request,
+    files: Sources,
+    places: Outputs,
+    batch: LedgerBatch | None,
+    spark: SparkSession,
+    shown: Display,
+) -> dict[str, int]:
+    shown.phase("reading the schema")
+    schema = frames.read_schema(spark, files, as_text=(*request.key, request.time))
+    messages = frames.with_timestamps(frames.read_batch(spark, files, schema), request.time)
+    checked = detect_duplicates(
+        messages,
+        key=request.key,
+        time=request.time,
+        window=request.window_among(messages.columns),
+        ledger=batch,
+        sequence=request.sequence,
+        lateness=request.lateness,
+        parts=_parts(spark, files),
+    ).persist(StorageLevel.MEMORY_AND_DISK)
+    shown.count_from_here()
+    shown.phase("detecting")
+    with shown.watching(spark):
+        counts = frames.count_verdicts(checked, request.key)
+    shown.rows(counts["rows"])
+    shown.duplicates(counts["duplicates"])
+    shown.phase("writing")
+    for folder, rows in zip(places.folders, frames.both_sides(checked, messages.columns), strict=False):
+        frames.write(rows, files.format, places.staging(folder))
+    return counts
+
+
+def _parts(spark: SparkSession, files: Sources) -> int:
+    """As many parts as there are cores, or more where a part would be large: a Python worker holds it as a whole."""
+    unpacked = sum(file.size for file in files.files) * (_PACKED_RATIO if files.is_packed else 1)
+    return min(max(spark.sparkContext.defaultParallelism, unpacked // _PART_BYTES + 1), _MOST_PARTS)
+
+
+def _commit(batch: LedgerBatch, places: Outputs) -> None:
+    """The last step. What is written stays only if it counts, or if that cannot be told now: the next run will know."""
+    try:
+        batch.commit()
+    except OncebusError:
+        if not batch.ledger.is_committed(batch.generation):
+            places.roll_back()
+            raise
+
+
+def _is_committed(marker: Marker) -> bool:
+    if marker.ledger is None or marker.generation is None:
+        return True
+    ledger = Ledger.open(marker.ledger)
+    if not ledger.exists():
+        raise DedupError(
+            f"Ledger '{marker.ledger}', which tells whether an earlier run had finished, is not there. Bring it back, "
+            "or give new folders for the output and the ledger."
+        )
+    return ledger.is_committed(Generation.from_json(_to_json(marker.generation)))
+
+
+def _refuse_changes(files: Sources) -> None:
+    changed = next((file.path for file in files.files if file.has_changed()), None)
+    if changed is not None:
+        raise DedupError(f"Source '{changed}' changed while it was read. Run again when it is complete.")
+
+
+def _places(request: Request) -> dict[str, str | None]:
+    return {
+        "out": str(request.out),
+        "duplicates_out": str(request.duplicates) if request.duplicates else None,
+        "ledger": request.ledger,
+    }
+
+
+def _as_dict(generation: Generation) -> Mapping[str, Any]:
+    fields: dict[str, Any] = json.loads(generation.to_json())
+    return fields
+
+
+def _to_json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields).encode()

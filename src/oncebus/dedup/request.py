@@ -1,0 +1,80 @@
+"""What a run is asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oncebus.dedup.errors import DedupError
+from oncebus.dedup.sources import local_path
+from oncebus.durations import NotADuration, checked_duration
+from oncebus.entities.timespans import duration_in, iso_timespan
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The sources, the options and the places of a run, checked as far as it can be without Spark."""
+
+    given: tuple[str, ...]
+    key: tuple[str, ...]
+    time: str
+    window: str
+    out: Path
+    duplicates: Path | None
+    ledger: str | None
+    sequence: str | None
+    lateness: str | None
+    format: str | None
+    master: str | None
+    overwrite: bool
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where rows are written: the accepted, then, if they are wanted, the duplicates."""
+        return (self.out,) if self.duplicates is None else (self.out, self.duplicates)
+
+    def window_among(self, columns: Sequence[str]) -> str:
+        """The window as Spark takes it: a column, where there is one of that name, else a duration."""
+        if self.window in columns:
+            return self.window
+        try:
+            length = duration_in(self.window, "window")
+        except NotADuration:
+            # It may have been meant for a column: the answer to that names them all.
+            return self.window
+        return iso_timespan(checked_duration(length, self.window, "window"))
+
+    def arguments(self, format_name: str) -> dict[str, Any]:
+        """What decides the result, by the names of the options."""
+        return {
+            "key": list(self.key),
+            "time": self.time,
+            "window": self.window,
+            "sequence": self.sequence,
+            "lateness": self.lateness,
+            "format": format_name,
+            "source": [str(local_path(text, "Source")) for text in self.given],
+            "duplicates": str(self.duplicates) if self.duplicates else None,
+            "ledger": self.ledger,
+        }
+
+
+def check_places(request: Request, given: tuple[Path, ...]) -> None:
+    """Refuse folders of which one would be read or deleted as part of another."""
+    named = [*(("Source", path) for path in given), *(("Output", path) for path in request.folders)]
+    if request.ledger is not None and Path(request.ledger).is_absolute():
+        named.append(("Ledger", Path(request.ledger)))
+    for at, (what, path) in enumerate(named):
+        for other_what, other in named[:at]:
+            if what == other_what == "Source":
+                continue
+            inner, outer = path.resolve(), other.resolve()
+            if inner.is_relative_to(outer) or outer.is_relative_to(inner):
+                raise DedupError(f"{what} '{path}' and {other_what.lower()} '{other}' must not be in one another.")
+
+
+def lateness_of(text: str) -> str:
+    """The lateness as Spark takes it. Raises `BadDuration`."""
+    return iso_timespan(checked_duration(duration_in(text, "lateness"), text, "lateness", least=0))

@@ -1,0 +1,56 @@
+"""From a rule as it is described to one that can be evaluated."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from oncebus import filters
+from oncebus.entities import descriptions
+
+
+def check_rule(rule: descriptions.Rule) -> None:
+    """Raise `BadRule` if the rule's filter or action cannot be parsed."""
+    parsed_rule(rule)
+
+
+def parsed_rule(rule: descriptions.Rule) -> filters.Rule:
+    """A rule that can be evaluated. Raises `BadRule` if its filter or action cannot be parsed."""
+    action = None
+    if rule.action is not None:
+        action = filters.parse_action(rule.action.expression, _values(rule.action.parameters))
+    return filters.Rule(rule.name, _filter(rule.filter), action)
+
+
+def _filter(given: descriptions.Filter) -> filters.Filter:
+    match given:
+        case descriptions.SqlFilter():
+            return filters.parse_filter(given.expression, _values(given.parameters))
+        case descriptions.CorrelationFilter():
+            return filters.CorrelationFilter(
+                given.correlation_id,
+                given.message_id,
+                given.to,
+                given.reply_to,
+                given.label,
+                given.session_id,
+                given.reply_to_session_id,
+                given.content_type,
+                _values(given.properties),
+            )
+        case descriptions.TrueFilter():
+            return filters.TRUE
+        case descriptions.FalseFilter():
+            return filters.FALSE
+
+
+def _values(parameters: descriptions.Parameters) -> dict[str, object]:
+    return {name: _value(value) for name, value in parameters}
+
+
+def _value(value: descriptions.FilterValue) -> object:
+    if isinstance(value, datetime):
+        since = value.replace(tzinfo=value.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+        return filters.Timestamp(since // timedelta(microseconds=1))
+    if isinstance(value, timedelta):
+        return filters.Duration(value // timedelta(microseconds=1))
+    return value

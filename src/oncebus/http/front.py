@@ -1,0 +1,327 @@
+"""Operations on messages, and a look at the broker: a request in, a call of the broker, an answer out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from prometheus_client import Metric
+from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
+
+from oncebus.access import Guard, Operation
+from oncebus.broker.addresses import Address, parse_address
+from oncebus.broker.broker import Broker
+from oncebus.broker.sending import MessageTooLarge
+from oncebus.entities import NotFound
+from oncebus.errors import OncebusError, shown
+from oncebus.http import receiving, sending
+from oncebus.http.errors import LOCK_LOST, Refused, answer, bad, wrong_method
+from oncebus.http.limits import Limits
+from oncebus.http.paths import (
+    HEALTH,
+    LAST_NUMBER,
+    MessagePath,
+    Shape,
+    find_target,
+    has_api_version,
+    lock_path,
+    no_operation,
+    number_in,
+    numbers_in,
+    only_looks_like_a_lock,
+    query_of,
+    token_of,
+)
+from oncebus.http.records import decided, drops_page, quarantine_page, refusals_page
+from oncebus.http.rendering import Renderer
+from oncebus.http.requests import Asked, unless_gone
+from oncebus.http.routes import admit, answered
+from oncebus.http.times import parse_time
+from oncebus.monitoring.health import HEALTHY, Health
+from oncebus.monitoring.metrics import CONTENT_TYPE, metrics
+from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
+
+
+class _Does(NamedTuple):
+    operation: Operation
+    handler: Callable[[Asked, MessagePath], Awaitable[Response]]
+
+
+class Front:
+    """Answers the requests that no other front takes."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        guard: Guard,
+        limits: Limits,
+        other_metrics: Callable[[], Iterable[Metric]],
+        renderer: Renderer,
+    ) -> None:
+        self._broker = broker
+        self._renderer = renderer
+        self._limits = limits
+        self._guard = guard
+        self._other_metrics = other_metrics
+        self._health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
+        self._table: dict[Shape, dict[str, _Does]] = {
+            Shape.MESSAGES: {"POST": _Does(Operation.SEND, self._send)},
+            Shape.HEAD: {
+                "POST": _Does(Operation.RECEIVE, self._peek_lock),
+                "DELETE": _Does(Operation.RECEIVE, self._receive_and_delete),
+            },
+            Shape.LOCK: {
+                "DELETE": _Does(Operation.SETTLE, self._complete),
+                "PUT": _Does(Operation.SETTLE, self._unlock),
+                "POST": _Does(Operation.RENEW_LOCK, self._renew),
+            },
+            Shape.PEEK: {"GET": _Does(Operation.PEEK, self._peek)},
+            Shape.DUPLICATES: {"GET": _Does(Operation.READ_DROPS, self._drops)},
+            Shape.REFUSALS: {"GET": _Does(Operation.READ_REFUSALS, self._refusals)},
+            Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
+            Shape.QUARANTINE: {
+                "GET": _Does(Operation.QUARANTINE, self._quarantine),
+                "DELETE": _Does(Operation.DISCARD_QUARANTINED, self._discard_quarantined),
+                "POST": _Does(Operation.RELEASE_QUARANTINED, self._release_quarantined),
+            },
+        }
+
+    def takes(self, scope: Scope) -> bool:
+        """Return whether a request that names an api-version is an operation on messages all the same.
+
+        An entity may be named like an operation: what a management client asks of it is told by its version.
+        """
+        try:
+            target = find_target(scope["raw_path"])
+        except OncebusError:
+            # It is told when the request is answered, to a caller that is known.
+            return True
+        if target is None or scope["method"] not in self._table[target.shape]:
+            return False
+        return target.shape is not Shape.METRICS and not only_looks_like_a_lock(target)
+
+    async def respond(self, request: Asked) -> Response:
+        """Return the answer to a request; what is raised becomes one too."""
+
+        def answer_to(error: Exception) -> Response:
+            response = answer(error)
+            self._note(request, error)
+            return response
+
+        return await answered(request, self._respond(request), answer_to)
+
+    def _note(self, request: Asked, error: Exception) -> None:
+        """Put a refusal on record, if it was of something about messages."""
+        try:
+            target = find_target(request.scope["raw_path"])
+        except OncebusError:
+            return
+        if target is not None and target.entity and not has_api_version(request.scope["query_string"]):
+            self._broker.note_refusal(target.entity, error)
+
+    async def _respond(self, request: Asked) -> Response:
+        raw_path: bytes = request.scope["raw_path"]
+        if raw_path == HEALTH and not has_api_version(request.scope["query_string"]):
+            return self._tell_health(request.method)
+        grant = admit(request, self._guard, self._limits)
+        target = find_target(raw_path)
+        if target is None:
+            raise no_operation(raw_path)
+        methods = self._table[target.shape]
+        does = methods.get(request.method)
+        if does is None:
+            raise wrong_method(request.method, methods)
+        below = "messages" if target.shape in (Shape.MESSAGES, Shape.HEAD, Shape.LOCK) else ""
+        self._guard.require(grant, does.operation, target.entity, below)
+        return await does.handler(request, target)
+
+    def _tell_health(self, method: str) -> Response:
+        if method not in ("GET", "HEAD"):
+            raise wrong_method(method, ["GET", "HEAD"])
+        problem = self._health.problem()
+        if problem is None:
+            return JSONResponse({"status": "healthy", "message": HEALTHY})
+        return JSONResponse({"status": "unhealthy", "message": problem}, 503)
+
+    # Messages
+
+    async def _send(self, request: Asked, target: MessagePath) -> Response:
+        address = parse_address(target.entity)
+        if address.sub_queue is not SubQueue.MAIN:
+            raise bad(f"Messages cannot be sent to the dead letters of '{address.path}'.")
+        most = self._largest_message(address.path)
+        content_type = request.headers.get("content-type")
+        if sending.is_batch(content_type):
+            body = await self._body(request, self._limits.batch_bytes, "batch of messages", "")
+            messages = sending.batch(body, self._limits.batch_messages)
+        else:
+            body = await self._body(request, most, "message", f" on the entity '{address.path}'")
+            messages = [sending.message(request.written_headers, content_type, body)]
+        await self._broker.send(address.path, messages)
+        return Response(b"", 201, {"content-type": content_type} if content_type else None)
+
+    def _largest_message(self, path: str) -> int:
+        entity = self._broker.catalogue.find(path)
+        if entity is None:
+            raise NotFound(path)
+        return self._broker.catalogue.largest_message(entity)
+
+    def _largest_held(self, path: str) -> int:
+        return self._broker.catalogue.largest_message(self._broker.catalogue.find(path))
+
+    async def _body(self, request: Asked, most: int, what: str, where: str) -> bytes:
+        body = await request.read_body(most, self._limits.body_seconds)
+        if body is None:
+            size = request.headers.get("content-length", f"more than {most}")
+            raise MessageTooLarge(
+                f"The received {what} (size:{size}) exceeds the limit ({most}) currently allowed{where}."
+            )
+        return body
+
+    async def _peek_lock(self, request: Asked, target: MessagePath) -> Response:
+        return await self._receive(request, target, Mode.PEEK_LOCK)
+
+    async def _receive_and_delete(self, request: Asked, target: MessagePath) -> Response:
+        return await self._receive(request, target, Mode.RECEIVE_AND_DELETE)
+
+    async def _receive(self, request: Asked, target: MessagePath, mode: Mode) -> Response:
+        wait = self._wait_of(request)
+        address = parse_address(target.entity)
+        found = await unless_gone(request, self._broker.receive(address, 1, mode=mode, wait=wait))
+        if not found:
+            return Response(status_code=204)
+        message = found[0].message
+        location = None
+        if message.token is not None:
+            location = _base(request) + lock_path(target.entity, message.sequence, message.token)
+        status = 201 if mode is Mode.PEEK_LOCK else 200
+        source = self._path_of(message.source, message.entity)
+        size = len(message.head) + len(found[0].body)
+        return await self._renderer.make(size, lambda: receiving.response(found[0], status, source, location))
+
+    def _wait_of(self, request: Asked) -> float:
+        text = query_of(request.scope["query_string"]).get("timeout", "")
+        if not text:
+            return self._limits.longest_wait_seconds
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = math.nan
+        if not seconds >= 0:
+            raise bad(f"The parameter 'timeout' has value {shown(text)}. Not a number of seconds.")
+        return min(seconds, self._limits.longest_wait_seconds)
+
+    def _path_of(self, source: int | None, held_by: int) -> str | None:
+        entity = self._broker.catalogue.entity(source) if source not in (None, held_by) else None
+        return entity.path if entity is not None else None
+
+    # Held messages
+
+    async def _complete(self, _: Asked, target: MessagePath) -> Response:
+        return await self._settle(target, Action.COMPLETE)
+
+    async def _unlock(self, _: Asked, target: MessagePath) -> Response:
+        return await self._settle(target, Action.ABANDON)
+
+    async def _settle(self, target: MessagePath, action: Action) -> Response:
+        # The token alone names the message: what stands before it may be an id or a number, and either may look so.
+        settlement = Settlement(action, token_of(target.token))
+        outcomes = await self._broker.settle(parse_address(target.entity), [settlement])
+        if outcomes[0] is not Outcome.DONE:
+            raise Refused(404, LOCK_LOST)
+        return Response(b"", 200)
+
+    async def _renew(self, _: Asked, target: MessagePath) -> Response:
+        token = token_of(target.token)
+        until = (await self._broker.renew_locks(parse_address(target.entity), [token]))[0]
+        if isinstance(until, Outcome):
+            raise Refused(404, LOCK_LOST)
+        return receiving.renewed(token, until)
+
+    # Looking
+
+    async def _peek(self, request: Asked, target: MessagePath) -> Response:
+        query = query_of(request.scope["query_string"])
+        start = number_in(query, "from", 0, 0, LAST_NUMBER)
+        count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
+        address = parse_address(target.entity)
+        session, most = query.get("session") or None, self._limits.peeked_bytes
+        async with self._renderer.page():
+            found = await self._broker.peek(address, start, count, session, most)
+            sources = [self._path_of(each.message.source, each.message.entity) for each in found]
+            size = sum(len(each.message.head) + len(each.body) for each in found)
+            # Fewer than asked for may be all there are, or all that fit.
+            may_be_cut = len(found) == count or size + self._largest_held(address.path) > most
+            last = found[-1].message.sequence + 1 if found and may_be_cut else None
+
+            def make() -> Response:
+                messages, following = receiving.page(list(zip(found, sources, strict=True)))
+                return JSONResponse({"entity": address.path, "messages": messages, "next": following or last})
+
+            return await self._renderer.make(size, make)
+
+    async def _drops(self, request: Asked, target: MessagePath) -> Response:
+        query = query_of(request.scope["query_string"])
+        since = None
+        if query.get("since"):
+            since = parse_time(query["since"])
+            if since is None:
+                raise bad(
+                    f"The parameter 'since' has value {shown(query['since'])}. "
+                    "Not a time: write it like '2026-01-31T08:30:00Z'."
+                )
+        limit, after = self._page_of(query)
+        path = _plain(parse_address(target.entity))
+        drops = await self._broker.drops(
+            path, message_id=query.get("message-id"), since=since, limit=limit, after=after
+        )
+        return JSONResponse(drops_page(path, drops, limit))
+
+    async def _refusals(self, _: Asked, target: MessagePath) -> Response:
+        entity = self._broker.catalogue.find(parse_address(target.entity).path)
+        if entity is None:
+            raise NotFound(target.entity)
+        refusals = self._broker.refusals
+        return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
+
+    async def _quarantine(self, request: Asked, _: MessagePath) -> Response:
+        query = query_of(request.scope["query_string"])
+        limit, after = self._page_of(query)
+        rows = await self._broker.quarantined(query.get("entity") or None, limit, after)
+        return JSONResponse(quarantine_page(self._broker.catalogue, rows, limit))
+
+    async def _discard_quarantined(self, request: Asked, _: MessagePath) -> Response:
+        return await self._decide(request, self._broker.discard_quarantined, "discarded")
+
+    async def _release_quarantined(self, request: Asked, _: MessagePath) -> Response:
+        return await self._decide(request, self._broker.release_quarantined, "released")
+
+    async def _decide(
+        self, request: Asked, decision: Callable[[list[int]], Awaitable[list[Outcome]]], done: str
+    ) -> Response:
+        numbers = numbers_in(query_of(request.scope["query_string"]), "number", self._limits.page)
+        outcomes = await decision(numbers)
+        if Outcome.DONE not in outcomes:
+            raise Refused(404, f"Nothing is in quarantine under {shown(', '.join(map(str, numbers)))}.")
+        return JSONResponse(decided(done, numbers, outcomes))
+
+    async def _metrics(self, _: Asked, __: MessagePath) -> Response:
+        text = await metrics(self._broker, self._health, self._other_metrics())
+        return Response(text, media_type=CONTENT_TYPE)
+
+    def _page_of(self, query: dict[str, str]) -> tuple[int, int]:
+        limit = number_in(query, "limit", min(100, self._limits.page), 1, self._limits.page)
+        return limit, number_in(query, "after", 0, 0, LAST_NUMBER)
+
+
+def _plain(address: Address) -> str:
+    if address.sub_queue is not SubQueue.MAIN:
+        raise bad(f"Duplicates are dropped before they arrive: the dead letters of '{address.path}' have no record.")
+    return address.path
+
+
+def _base(request: Asked) -> str:
+    """Scheme and host as the client knows them; nothing where it names no host."""
+    return f"{request.scope['scheme']}://{request.named_host}" if request.named_host else ""

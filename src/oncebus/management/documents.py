@@ -1,0 +1,136 @@
+"""JSON as people write it in templates and configuration files: with comments, and line breaks in texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from oncebus.management.problems import Fault, FileRefused, Problem
+
+LARGEST = 4 << 20
+"""Bytes of a file, as the Resource Manager has it."""
+DEEPEST = 64
+"""Lists and objects within each other."""
+
+Object = dict[str, Any]
+
+# Texts are matched so that what looks like a comment inside of them is left alone.
+# One that does not end is matched too, and nothing is tried twice: the time is that of the length.
+_TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+
+
+def read_document(path: Path, what: str) -> Any:
+    """The value that a file holds. `what` is what errors call it. Raises `FileRefused`."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise FileRefused([Problem("", f"It cannot be read: {error.strerror}.")], f"{what} '{path}'") from error
+    try:
+        return parse_document(content)
+    except Fault as error:
+        raise FileRefused([Problem("", f"It is not JSON: {error}")], f"{what} '{path}'") from error
+
+
+def parse_document(content: bytes | str) -> Any:
+    """The value of a text. Raises `Fault`, which says where it goes wrong."""
+    if len(content) > LARGEST:
+        raise Fault(f"it is larger than {LARGEST >> 20} MB.")
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        value = json.loads(
+            without_comments(text), strict=False, object_pairs_hook=_members, parse_constant=_no_constant
+        )
+        # Half of a surrogate pair can be escaped, but is no text.
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise Fault(f"line {error.lineno}, column {error.colno}: {error.msg}.") from None
+    except UnicodeDecodeError:
+        raise Fault("it is not UTF-8.") from None
+    except UnicodeEncodeError:
+        raise Fault("a text in it holds half of a surrogate pair.") from None
+    except RecursionError:
+        raise Fault(f"it is nested deeper than {DEEPEST} levels.") from None
+    except Fault:
+        raise
+    except ValueError:
+        raise Fault("a number in it has too many digits.") from None
+    if _is_deeper(value, DEEPEST):
+        raise Fault(f"it is nested deeper than {DEEPEST} levels.")
+    return value
+
+
+def without_comments(text: str) -> str:
+    """The text with spaces for comments: what is left stands where it stood."""
+
+    def blank(match: re.Match[str]) -> str:
+        found = match[0]
+        return found if found[0] == '"' else re.sub(r"[^\n]", " ", found)
+
+    return _TEXT_OR_COMMENT.sub(blank, text)
+
+
+def is_object(value: object) -> TypeGuard[Object]:
+    """Whether a value is a JSON object."""
+    return isinstance(value, dict)
+
+
+def find(members: Object, name: str) -> Any:
+    """A member by its name in any case of letters; None where there is none."""
+    written = written_name(members, name)
+    return None if written is None else members[written]
+
+
+def written_name(members: Object, name: str) -> str | None:
+    """The name of a member as it is written, found in any case of letters."""
+    if name in members:
+        return name
+    lowered = name.lower()
+    return next((each for each in members if each.lower() == lowered), None)
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in the words of templates."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "bool"
+        case int():
+            return "int"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+    return "object"
+
+
+def _members(pairs: list[tuple[str, Any]]) -> Object:
+    members: Object = {}
+    seen: set[str] = set()
+    for name, value in pairs:
+        if name.lower() in seen:
+            raise Fault(f"an object has the member {name!r} more than once.")
+        seen.add(name.lower())
+        members[name] = value
+    return members
+
+
+def _no_constant(name: str) -> float:
+    raise Fault(f"{name} is no number.")
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    layer: list[object] = [value]
+    for _ in range(levels):
+        layer = [each for outer in layer for each in _inside(outer)]
+    return any(isinstance(each, dict | list) for each in layer)
+
+
+def _inside(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -1,0 +1,117 @@
+"""A file that names entities to have at the start: what is missing is made, and what exists is left as it is.
+
+The entities file and the official emulator's `Config.json` are such files. Each has a function that reads its content
+into what is wanted; everything else is here: reading the file, collecting all that is wrong with it, and planning.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from oncebus.entities import Catalogue
+from oncebus.management.documents import Object, find, is_object, kind_of, read_document, written_name
+from oncebus.management.planning import plan
+from oncebus.management.problems import FileRefused, Problems, item, member
+from oncebus.management.wanted import Wanted
+
+ReadContent = Callable[[Any, Problems], Wanted]
+"""Reads the content of a file, as far as that is possible, and notes what is wrong."""
+
+
+class EntityFile:
+    """The entities that a file describes, read and checked as far as that is possible without the catalogue."""
+
+    def __init__(self, name: str, wanted: Wanted) -> None:
+        self.name = name
+        """What errors and warnings call it."""
+        self._wanted = wanted
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the file says that has no effect, or another one."""
+        return self._wanted.warnings
+
+    @classmethod
+    def read(cls, path: Path, what: str, content: ReadContent) -> EntityFile:
+        """Read a file; `what` is what it is called. Raises `FileRefused`, with everything that is wrong with it."""
+        problems = Problems()
+        file = cls(f"{what} '{path}'", content(read_document(path, what), problems))
+        if problems:
+            # An empty namespace shows what is wrong beyond that.
+            file._planned(Catalogue(), 0, problems)
+        return file
+
+    def added_to(self, catalogue: Catalogue, now: int) -> Catalogue:
+        """Return the catalogue with the entities that are missing, one version higher; the same one if none is.
+
+        What exists is left as it is, whatever the file says of it. Raises `FileRefused`.
+        """
+        return self._planned(catalogue, now, Problems())
+
+    def _planned(self, catalogue: Catalogue, now: int, problems: Problems) -> Catalogue:
+        try:
+            return plan(self._wanted, catalogue, now, problems, leaves_existing=True).after
+        except FileRefused as error:
+            raise FileRefused(error.problems, self.name) from error
+
+
+class FileReader:
+    """Takes the JSON of a file apart. What is wrong is noted with its place, and read as if it were left out."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+
+    def name_of(self, written: Object, path: str, word: str = "Name") -> str:
+        """Return the name of an object, which is its member of the name `word`; empty where it has none."""
+        name = find(written, word)
+        if isinstance(name, str) and name:
+            return name
+        place = member(path, word)
+        self._problems.add(place, "The name is missing." if name in (None, "") else f"The name {name!r} is not a text.")
+        return ""
+
+    def inner(self, written: Object, path: str, name: str) -> tuple[Object, str]:
+        """Return an object within an object, empty where it is left out, and its place."""
+        as_written = written_name(written, name)
+        if as_written is None:
+            return {}, member(path, name)
+        place = member(path, as_written)
+        return self.object_of(written[as_written], place, "The member"), place
+
+    def listed(self, written: Object, path: str, name: str) -> Iterator[tuple[str, Object]]:
+        """Return the objects of a list within an object, none where it is left out, each with its place."""
+        as_written = written_name(written, name)
+        if as_written is not None and written[as_written] is not None:
+            yield from self.items_of(written[as_written], member(path, as_written))
+
+    def items_of(self, value: Any, place: str) -> Iterator[tuple[str, Object]]:
+        """Return the objects of a list, each with its place."""
+        if not isinstance(value, list):
+            self._problems.add(place, f"The member is {kind_of(value)}. Not a list.")
+            return
+        for at, each in enumerate(value):
+            if is_object(each):
+                yield item(place, at), each
+            else:
+                self._problems.add(item(place, at), f"The member is {kind_of(each)}. Not an object.")
+
+    def object_of(self, value: Any, path: str, what: str) -> Object:
+        """Return a value that must be an object; an empty one where it is null or something else."""
+        if is_object(value):
+            return value
+        if value is not None:
+            self._problems.add(path, f"{what} is {kind_of(value)}. Not an object.")
+        return {}
+
+    def check_known(self, written: Object, path: str, known: Iterable[str]) -> None:
+        """Note what is not known: a misspelt property would be taken for one that is left out."""
+        names = list(known)
+        lowered = {name.lower() for name in names}
+        for name in written:
+            if name.lower() not in lowered and not name.startswith("$"):
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f" Did you mean '{near[0]}'?" if near else f" There are {', '.join(names)}."
+                self._problems.add(member(path, name), f"The member is not known.{hint}")

@@ -1,0 +1,295 @@
+"""From what is there and what is wanted to what will be there: a pure function of the two.
+
+Entities are made first without what they forward to and then given it, so that they may stand in any order and forward
+in circles. The rules of what may be are the catalogue's; here it is only found out where in the file they are broken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oncebus.access import MOST_RULES, AuthorizationRule, Right
+from oncebus.entities import (
+    Catalogue,
+    Entity,
+    EntityError,
+    NotFound,
+    Rule,
+    Subscription,
+    Topic,
+    TrueFilter,
+    limits,
+)
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, FORWARDING, EntityKind, blank
+from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
+from oncebus.entities.rules import check_rule
+from oncebus.errors import OncebusError
+from oncebus.management.given import Given
+from oncebus.management.problems import Fault, Problems
+from oncebus.management.properties import PROPERTIES
+from oncebus.management.rules import with_old_values
+from oncebus.management.wanted import Wanted, WantedAuthorization, WantedEntity, WantedRule
+
+NOT_FOUND = NotFound("").sub_code
+_PARAMETER = re.compile(r"Parameter name: (?P<name>[A-Za-z]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be there. `after` is `before` itself where nothing changes, else one version more.
+
+    `known` are the namespace's authorization rules as they are, `authorizations` as they will be. `wanted` has the
+    names of entities as they will be found.
+    """
+
+    before: Catalogue
+    after: Catalogue
+    wanted: Wanted
+    known: tuple[AuthorizationRule, ...] = ()
+    authorizations: tuple[AuthorizationRule, ...] = ()
+
+    @property
+    def changed_authorizations(self) -> list[AuthorizationRule]:
+        """The rules of the namespace that are not as they are now."""
+        return [rule for rule in self.authorizations if rule not in self.known]
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether all is as it is wanted."""
+        return self.after is self.before and not self.changed_authorizations
+
+
+def plan(
+    wanted: Wanted,
+    before: Catalogue,
+    now: int,
+    problems: Problems,
+    namespace_rules: Iterable[AuthorizationRule] | None = None,
+    *,
+    leaves_existing: bool = False,
+) -> Plan:
+    """What it takes to have all that is wanted. Raises `FileRefused` with everything that cannot be, and with the
+    problems that are known already.
+
+    What is not wanted is left alone; with `leaves_existing`, every entity that is there too. `namespace_rules` is None
+    where the namespace's own rules cannot be changed.
+    """
+    wanted = _resolved(wanted, before)
+    if leaves_existing:
+        wanted = _missing(wanted, before)
+    planner = _Planner(before, now, problems, wanted.is_complete)
+    if wanted.tier is not None and wanted.tier.tier is not before.namespace.tier:
+        with problems.noted(wanted.tier.place):
+            planner.after = before.at_tier(wanted.tier.tier)
+    for entity in wanted.entities:
+        planner.make(entity)
+    for entity in wanted.entities:
+        planner.settle(entity)
+    for rule in wanted.rules:
+        planner.put_rule(rule)
+    planner.drop_implicit_rules(wanted.rules)
+    for authorization in wanted.authorizations:
+        if authorization.kind is not None:
+            planner.put_authorization(authorization)
+    known = tuple(namespace_rules or ())
+    authorizations = _of_namespace(wanted, known, now, problems, may_change=namespace_rules is not None)
+    problems.check()
+    after = planner.after if planner.after is before else replace(planner.after, version=before.version + 1)
+    return Plan(before, after, wanted, known, authorizations)
+
+
+def _missing(wanted: Wanted, before: Catalogue) -> Wanted:
+    return replace(
+        wanted,
+        entities=tuple(each for each in wanted.entities if before.find(each.path) is None),
+        rules=tuple(each for each in wanted.rules if before.find(each.owner) is None),
+    )
+
+
+def _resolved(wanted: Wanted, before: Catalogue) -> Wanted:
+    if not wanted.has_tildes:
+        return wanted
+
+    def name(text: str) -> str:
+        return text.replace("~", "/") if "~" in text and before.find(text) is None else text
+
+    return replace(
+        wanted,
+        entities=tuple(
+            replace(each, topic=name(each.topic)) if each.kind is Subscription else replace(each, name=name(each.name))
+            for each in wanted.entities
+        ),
+        rules=tuple(replace(each, topic=name(each.topic)) for each in wanted.rules),
+        authorizations=tuple(replace(each, name=name(each.name)) for each in wanted.authorizations),
+    )
+
+
+class _Planner:
+    """Works on a catalogue, step by step. What fails is noted, and something like it put in its place."""
+
+    def __init__(self, before: Catalogue, now: int, problems: Problems, is_complete: bool) -> None:
+        self.after = before
+        self._is_complete = is_complete
+        self._before = before
+        self._now = now
+        self._problems = problems
+        self._failed: set[str] = set()
+
+    def make(self, wanted: WantedEntity) -> None:
+        """Make an entity that is not there, without what it forwards to and without rules."""
+        if not wanted.name:
+            self._judge(wanted, None)
+            return
+        if self._found(wanted) is not None:
+            return
+        for rule in wanted.first_rules or ():
+            self._check_rule(rule)
+        try:
+            values = {name: value for name, value in wanted.given.values.items() if name not in FORWARDING}
+            new = Given(values).created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
+            rules = None if wanted.first_rules is None else [each.rule for each in wanted.first_rules]
+            self.after = self.after.created(new, self._now, rules)
+        except OncebusError as error:
+            self._explain(wanted, None, error)
+            self._failed.add(key_of_path(wanted.path))
+            # What belongs to it is to be judged all the same.
+            with suppress(OncebusError):
+                self.after = self.after.created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
+
+    def settle(self, wanted: WantedEntity) -> None:
+        """Give an entity all that it is to have."""
+        old = self._found(wanted)
+        if old is None or key_of_path(wanted.path) in self._failed:
+            return
+        try:
+            if self._before.entity(old.id) is None:
+                new = Given({**wanted.given.values}).created(old, self._now)
+            else:
+                new = wanted.given.replaced(old, self._now)
+            self._update(new)
+        except OncebusError as error:
+            self._explain(wanted, old, error)
+
+    def put_rule(self, wanted: WantedRule) -> None:
+        """Give a subscription a rule."""
+        owner = self.after.find(wanted.owner)
+        rule = wanted.rule
+        self._check_rule(wanted)
+        if not rule.name or (owner is None and self._is_expected(wanted.owner)):
+            return
+        with self._problems.noted(wanted.place):
+            subscription = self.after.subscription(wanted.topic, wanted.subscription)
+            old = _named(subscription, rule.name)
+            if old is None:
+                self.after = self.after.create_rule(wanted.topic, wanted.subscription, rule, self._now)
+                return
+            rule = with_old_values(rule, old)
+            if (old.filter, old.action) != (rule.filter, rule.action):
+                self.after = self.after.update_rule(wanted.topic, wanted.subscription, rule)
+
+    def _check_rule(self, wanted: WantedRule) -> None:
+        with self._problems.noted(wanted.places.get("filter", wanted.place)):
+            check_rule(replace(wanted.rule, action=None))
+        with self._problems.noted(wanted.places.get("action", wanted.place)):
+            check_rule(replace(wanted.rule, filter=TrueFilter()))
+
+    def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
+        """Take the rule that every subscription begins with from those that were given others, as Azure does."""
+        for owner in {key_of_path(rule.owner): rule for rule in rules}.values():
+            names = {each.rule.name.lower() for each in rules if key_of_path(each.owner) == key_of_path(owner.owner)}
+            found = self.after.find(owner.owner)
+            if DEFAULT_RULE.lower() in names or not isinstance(found, Subscription):
+                continue
+            implicit = _named(found, DEFAULT_RULE)
+            if implicit is not None and (implicit.filter, implicit.action) == (TrueFilter(), None):
+                self.after = self.after.delete_rule(owner.topic, owner.subscription, DEFAULT_RULE)
+
+    def put_authorization(self, wanted: WantedAuthorization) -> None:
+        """Give a queue or a topic an authorization rule. One that is there keeps its keys."""
+        if self.after.find(wanted.name) is None and self._is_expected(wanted.name):
+            return
+        with self._problems.noted(wanted.place):
+            entity = self.after.topic(wanted.name) if wanted.kind is Topic else self.after.queue(wanted.name)
+            rules = wanted.given.put_into(entity.authorization_rules, self._now)
+            self._update(replace(entity, authorization_rules=rules))
+
+    def _found(self, wanted: WantedEntity) -> Any:
+        found = self.after.find(wanted.path)
+        return found if isinstance(found, wanted.kind) else None
+
+    def _update(self, new: Entity) -> None:
+        """Change an entity, if anything about it becomes different."""
+        after = self.after.updated(new, self._now)
+        old, changed = self.after.find(new.path), after.find(new.path)
+        if old is None or changed is None or replace(changed, updated_at=old.updated_at) != old:
+            self.after = after
+
+    def _explain(self, wanted: WantedEntity, old: Entity | None, error: OncebusError) -> None:
+        """Note what is wrong with an entity: every property that is wrong by itself, else the whole."""
+        told = self._judge(wanted, old)
+        match = _PARAMETER.search(str(error))
+        about = PROPERTIES[wanted.kind].get(match["name"]) if match else None
+        absent = wanted.topic if about is None else path_of_address(str(wanted.given.values.get(about.field)))
+        is_absence = isinstance(error, EntityError) and error.sub_code == NOT_FOUND
+        if str(error) not in told and not (is_absence and self._is_expected(absent)):
+            self._problems.add(wanted.place if about is None else wanted.place_of(about.field), str(error))
+
+    def _judge(self, wanted: WantedEntity, old: Entity | None) -> set[str]:
+        """Note every property that is wrong by itself; the texts."""
+        told: set[str] = set()
+        # What is wrong with every one of its kind is wrong with no property.
+        always = self._fault(wanted.kind, old, {})
+        chosen = {name: wanted.given.values[name] for name in CHOSEN_AT_CREATION if name in wanted.given.values}
+        # These first: what is wrong with one of them shows in every look at another.
+        for name, value in {**chosen, **wanted.given.values}.items():
+            fault = self._fault(wanted.kind, old, {name: value} if name in chosen else {**chosen, name: value})
+            if fault is not None and fault != always and fault not in told:
+                told.add(fault)
+                self._problems.add(wanted.place_of(name), fault)
+        return told
+
+    def _is_expected(self, path: str) -> bool:
+        """Whether something that is not there would be, were it not for a problem that is noted already."""
+        return not self._is_complete or key_of_path(path) in self._failed
+
+    def _fault(self, kind: EntityKind, old: Entity | None, values: dict[str, Any]) -> str | None:
+        namespace = self.after.namespace
+        occasion = limits.Occasion(namespace, "creating" if old is None else "updating")
+        try:
+            limits.check_entity(limits.settled(replace(blank(kind, "any", "any"), **values), namespace), occasion)
+            if old is not None:
+                limits.check_change(old, replace(old, **values))
+        except OncebusError as error:
+            return str(error)
+        return None
+
+
+def _named(subscription: Subscription, name: str) -> Rule | None:
+    return next((rule for rule in subscription.rules if key_of_path(rule.name) == key_of_path(name)), None)
+
+
+def _of_namespace(
+    wanted: Wanted, known: tuple[AuthorizationRule, ...], now: int, problems: Problems, *, may_change: bool
+) -> tuple[AuthorizationRule, ...]:
+    """The authorization rules that the namespace will have."""
+    rules = {rule.name.lower(): rule for rule in known}
+    for each in wanted.authorizations:
+        if each.kind is not None:
+            continue
+        with problems.noted(each.place):
+            if not may_change:
+                raise Fault("The authorization rules of the namespace cannot be changed here.")
+            old = rules.get(each.given.name.lower())
+            new = each.given.made(old, now)
+            if old is None or new.rights != old.rights:
+                rules[new.name.lower()] = new
+            if len(rules) > MOST_RULES:
+                raise Fault(f"The namespace would have {len(rules)} authorization rules; {MOST_RULES} is the limit.")
+            is_manager = old is not None and Right.MANAGE in old.rights
+            if is_manager and not any(Right.MANAGE in rule.rights for rule in rules.values()):
+                raise Fault(f"The authorization rule '{new.name}' is the last one with Manage. Give another one first.")
+    return tuple(rules.values())

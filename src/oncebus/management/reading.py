@@ -1,0 +1,107 @@
+"""Descriptions in JSON, as the Resource Manager, templates and files write them.
+
+Names may have any case; what is null is not given; what is unknown is refused by its name: a misspelt property would be
+taken for one that is not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oncebus.entities import BadRequest, Subscription, parse_timespan
+from oncebus.entities.descriptions import EntityKind
+from oncebus.errors import OncebusError, shown
+from oncebus.management.given import Given
+from oncebus.management.properties import (
+    BY_FIELD,
+    PROPERTIES,
+    WINDOW,
+    Property,
+    Value,
+    ValueType,
+    bad_value,
+    read_status,
+)
+
+MOST_INTEGER = (1 << 63) - 1
+RESOURCE_WINDOW = BY_FIELD[WINDOW].camel
+
+# What a resource tells of itself, and nobody can set.
+_TOLD = {
+    "countdetails",
+    "createdat",
+    "updatedat",
+    "accessedat",
+    "sizeinbytes",
+    "messagecount",
+    "subscriptioncount",
+    "entityavailabilitystatus",
+}
+
+
+class NotAnObject(OncebusError, ValueError):
+    """A JSON value is not the object that it must be."""
+
+    def __init__(self, what: str, value: object) -> None:
+        super().__init__(f"{what} is {shown(value)}. Not an object.")
+
+
+class Members(dict[str, Any]):
+    """The members of a JSON object, by their names in lower case. `written` are the names as they came."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.written: dict[str, str] = {}
+        for name, member in given.items():
+            if self.written.setdefault(name.lower(), name) != name:
+                raise BadRequest(f"The property {shown(name)} is given more than once.")
+            if member is not None:
+                self[name.lower()] = member
+
+
+def members_of(value: object, what: str) -> Members:
+    """Return the members of a JSON object. One that comes twice, in different cases of letters, is refused."""
+    if not isinstance(value, dict):
+        raise NotAnObject(what, value)
+    return Members(value)
+
+
+def check_known(given: Members, known: Iterable[str], what: str = "The property", hint: str = "") -> None:
+    """Refuse an object that has other members."""
+    for name in given:
+        if name not in known:
+            raise BadRequest(f"{what} {shown(given.written[name])} is not known.{' ' if hint else ''}{hint}")
+
+
+def read_description(properties: Members, kind: EntityKind) -> Given:
+    """Return what properties ask of an entity."""
+    known = {each.camel.lower(): each for each in PROPERTIES[kind].values()}
+    # A subscription's description has its topic's window.
+    more = {"isclientaffine", "clientaffineproperties", RESOURCE_WINDOW.lower()} if kind is Subscription else set()
+    check_known(properties, {*known, *_TOLD, *more})
+    if properties.get("isclientaffine") or properties.get("clientaffineproperties"):
+        raise BadRequest("The property 'isClientAffine' is not supported.")
+    return Given({each.field: _value(properties[name], each) for name, each in known.items() if name in properties})
+
+
+def _value(value: object, about: Property) -> Value:
+    name = about.camel
+    match about.type:
+        case ValueType.FLAG if isinstance(value, bool):
+            return value
+        case ValueType.NUMBER if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_INTEGER:
+            return value
+        case ValueType.SPAN if isinstance(value, str):
+            return parse_timespan(value, name)
+        case ValueType.STATUS if isinstance(value, str):
+            return read_status(value, name)
+        case ValueType.TEXT if isinstance(value, str):
+            return value or None
+    raise bad_value(value, name, about.type)
+
+
+def read_text(value: object, name: str) -> str:
+    """Return a value that must be a text. Raises `BadRequest`."""
+    if not isinstance(value, str):
+        raise bad_value(value, name, ValueType.TEXT)
+    return value

@@ -1,0 +1,48 @@
+"""Entities and authorization rules in JSON, by the Resource Manager's names, and the paths of resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oncebus.access import AuthorizationRule
+from oncebus.entities import Entity, Queue, Subscription, Topic
+from oncebus.entities.descriptions import EntityKind
+from oncebus.management.authorization import rights_in_order
+from oncebus.management.properties import PROPERTIES, RESOURCE_FIELDS, ValueType, written
+
+Properties = dict[str, Any]
+
+_TYPES: dict[EntityKind, str] = {Queue: "queues", Topic: "topics", Subscription: "topics/subscriptions"}
+
+
+def entity_properties(entity: Entity) -> Properties:
+    """Return the properties of an entity that have a value."""
+    found: Properties = {}
+    for each in PROPERTIES[type(entity)].values():
+        value = each.value_of(entity)
+        if value is not None and (each.field in RESOURCE_FIELDS[type(entity)] or each.type is ValueType.TEXT):
+            is_plain = isinstance(value, int) and each.type is not ValueType.SPAN
+            found[each.camel] = value if is_plain else written(value, each.type)
+    return found
+
+
+def authorization_properties(rule: AuthorizationRule) -> Properties:
+    """Return the properties of an authorization rule, without its keys."""
+    return {"rights": rights_in_order(rule.rights)}
+
+
+def resource_type(kind: EntityKind) -> str:
+    """Return the type of a kind of entity below the namespace's: `topics/subscriptions`."""
+    return _TYPES[kind]
+
+
+def resource_path(kind: EntityKind, name: str, topic: str = "") -> str:
+    """Return the path of an entity below the namespace: `topics/prices/subscriptions/high`."""
+    if kind is Subscription:
+        return f"{resource_path(Topic, topic)}/subscriptions/{name}"
+    return f"{_TYPES[kind]}/{in_id(name)}"
+
+
+def in_id(name: str) -> str:
+    """Return the name of an entity as it stands in an id, where a slash is a tilde."""
+    return name.replace("/", "~")

@@ -1,0 +1,1 @@
+"""What an operator watches: the broker's metrics and its health."""

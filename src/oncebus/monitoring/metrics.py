@@ -1,0 +1,141 @@
+"""Metrics in Prometheus' text format."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from oncebus.broker.broker import Broker
+from oncebus.broker.latencies import BOUNDS, Latency
+from oncebus.durations import SECOND
+from oncebus.entities import Entity
+from oncebus.messages import NOBODY
+from oncebus.monitoring.health import Health
+from oncebus.store import Counts
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_TOTALS = {
+    "accepted": "Messages sent or forwarded here that were no duplicates.",
+    "duplicates": "Messages sent or forwarded here that were dropped as duplicates.",
+    "delivered": "Messages that came out of the pipeline into this queue or subscription.",
+    "dead_lettered": "Messages that became dead letters, for whatever reason.",
+    "unrouted": "Messages that no subscription wanted.",
+    "discarded": "Copies for subscriptions that were gone; without an entity, messages for one that was gone.",
+    "quarantined": "Messages that could not be processed.",
+}
+_STATES = ("active", "scheduled", "deferred", "dead_letter", "transfer", "transfer_dead_letter")
+_ENTITY = ("entity", "kind")
+
+
+async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ()) -> bytes:
+    """All metrics as they are now; does not wait for what is in the pipeline.
+
+    `others` are those of other parts of the process.
+    """
+    entities = sorted(broker.catalogue.entities.values(), key=lambda entity: entity.path)
+    *counts, gone = await broker.counts_now([*(entity.id for entity in entities), NOBODY])
+    found = [
+        *_of_entities(broker, list(zip(entities, counts, strict=True)), gone),
+        *_of_broker(broker, health),
+        *_latencies(broker),
+        *others,
+    ]
+    # Aside: with thousands of entities it takes a while.
+    return await asyncio.to_thread(generate_latest, _Collected(found))
+
+
+class _Collected(Collector):
+    def __init__(self, found: list[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts) -> Iterator[Metric]:
+    for name, text in _TOTALS.items():
+        total = CounterMetricFamily(f"oncebus_messages_{name}", text, labels=_ENTITY)
+        for entity, counts in held:
+            total.add_metric(_about(entity), getattr(counts, name))
+        if name == "discarded":
+            total.add_metric((), gone.discarded)
+        yield total
+    messages = GaugeMetricFamily("oncebus_messages", "Messages held, by state.", labels=(*_ENTITY, "state"))
+    for entity, counts in held:
+        for state in _STATES:
+            messages.add_metric((*_about(entity), state), getattr(counts, state))
+    yield messages
+    pipeline = broker.pipeline
+    by_entity = {
+        "entity_size_bytes": ("Bytes held.", [counts.size for _, counts in held]),
+        "entity_pipeline_bytes": (
+            "Bytes accepted and still in the pipeline.",
+            [pipeline.bytes_of(entity) for entity, _ in held],
+        ),
+        "entity_waiting_sends": (
+            "Sends that wait for their turn, because their entity has used up its share of the pipeline.",
+            [pipeline.waiting_sends(entity) for entity, _ in held],
+        ),
+    }
+    for name, (text, values) in by_entity.items():
+        gauge = GaugeMetricFamily(f"oncebus_{name}", text, labels=_ENTITY)
+        for (entity, _), value in zip(held, values, strict=True):
+            gauge.add_metric(_about(entity), value)
+        yield gauge
+    refused = CounterMetricFamily(
+        "oncebus_requests_refused", "Requests refused since the start, by reason.", labels=("reason", *_ENTITY)
+    )
+    for (number, reason), count in broker.refusals.totals().items():
+        at = broker.catalogue.entity(number) if number is not None else None
+        refused.add_metric((reason, *(_about(at) if at is not None else ())), count)
+    refused.samples.sort(key=lambda sample: sorted(sample.labels.items()))
+    if refused.samples:
+        yield refused
+
+
+def _of_broker(broker: Broker, health: Health) -> Iterator[Metric]:
+    pipeline = broker.pipeline
+    for name, text, value in (
+        ("healthy", "Whether the service is healthy.", health.problem() is None),
+        ("pipeline_lag_commits", "Commits that wait for the pipeline.", pipeline.lag),
+        ("pipeline_lag_seconds", "Time that the oldest of them has waited.", pipeline.oldest_wait / SECOND),
+        ("pipeline_silence_seconds", "Time since something came out of the pipeline.", health.silence),
+        ("pipeline_trouble", "Whether a part of the broker's work fails.", pipeline.trouble is not None),
+        (
+            "pipeline_work_per_second",
+            "Work that the pipeline was last seen to do: bytes, and 1024 a message.",
+            pipeline.work_per_second,
+        ),
+        ("inbox_bytes", "Size of the inbox on the disk.", pipeline.inbox_bytes),
+        ("inbox_last_commit", "The newest commit of the inbox.", pipeline.last_commit),
+        ("ingest_position", "The last commit that came out of the pipeline.", pipeline.position),
+        ("catalogue_version", "The version of the catalogue in force.", broker.catalogue.version),
+    ):
+        yield GaugeMetricFamily(f"oncebus_{name}", text, value)
+
+
+def _latencies(broker: Broker) -> Iterator[Metric]:
+    latencies = broker.latencies
+    for name, text, latency in (
+        ("send", "Time from a send to its answer, for sends that were accepted.", latencies.send),
+        ("commit", "Time to append a commit to the inbox and make it durable.", latencies.commit),
+        ("batch", "Time from a durable commit until the store has ingested it.", latencies.batch),
+        ("end_to_end", "Time from accepting a message until a receiver first gets it.", latencies.end_to_end),
+    ):
+        yield _histogram(f"oncebus_{name}_seconds", text, latency)
+
+
+def _histogram(name: str, text: str, latency: Latency) -> Metric:
+    bounds = [*(str(bound / SECOND) for bound in BOUNDS), "+Inf"]
+    counts = list(zip(bounds, accumulate(latency.counts), strict=True))
+    return HistogramMetricFamily(name, text, buckets=counts, sum_value=latency.total / SECOND)
+
+
+def _about(entity: Entity) -> tuple[str, str]:
+    return entity.path, type(entity).__name__.lower()

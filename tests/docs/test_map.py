@@ -1,0 +1,125 @@
+"""What ARCHITECTURE.md, CONTRIBUTING.md and the pages say is where is there; README.md stays short."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .pages import DOCS
+
+ROOT = DOCS.parent
+PACKAGE = ROOT / "src" / "oncebus"
+MAPS = ["ARCHITECTURE.md", "CONTRIBUTING.md"]
+PAGES = sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))
+LONGEST_README = 80
+
+# A path between backticks: of the repository, or of the package.
+_PATH = re.compile(r"`([A-Za-z_.][\w.-]*(?:/[\w.-]+)*/?)`")
+_SUFFIXES = {".py", ".md", ".json", ".toml", ".yml", ".txt", ".svg"}
+_IN_REPOSITORY = re.compile(r"`((?:src|tests|bench|examples|tools|docs|oncebus)/[\w./-]+)`")
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def named(text: str) -> set[str]:
+    """The paths that a map names."""
+    return {path for path in _PATH.findall(text) if "/" in path or Path(path).suffix in _SUFFIXES}
+
+
+def is_there(path: str) -> bool:
+    """Whether a path is one of the repository, or of the package."""
+    found = [place for place in (ROOT / path, PACKAGE / path, ROOT / "src" / path) if place.exists()]
+    return any(place.is_dir() or not path.endswith("/") for place in found)
+
+
+# These are made by commands, not kept.
+MADE = {"build/site"}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_every_path_on_the_map_is_there(name: str) -> None:
+    text = (ROOT / name).read_text()
+    paths = named(text)
+    assert len(paths) > 15
+    assert [path for path in sorted(paths - MADE) if not is_there(path)] == []
+
+
+@pytest.mark.parametrize("name", [*MAPS, "README.md", "CHANGELOG.md", "SECURITY.md"])
+def test_every_link_leads_to_something(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert [link for link in _LINK.findall(text) if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_file_that_a_page_names_is_there(name: str) -> None:
+    paths = _IN_REPOSITORY.findall((ROOT / name).read_text())
+    assert [path for path in paths if not is_there(path)] == []
+
+
+def layers() -> dict[str, int]:
+    """The layer of each package and module, by the map."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if re.match(r"\| \d", line)]
+    return {name: number for number, row in enumerate(rows) for name in re.findall(r"`(\w+)`", row)}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The packages of ours that a module imports, also inside its functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names = [
+                f"{node.module}.{each.name}" if node.module == "oncebus" else str(node.module) for each in node.names
+            ]
+        elif isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("oncebus."))
+
+
+def test_every_package_is_in_one_layer() -> None:
+    there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert set(layers()) == there - {"__init__"}
+
+
+def test_packages_import_only_what_is_further_in() -> None:
+    layer = layers()
+    wrong = {
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in PACKAGE.rglob("*.py")
+        for name in imported(path)
+        if name in layer and layer[name] > layer.get(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), 0)
+    }
+    assert wrong == set()
+
+
+# Pages with a table of all modules of their package. The portal's page has a test of its own.
+TABLES = ["arm", "atom", "broker", "entities", "management", "servicebus", "templates"]
+
+
+@pytest.mark.parametrize("package", TABLES)
+def test_the_table_of_modules_is_complete(package: str) -> None:
+    text = (DOCS / f"{package}.md").read_text()
+    table = text.partition("\n| module |")[2].partition("\n\n")[0]
+    named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+?)(?:\.py)?`", line.split("|")[1])}
+    also = set(re.findall(r"`(\w+)\.py`", table))
+    there = {path.stem for path in (PACKAGE / package).glob("*.py")} - {"__init__"}
+    assert named <= there
+    assert there - named - also == set()
+
+
+def test_every_package_is_on_the_map() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text.partition("\n## What lives where\n")[2].partition("\n### ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages - told == set()
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= LONGEST_README

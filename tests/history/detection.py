@@ -1,0 +1,94 @@
+"""The rules of duplicate detection: no duplicate is delivered, and nothing else is dropped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from .entities import SINKS
+from .history import OK
+from .model import MILLISECOND, Attempt, Model
+
+
+def duplicate_delivered(model: Model) -> Iterator[str]:
+    """Of those with one id, none is accepted less than a window after another."""
+    for (entity, _, name), attempts in model.by_key.items():
+        accepted = [each for each in attempts if model.has_arrived(each) or model.was_cancelled(each) == OK]
+        for at, one in enumerate(accepted):
+            for other in accepted[at + 1 :]:
+                shortest = min(model.windows(one) + model.windows(other))
+                apart = _apart(model, one, other)
+                if apart is None or apart + MILLISECOND < shortest:
+                    yield f"{name} of {entity}: {one.uid} and {other.uid}, {apart} µs apart"
+
+
+def dropped_wrongly(model: Model) -> Iterator[str]:
+    """Each drop names a message that was accepted, with the same id, less than a window before.
+
+    Of the windows under which the two were accepted, the shorter counts.
+    """
+    attempts: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
+    numbered: dict[str, list[tuple[Attempt, int]]] = defaultdict(list)
+    """Each under its first number: it gets others where it is resubmitted."""
+    for attempt in model.attempts.values():
+        if not model.is_gone(attempt) or not attempt.is_sure:
+            attempts[attempt.sink.name, attempt.id].append(attempt)
+            if numbers := _numbers(model, attempt):
+                numbered[attempt.sink.name].append((attempt, min(numbers)))
+    for drop in model.drops:
+        if drop.entity not in SINKS:
+            yield f"{drop.id} was forwarded to {drop.entity} twice"
+            continue
+        tried = attempts[drop.entity, drop.id]
+        # What was cancelled, or waits in a forward, is not seen under the number that it was accepted with.
+        hidden = [each for each in tried if model.may_be_accepted(each) and not _numbers(model, each)]
+        originals = [each for each in tried if drop.original in _numbers(model, each)] or hidden
+        if not originals:
+            known = sorted(number for each in tried for number in _numbers(model, each))
+            yield f"{drop.id} of {drop.entity}: its original is number {drop.original}, the id was {known}"
+        dropped = [each for each in tried if _may_be_dropped(model, each, drop.number, numbered[drop.entity])]
+        longest = min(
+            max((window for each in some for window in model.windows(each)), default=0)
+            for some in (originals or tried, dropped or tried)
+        )
+        if drop.time - drop.original_time >= longest:
+            yield f"{drop.id} of {drop.entity}: {drop.time - drop.original_time} µs after its original"
+
+
+def _may_be_dropped(model: Model, attempt: Attempt, number: int, numbered: list[tuple[Attempt, int]]) -> bool:
+    """Whether it may be what was dropped under this number: that lies between those of earlier and of later sends."""
+    if not attempt.is_possible or model.has_arrived(attempt) or model.was_cancelled(attempt) == OK:
+        return False
+    return not any(
+        (other.operation.is_before(attempt.operation) and known > number)
+        or (attempt.operation.is_before(other.operation) and known < number)
+        for other, known in numbered
+    )
+
+
+def _numbers(model: Model, attempt: Attempt) -> set[int]:
+    """The numbers under which it may have been accepted by the entity that it was sent to."""
+    found: set[int | None] = {attempt.number}
+    if attempt.due is None:
+        for delivery in model.deliveries_of(attempt.uid):
+            if attempt.sink.subscriptions and delivery.place.startswith(attempt.sink.name):
+                found.add(delivery.origin)
+            elif delivery.place == attempt.sink.name:
+                found.add(delivery.number)
+    return {number for number in found if number is not None}
+
+
+def _apart(model: Model, one: Attempt, other: Attempt) -> int | None:
+    """The longest time that may lie between the acceptance of two, in microseconds; None where it is not told."""
+    if one.due is not None or other.due is not None:
+        return None
+    first, second = (
+        [each for each in model.deliveries_of(attempt.uid) if not model.resubmits[each.place, each.uid]]
+        for attempt in (one, other)
+    )
+    if not first or not second:
+        return None
+    # Each delivery tells the same time, some more exactly.
+    late = [min(each.latest for each in some) for some in (first, second)]
+    early = [max(each.earliest for each in some) for some in (first, second)]
+    return max(late[0] - early[1], late[1] - early[0])

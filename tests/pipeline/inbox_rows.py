@@ -1,0 +1,26 @@
+"""Rows for an inbox."""
+
+from __future__ import annotations
+
+from oncebus.inbox import Row
+from oncebus.messages import key_of
+from pipeline.judged_rows import QUEUE
+
+
+def rows(count: int, first: int = 1, entity: int = QUEUE, body: bytes = b"") -> list[Row]:
+    """Rows with a key each: m1, m2 and so on."""
+    return [
+        Row(
+            entity=entity,
+            sequence=number,
+            time=number,
+            key=key_of(1, f"m{number}", None),
+            window=1_000_000,
+            message_id=f"m{number}",
+            hops=0,
+            size=1,
+            head=b"",
+            body=body,
+        )
+        for number in range(first, first + count)
+    ]
