@@ -246,6 +246,7 @@ class Portal:
             request.give_up()
             raise Refused(503, "Too many sign in at the same time. Try again in a moment.")
         self._signing_in += 1
+        request.may_give_way()
         try:
             return await self._form(request, _LARGEST_SIGN_IN, cookie, _SIGN_IN_SECONDS)
         finally:
