@@ -116,9 +116,9 @@ def test_encoded_values_are_decoded_to_the_same_types(value: Any) -> None:
 
 @given(values, st.binary(max_size=5), st.binary(max_size=5))
 @examples(33)
-def test_a_value_is_read_between_other_bytes(value: Any, before: bytes, behind: bytes) -> None:
+def test_a_value_is_read_between_other_bytes(value: Any, before: bytes, after: bytes) -> None:
     encoded = encode(value)
-    found, stop = decode(before + encoded + behind, len(before))
+    found, stop = decode(before + encoded + after, len(before))
     assert same(found, value)
     assert stop == len(before) + len(encoded)
 

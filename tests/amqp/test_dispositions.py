@@ -55,8 +55,8 @@ def test_a_disposition_without_state_or_settlement_is_not_reported() -> None:
 def test_a_repeated_outcome_is_reported_once() -> None:
     client, link = ready()
     deliveries = sent_many(link, 4)
-    told = Disposition(role=True, first=0, last=2, state=Accepted())
-    assert client.do(told, told) == [Disposed(link, deliveries[:3], Accepted(), False)]
+    report = Disposition(role=True, first=0, last=2, state=Accepted())
+    assert client.do(report, report) == [Disposed(link, deliveries[:3], Accepted(), False)]
     more = Disposition(role=True, first=1, last=3, state=Released())
     assert client.do(more, more) == [Disposed(link, deliveries[3:], Released(), False)]
     # A peer that settles no longer waits for an answer.

@@ -155,8 +155,8 @@ def test_the_fast_reader_agrees_with_the_general_decoder(code: int) -> None:
     random = Random(code)
     read = 0
     for _ in range(3000):
-        before, body, behind = random.randbytes(random.randrange(5)), a_body(random, code), random.randbytes(5)
-        data = before + body + behind[: random.randrange(6)]
+        before, body, after = random.randbytes(random.randrange(5)), a_body(random, code), random.randbytes(5)
+        data = before + body + after[: random.randrange(6)]
         end = random.choice([len(data), len(before) + len(body), len(data) - 1])
         found = outcome(READERS[code], data, len(before), end)
         assert found == outcome(generally, data, len(before), end), data

@@ -31,6 +31,6 @@ def test_no_input_crashes_hangs_or_grows(tmp_path: Path, seed: int) -> None:
     ]
     words = [sys.executable, "-m", "amqp.guided", str(tmp_path / "corpus"), *options, f"-artifact_prefix={tmp_path}/"]
     done = subprocess.run(words, cwd=TESTS, capture_output=True, text=True, check=False)
-    told = (done.stdout + done.stderr).splitlines()
-    print("\n".join(told[-5:]))
-    assert done.returncode == 0, "\n".join(told[-60:])
+    output = (done.stdout + done.stderr).splitlines()
+    print("\n".join(output[-5:]))
+    assert done.returncode == 0, "\n".join(output[-60:])

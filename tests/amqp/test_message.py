@@ -201,7 +201,7 @@ LONG_DESCRIPTOR = bytes.fromhex("00 80 0000000000000073")
     st.integers(0, 20),
 )
 def test_identity_is_the_same_however_the_properties_are_written(
-    first: Id | None, others: int, group: str | None, to: str | None, changed: tuple[int, int] | None, cut: int
+    first: Id | None, others: int, group: str | None, to: str | None, changed: tuple[int, int] | None, removed: int
 ) -> None:
     fields = [first, *[None] * others]
     if others > 1:
@@ -211,7 +211,7 @@ def test_identity_is_the_same_however_the_properties_are_written(
     value = bytearray(encode(fields))
     if changed is not None:
         value[changed[0] % len(value)] = changed[1]
-        del value[max(len(value) - cut, 1) :]
+        del value[max(len(value) - removed, 1) :]
 
     def found(descriptor: bytes) -> Identity | None:
         try:

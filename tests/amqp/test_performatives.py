@@ -122,9 +122,9 @@ def test_a_performative_is_written_with_all_its_fields_and_read_without_the_unus
     assert len(decode_all(data).value) == count
     read, at = decode_performative(b"x" + data + b"payload", 1, len(data) + 8)
     assert at == len(data) + 1
-    gone: dict[str, Any] = {name: None for name in unread if hasattr(performative, name)}
+    unused: dict[str, Any] = {name: None for name in unread if hasattr(performative, name)}
     whole: Any = performative
-    assert read == replace(whole, **gone)
+    assert read == replace(whole, **unused)
 
 
 def read(code: int | str, fields: list[object]) -> Any:

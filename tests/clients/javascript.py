@@ -67,14 +67,14 @@ def run(folder: Path, words: list[str], environment: dict[str, str]) -> str:
 def run_scenarios(name: str, served: Served, entities: dict[str, list[str]], **more: str) -> str:
     """Run a file of scenarios with Node's own test runner."""
     with workplace(HERE / name, HERE / "stage.mjs") as folder:
-        told = {
+        variables = {
             "ENTITIES": json.dumps(entities),
             "ONLY_SENDS": served.string(served.only_sends),
             "ONLY_LISTENS": served.string(served.only_listens),
             **more,
         }
         with _AT_ONCE:
-            return run(folder, ["node", "--test", name], environment(served, None, **told))
+            return run(folder, ["node", "--test", name], environment(served, None, **variables))
 
 
 def play(name: str, served: Served, **kinds: int) -> dict[str, list[str]]:

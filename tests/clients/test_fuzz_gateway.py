@@ -121,7 +121,7 @@ def test_corrupted_input_affects_no_other_client_and_does_not_stop_the_gateway(
         recorded = conversations(served)
         say_again(served, recorded)
         gateway, before, logged = served.gateway, served.memory(), len(served.running.err.read_text())
-        connections, cut = served.http.metric("amqp_connections"), 0
+        connections, closed = served.http.metric("amqp_connections"), 0
         with witness(served, served.queue()) as seen:
             for start in range(0, inputs, BLOCK):
                 block = []
@@ -130,7 +130,7 @@ def test_corrupted_input_affects_no_other_client_and_does_not_stop_the_gateway(
                     # Cycle through the conversations; two of three are corrupted after authentication.
                     conversation = recorded[number // 3 % len(recorded)]
                     block.append((spoiled(random, conversation, is_known=number % 3 != 0), random))
-                cut += said_all(served, block)
+                closed += said_all(served, block)
                 assert served.gateway == gateway, f"the gateway did not survive the inputs from {start} on"
         # The broker keeps no closed connection.
         until(
@@ -145,6 +145,7 @@ def test_corrupted_input_affects_no_other_client_and_does_not_stop_the_gateway(
         assert [line for line in lines if "Traceback" in line] == []
         growth = served.memory() - before
         print(
-            f"{inputs} inputs, {cut} of them cut, {len(seen)} messages beside them, {growth / 2**20:.1f} MB more memory"
+            f"{inputs} inputs, {closed} connections closed by the broker, {len(seen)} messages of the witness, "
+            f"{growth / 2**20:.1f} MB more memory"
         )
         assert growth < GROWTH

@@ -74,8 +74,8 @@ def test_dead_letters_have_their_reasons_and_can_be_sent_again(served: Served) -
             receiver.dead_letter_message(first, reason="why", error_description="in words")
             receiver.dead_letter_message(second)
             letters = received(dead, 2)
-            told = [(body(x), x.dead_letter_reason, x.dead_letter_error_description) for x in letters]
-            assert told == [(b"a", "why", "in words"), (b"b", None, None)]
+            found = [(body(x), x.dead_letter_reason, x.dead_letter_error_description) for x in letters]
+            assert found == [(b"a", "why", "in words"), (b"b", None, None)]
             assert (letters[0].application_properties or {})[b"n"] == 1
             # The client converts the received message to one that it can send.
             sender.send_messages(letters[0])

@@ -50,13 +50,13 @@ def run_sample(name: str, served: Served) -> str:
     code = path.read_text().replace('"orders"', f'"{served.queue("detecting")}"')
     if path.suffix == ".py":
         return run_python(code, served)
-    told = javascript.environment(served)
+    environment = javascript.environment(served)
     with javascript.workplace(javascript.HERE / "package.json", EXAMPLES / "typescript" / "tsconfig.json") as folder:
         (folder / path.name).write_text(code)
         if path.suffix == ".mjs":
-            return javascript.run(folder, ["node", path.name], told)
-        javascript.run(folder, ["node", "node_modules/typescript/bin/tsc"], told)
-        return javascript.run(folder, ["node", f"compiled/{path.stem}.js"], told)
+            return javascript.run(folder, ["node", path.name], environment)
+        javascript.run(folder, ["node", "node_modules/typescript/bin/tsc"], environment)
+        return javascript.run(folder, ["node", f"compiled/{path.stem}.js"], environment)
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +89,8 @@ def test_the_documentation_shows_samples_that_are_run(language: str) -> None:
 
 def test_the_sample_of_the_dialect_runs(served: Served) -> None:
     (code, *_) = blocks("servicebus.md", "python")
-    told = "…the line that oncebus serve prints…"
-    assert told in code
-    assert run_python(code.replace(told, served.string()), served) == ""
+    shown = "…the line that oncebus serve prints…"
+    assert shown in code
+    assert run_python(code.replace(shown, served.string()), served) == ""
     assert [message["messageId"] for message in served.http.drops("orders")].count("12345.2017/Payment") == 0
     assert served.http.receive("orders", 60) == ("12345.2017/Payment", "hello")

@@ -91,10 +91,10 @@ def test_links_end_when_their_entity_is_disabled_or_deleted(bus: Bus) -> None:
         )
     )
     bus.run(bus.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name=deleted))))
-    told = bus.refused(
+    errors = bus.refused(
         lambda: first.receive_messages(max_wait_time=PATIENCE), lambda: second.receive_messages(max_wait_time=PATIENCE)
     )
-    assert [type(error) for error in told] == [MessagingEntityDisabledError, MessagingEntityNotFoundError]
+    assert [type(error) for error in errors] == [MessagingEntityDisabledError, MessagingEntityNotFoundError]
 
 
 @contextmanager

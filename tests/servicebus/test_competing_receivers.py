@@ -18,7 +18,7 @@ from oncebus.store import Mode
 from .raw import RawClient, Stage, message, of, play
 
 MESSAGES = 200
-WISHES: list[Outcome] = [Accepted(), Accepted(), Accepted(), Released(), Modified(True)]
+OUTCOMES: list[Outcome] = [Accepted(), Accepted(), Accepted(), Released(), Modified(True)]
 
 
 class Receiver:
@@ -29,14 +29,14 @@ class Receiver:
         self.random = random
         self.count = 0
         self.is_attached = False
-        self.wishes: dict[int, tuple[bytes, object]] = {}
+        self.outcomes: dict[int, tuple[bytes, object]] = {}
         # Completed without an answer: the broker may or may not have done it.
         self.unsure: set[bytes] = set()
 
     def forget(self) -> None:
         """Forget the state of a connection that has ended."""
-        self.unsure |= {body for body, state in self.wishes.values() if state == Accepted()}
-        self.wishes.clear()
+        self.unsure |= {body for body, state in self.outcomes.values() if state == Accepted()}
+        self.outcomes.clear()
 
     def step(self, completed: list[bytes]) -> None:
         """Read the frames that came, then do something at random."""
@@ -46,14 +46,14 @@ class Receiver:
                     self.count += 1
                     body = amqp.decode_body(amqp.split(sent.payload).body)
                     assert isinstance(body, bytes)
-                    wish = self.random.choice(WISHES)
-                    self.wishes[number] = body, wish
-                    self.client.do(Disposition(role=True, first=number, state=wish))
+                    outcome = self.random.choice(OUTCOMES)
+                    self.outcomes[number] = body, outcome
+                    self.client.do(Disposition(role=True, first=number, state=outcome))
                 case Disposition(first=first, last=last, state=state):
                     for number in range(first, (last or first) + 1):
-                        body, told = self.wishes.pop(number)
-                        assert state == told
-                        if told == Accepted():
+                        body, decided = self.outcomes.pop(number)
+                        assert state == decided
+                        if decided == Accepted():
                             completed.append(body)
                 case Flow(delivery_count=int() as count):
                     self.count = count

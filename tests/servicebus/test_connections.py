@@ -67,17 +67,17 @@ def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(stage: Stage) -> None:
-        def cut(peers: list[Peer]) -> list[bool]:
+        def disconnected(peers: list[Peer]) -> list[bool]:
             return [each.wire.is_cut for each in peers]
 
         strangers = [Peer(stage) for _ in range(10)]
-        assert cut(strangers) == [True] * 8 + [False] * 2
+        assert disconnected(strangers) == [True] * 8 + [False] * 2
         known = [Peer(stage) for _ in range(2)]
-        assert cut(strangers) == [True] * 10
+        assert disconnected(strangers) == [True] * 10
         for each in known:
             each.client._trusted()
         strangers = [Peer(stage) for _ in range(10)]
-        assert cut([*known, *strangers]) == [False] * 2 + [True] * 8 + [False] * 2
+        assert disconnected([*known, *strangers]) == [False] * 2 + [True] * 8 + [False] * 2
         third = Peer(stage)
         third.client._trusted()
         assert stage.server.counts.connections == 4
@@ -87,10 +87,10 @@ def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
         assert isinstance(close, Close)
         assert close.error is not None
         assert close.error.description == "The namespace already has 3 connections."
-        assert not any(cut([*known, third, late]))
+        assert not any(disconnected([*known, third, late]))
         for each in (late, third):
             each.client.on_lost()
-        assert [type(told) for told in Peer(stage).answers()] == [Open]
+        assert [type(answer) for answer in Peer(stage).answers()] == [Open]
 
     play(tmp_path, scenario, Limits(connections=3, strangers=2, closing_seconds=0.01))
     assert len([record for record in caplog.records if record.name == "oncebus.listening"]) == 1
@@ -128,7 +128,7 @@ def test_a_client_that_is_no_longer_trusted_takes_no_place_from_trusted_ones(tmp
         rules_are(stage, LISTENER)
         for each in peers:
             each.client.check(has_changed=True)
-        assert [type(told) for told in Peer(stage).answers()] == [Open]
+        assert [type(answer) for answer in Peer(stage).answers()] == [Open]
         # It counts as a stranger now: with too many of them it is disconnected, and the other stays.
         strangers = [Peer(stage) for _ in range(3)]
         assert [each.wire.is_cut for each in (*peers, *strangers)] == [True, False, True, False, False]

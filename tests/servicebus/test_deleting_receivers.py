@@ -91,8 +91,8 @@ def is_quiet(client: RawClient) -> bool:
     (receiver,) = client.peer.links
     assert isinstance(receiver, Receiver)
     line = receiver._line
-    is_looking = receiver._draining is not None or (line is not None and line._looking is not None)
-    return not is_looking and receiver.link.session.outbound.room > 0
+    is_receiving = receiver._draining is not None or (line is not None and line._receiving is not None)
+    return not is_receiving and receiver.link.session.outbound.room > 0
 
 
 @pytest.mark.parametrize("seed", range(3))

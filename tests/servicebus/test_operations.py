@@ -53,7 +53,7 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("operation", "body", "condition", "told"),
+    ("operation", "body", "condition", "text"),
     [
         ("peek-message", 5, "com.microsoft:argument-error", "The body of the request has value 5. Not a map."),
         ("peek-message", {}, "com.microsoft:argument-error", "'from-sequence-number' has value None. Not a number"),
@@ -171,13 +171,13 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
     ],
 )
 def test_an_invalid_request_is_refused_with_the_reason(
-    bus: Bus, queue: str, topic: str, operation: str, body: object, condition: str, told: str
+    bus: Bus, queue: str, topic: str, operation: str, body: object, condition: str, text: str
 ) -> None:
     name, _, path = operation.partition(" at ")
     with pytest.raises(Exception) as raised:  # noqa: PT011
         ask(bus, name, body, path.replace("TOPIC", topic) or queue)
     refusal = refusal_of(raised.value)
-    assert told.replace("TOPIC", topic).replace("QUEUE", queue) in refusal.text
+    assert text.replace("TOPIC", topic).replace("QUEUE", queue) in refusal.text
     assert refusal.condition == condition
 
 

@@ -227,8 +227,8 @@ def test_messages_are_dealt_in_turn_and_none_is_lost_with_a_receiver(tmp_path: P
         clients = [stage.client() for _ in range(4)]
         for client in clients:
             await client.attached(of("orders"), given=10)
-        gone = clients.pop()
-        gone.lose()
+        lost = clients.pop()
+        lost.lose()
         await put(stage, *(str(number).encode() for number in range(6)))
         for client in clients:
             assert len(await client.received(2)) == 2

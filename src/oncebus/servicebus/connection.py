@@ -48,7 +48,8 @@ class ClientConnection:
     """The dialect's side of one connection: a `Peer` to the engine, a `Client` to its links.
 
     `deadline` is when its links must be checked next. The connection calls `known` when the client has authenticated,
-    `unknown` when it has no valid credentials any more, and `gone` when the connection is over; each at least once.
+    `unknown` when it has no valid credentials any more, and `gone` when the connection is over.
+    It may call each more than once.
     """
 
     def __init__(
@@ -267,10 +268,10 @@ class ClientConnection:
             self._track(attached)
 
     def _set_deadline(self) -> None:
-        looks = [NEVER, self.credentials.next_look or NEVER]
+        times = [NEVER, self.credentials.next_look or NEVER]
         if self._due:
-            looks.append(self._due[0][0])
-        self.deadline = min(looks)
+            times.append(self._due[0][0])
+        self.deadline = min(times)
 
     def make_room(self) -> None:
         """If the client has reached its limit of unsettled deliveries, drop those whose lock has expired."""
