@@ -13,7 +13,7 @@ ANSWERED = Disposition(role=False, first=0, last=1, settled=True, state=Accepted
 
 
 def left() -> tuple[Client, OutgoingLink]:
-    """Return a peer that has done so with two of three deliveries, and its link."""
+    """Return a peer that reported outcomes for two of three deliveries and detached, and its link."""
     client, link = ready()
     deliveries = sent_many(link, 3)
     client.take()

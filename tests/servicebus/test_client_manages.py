@@ -120,7 +120,7 @@ def test_rules_are_added_listed_and_removed(bus: Bus) -> None:
     assert TrueFilter() not in [rule.filter for rule in rules().values()]
 
 
-def test_properties_are_changed_when_a_message_is_abandoned_or_deferred(bus: Bus) -> None:
+def test_properties_are_changed_when_a_message_is_abandoned(bus: Bus) -> None:
     queue, _, receiver = bus.pair()
     bus.put(queue, ServiceBusMessage(b"a", application_properties={"n": 1, "kept": True}))
     (message,) = receiver.receive_messages(max_wait_time=PATIENCE)

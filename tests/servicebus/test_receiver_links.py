@@ -281,7 +281,7 @@ def test_messages_in_flight_to_a_receiver_that_left_go_to_the_next(tmp_path: Pat
     play(tmp_path, scenario)
 
 
-def test_nothing_is_deleted_for_a_receiver_that_left_or_has_no_credit(tmp_path: Path) -> None:
+def test_nothing_is_deleted_for_a_receiver_that_left_or_reduced_its_credit(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         clients = [stage.client() for _ in range(3)]
         for client in clients:

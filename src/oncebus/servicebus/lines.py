@@ -250,5 +250,4 @@ async def release(broker: Broker, address: Address, tokens: Sequence[bytes]) -> 
     try:
         await broker.settle(address, [Settlement(Action.RELEASE, token) for token in tokens])
     except OncebusError as error:
-        # Their locks expire.
-        log.info("%d messages could not be released before their locks expire: %s", len(tokens), error)
+        log.info("%d messages could not be released and stay locked until their locks expire: %s", len(tokens), error)
