@@ -53,6 +53,25 @@ def test_the_one_that_is_idle_for_longest_gives_way() -> None:
     assert Guest(places).has_room
 
 
+def test_those_that_have_authenticated_give_way_last() -> None:
+    places = Places(3, "guests")
+    known, stranger, other = (Guest(places) for _ in range(3))
+    places.know(known)
+    places.begin(other)
+    places.know(other)
+    places.end(other)
+    later = Guest(places)
+    assert [each.is_cut for each in (known, stranger, other, later)] == [False, True, False, False]
+    places.begin(later)
+    newest = Guest(places)
+    assert (known.is_cut, other.is_cut, newest.has_room) == (True, False, True)
+    # It is forgotten with its place.
+    places.know(known)
+    places.end(later)
+    Guest(places)
+    assert [each.is_cut for each in (other, later, newest)] == [False, False, True]
+
+
 def test_a_full_house_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     places = Places(1, "guests", lambda: now)

@@ -225,6 +225,31 @@ def test_half_open_requests_give_way(tmp_path: Path, half: bytes) -> None:
     scenario(tmp_path, run)
 
 
+def test_half_open_requests_do_not_close_the_idle_connection_of_a_client(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=5)
+        await running.start()
+        authorization = f"Host: {HOST}\r\nAuthorization: {token(front.time)}\r\n\r\n"
+        asked = f"GET /$Resources/queues?api-version=2021-05 HTTP/1.1\r\n{authorization}".encode()
+        strangers = []
+        reader, client = await asyncio.open_connection("127.0.0.1", running.port)
+        try:
+            for _ in range(3):
+                client.write(asked)
+                assert await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE) == b"HTTP/1.1 200 OK\r\n"
+                await asyncio.wait_for(reader.readuntil(b"</feed>"), PATIENCE)
+                for _ in range(10):
+                    _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+                    writer.write(b"POST /orders/messages HTTP/1.1\r\nHost: x\r\n")
+                    strangers.append(writer)
+        finally:
+            for writer in [client, *strangers]:
+                writer.close()
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
 def test_of_many_requests_at_once_a_few_are_answered(tmp_path: Path) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         asked = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -20,7 +20,10 @@ HEADER_NAMES = "oncebus.header_names"
 """The extension by which our server tells how the names of headers were written; ASGI has them in lower case."""
 
 GIVE_WAY = "oncebus.give_way"
-"""The extension that lets our server cut the connection of a request for another one's sake."""
+"""The extension that lets our server close the connection of a request to make room for another."""
+
+KNOWN = "oncebus.known"
+"""The extension by which our server learns that a request is authenticated: its connection gives way last."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
 
@@ -105,9 +108,16 @@ class Asked(Request):
 
     def may_give_way(self) -> None:
         """What is still to come may be from anybody: the connection may be cut where others need its place."""
+        self._notify_server(GIVE_WAY)
+
+    def mark_known(self) -> None:
+        """Note that the request is authenticated."""
+        self._notify_server(KNOWN)
+
+    def _notify_server(self, what: str) -> None:
         extensions: dict[str, Any] = self.scope.get("extensions") or {}
-        if GIVE_WAY in extensions:
-            extensions[GIVE_WAY]()
+        if what in extensions:
+            extensions[what]()
 
     def give_up(self) -> None:
         """Read no more of the body, and close the connection behind the answer."""

@@ -151,6 +151,7 @@ class Portal:
         except AccessRefused:
             self._sessions.end(session.id)
             return self._not_signed_in(request, name, method)
+        request.mark_known()
         seal = self._seal.of(session.id)
         query = query_of(request.scope["query_string"])
         handlers = PAGES.get(name)
