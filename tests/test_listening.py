@@ -131,6 +131,45 @@ def test_connections_that_never_begin_tls_give_way_and_others_get_through(tmp_pa
     asyncio.run(play())
 
 
+class Speaking(asyncio.Protocol):
+    """Takes a place, and is busy once it was spoken to."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._places.enter(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._places.begin(self)
+        self._transport.write(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._places.leave(self)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def test_a_crowd_that_connects_at_once_does_not_replace_a_client_before_it_is_heard() -> None:
+    async def play() -> None:
+        places = Places(32, "guests")
+        with listen("127.0.0.1", 0) as listener, contextlib.ExitStack() as stack:
+            listener.listen(1024)
+            address = listener.getsockname()
+            crowd = [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(100)]
+            client = stack.enter_context(socket.create_connection(address, PATIENCE))
+            client.sendall(b"hello")
+            crowd += [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(200)]
+            server = await serve(listener, lambda: Speaking(places), places=places)
+            async with server:
+                assert await asyncio.to_thread(client.recv, 5) == b"hello"
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("descriptors", [20, 256, 300, 1024, 4096, 9255, 9256, 65536])
 def test_all_connections_together_leave_descriptors_for_the_rest(descriptors: int) -> None:
     found = shares(descriptors)

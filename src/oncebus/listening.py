@@ -26,7 +26,9 @@ HANDSHAKE_SECONDS = 10
 TLS_BUFFER_BYTES = 32 * 1024
 """What a connection with TLS reads at once; asyncio's own is 256 KB, taken when the connection is made."""
 ACCEPTED_AT_ONCE = 64
-"""Connections that one turn of the loop accepts at each port."""
+"""Connections that one turn of the event loop accepts at each port, at most."""
+_TURNS_TO_SPEAK = 16
+"""In at least so many turns of accepting, a new connection cannot become the oldest of all."""
 BACKLOG = 1024
 """Connections that the system keeps until they are accepted."""
 SECONDS_BETWEEN_WARNINGS = 10.0
@@ -160,7 +162,9 @@ async def serve(
     def accept() -> asyncio.BaseProtocol:
         return make_protocol() if tls is None else _Handshake(make_protocol, tls, places)
 
-    server = await loop.create_server(accept, sock=listener, backlog=ACCEPTED_AT_ONCE)
+    # With few places, a crowd that connects at once would replace a client before its first bytes are read.
+    at_once = ACCEPTED_AT_ONCE if places is None else min(ACCEPTED_AT_ONCE, max(1, places.most // _TURNS_TO_SPEAK))
+    server = await loop.create_server(accept, sock=listener, backlog=at_once)
     # The number above is also how many asyncio accepts in one turn: the system may keep more.
     listener.listen(BACKLOG)
     return server
