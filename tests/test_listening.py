@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -132,21 +133,24 @@ def test_connections_that_never_begin_tls_give_way_and_others_get_through(tmp_pa
 
 
 class Speaking(asyncio.Protocol):
-    """Takes a place, and is busy once it was spoken to."""
+    """Takes a place, and is busy once it was spoken to. `events` counts connections that were made and lost."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, events: Counter[str]) -> None:
         self._places = places
+        self._events = events
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._events["made"] += 1
         self._places.enter(self)
 
     def data_received(self, data: bytes) -> None:
         self._places.begin(self)
         self._transport.write(data)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
+        self._events["lost"] += 1
         self._places.leave(self)
 
     def abort(self) -> None:
@@ -155,17 +159,23 @@ class Speaking(asyncio.Protocol):
 
 def test_a_crowd_that_connects_at_once_does_not_replace_a_client_before_it_is_heard() -> None:
     async def play() -> None:
-        places = Places(32, "guests")
+        places, events = Places(32, "guests"), Counter[str]()
         with listen("127.0.0.1", 0) as listener, contextlib.ExitStack() as stack:
             listener.listen(1024)
             address = listener.getsockname()
-            crowd = [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(100)]
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(address, PATIENCE))
             client = stack.enter_context(socket.create_connection(address, PATIENCE))
             client.sendall(b"hello")
-            crowd += [stack.enter_context(socket.create_connection(address, PATIENCE)) for _ in range(200)]
-            server = await serve(listener, lambda: Speaking(places), places=places)
-            async with server:
-                assert await asyncio.to_thread(client.recv, 5) == b"hello"
+            for _ in range(200):
+                stack.enter_context(socket.create_connection(address, PATIENCE))
+            async with await serve(listener, lambda: Speaking(places, events), places=places):
+                heard = await asyncio.to_thread(client.recv, 5)
+                stack.close()
+                async with asyncio.timeout(PATIENCE):
+                    while events != {"made": 301, "lost": 301}:
+                        await asyncio.sleep(0.01)
+            assert heard == b"hello"
 
     asyncio.run(play())
 
