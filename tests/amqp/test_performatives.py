@@ -178,7 +178,11 @@ def test_lenient_forms_with_a_clear_meaning_are_read() -> None:
             ["n", 1, False, *[None] * 3, Described(ULong(0x30), [5])],
             "capabilities cannot be 5: expected symbols",
         ),
-        (0x12, ["n", 1, False, *[None] * 3, Described(ULong(0x30), ["ö"])], "capabilities cannot be 'ö': expected symbols"),
+        (
+            0x12,
+            ["n", 1, False, *[None] * 3, Described(ULong(0x30), ["ö"])],
+            "capabilities cannot be 'ö': expected symbols",
+        ),
         (0x10, ["c"] + [None] * 10, "open at byte 0: 11 fields are more than 10"),
         (0x12, ["n", UInt(1), UInt(0)], "role cannot be UInt.0.: expected boolean"),
         (0x12, ["n", UInt(1), True, None, None, "queue"], "'queue' has no descriptor"),
