@@ -37,6 +37,7 @@ check: setup ## lint and type-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 	@$(MAKE) --no-print-directory docs
 
 # Without the archive Spark starts too, only later.

@@ -1,4 +1,4 @@
-"""The engine and the codec against inputs that coverage guides: a million of them, or ten times AMQP_FUZZ_INPUTS."""
+"""Coverage-guided fuzzing of the engine and the codec: a million inputs, or ten times AMQP_FUZZ_INPUTS."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 TESTS = Path(__file__).parent.parent
 INPUTS = os.environ.get("AMQP_FUZZ_INPUTS", "100000")
 SECONDS_EACH = 5
-"""An input that takes longer is a hang."""
+"""Seconds after which an input counts as a hang."""
 MEGABYTES = 600
-"""Memory of the whole run: some 150 MB are the fuzzer's own."""
+"""Megabytes for the whole run. The fuzzer itself takes about 150 MB."""
 
 
 @pytest.mark.torture
@@ -31,6 +31,6 @@ def test_no_input_crashes_hangs_or_grows(tmp_path: Path, seed: int) -> None:
     ]
     words = [sys.executable, "-m", "amqp.guided", str(tmp_path / "corpus"), *options, f"-artifact_prefix={tmp_path}/"]
     done = subprocess.run(words, cwd=TESTS, capture_output=True, text=True, check=False)
-    told = (done.stdout + done.stderr).splitlines()
-    print("\n".join(told[-5:]))
-    assert done.returncode == 0, "\n".join(told[-60:])
+    output = (done.stdout + done.stderr).splitlines()
+    print("\n".join(output[-5:]))
+    assert done.returncode == 0, "\n".join(output[-60:])

@@ -1,7 +1,7 @@
-"""AMQP 1.0: the types, their bytes, and the format of messages.
+"""AMQP 1.0: the types, their encoding, and the message format.
 
-The engine of a connection is in `oncebus.amqp.connection`, what it tells in `oncebus.amqp.events`;
-`oncebus.amqp.protocol` runs it over asyncio.
+`oncebus.amqp.connection` is the engine of a connection and `oncebus.amqp.events` are the events it reports.
+`oncebus.amqp.protocol` runs the engine over asyncio.
 """
 
 from oncebus.amqp.decoding import decode, decode_all

@@ -1,7 +1,7 @@
-"""How many elements a value may hold, counted before anything is made of them.
+"""Limits the number of elements in a value, before any of them is decoded.
 
-A byte on the wire can become 64 in memory: an empty list is the one byte 0x45. So a value is counted first, where it is
-long enough to hold too many; counting makes no objects of it, and stops as soon as the budget is spent.
+One byte on the wire can become 64 bytes in memory: an empty list is the single byte 0x45. So a value that is long
+enough to exceed the limit is counted first. Counting creates no objects and stops as soon as the limit is exceeded.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from oncebus.amqp.types import DecodeError
 
 _ONE = struct.Struct(">I").unpack_from
 _LISTS, _ARRAYS = 0xC0, 0xE0
-"""The least codes of what holds elements."""
+"""The lowest format codes of lists and maps, and of arrays."""
 
 
 def check_elements(data: Buffer, offset: int, end: int, most: int) -> int:
-    """How many elements the value at `offset` holds, itself included. Raises DecodeError beyond `most`.
+    """Return how many elements the value at `offset` holds, itself included. Raise `DecodeError` beyond `most`.
 
-    Bytes that are no AMQP end the count: the decoder says what is wrong with them.
+    Malformed bytes end the count without an error: the decoder reports what is wrong with them.
     """
     used = 0
-    # Where elements lie: their beginning, the end of what holds them, their number; in an array, the code they share.
+    # Ranges of elements still to count: start, end of the enclosing value, number; for an array, the shared code.
     spans: list[tuple[int, int, int, int | None]] = [(offset, end, 1, None)]
     while spans:
         at, stop, left, shared = spans.pop()
@@ -37,7 +37,7 @@ def check_elements(data: Buffer, offset: int, end: int, most: int) -> int:
                 return used
             width = WIDTHS[code]
             if width == DESCRIBED:
-                # A descriptor and a value follow, besides what holds them.
+                # A described value counts as three: itself, its descriptor and its value.
                 left += 1
                 used += 2
                 continue
@@ -64,11 +64,11 @@ def check_elements(data: Buffer, offset: int, end: int, most: int) -> int:
                         return used
                     if data[elements] == 0:
                         try:
-                            behind = skip(data, elements + 1, at)
+                            after = skip(data, elements + 1, at)
                         except DecodeError:
                             return used
-                        spans.append((elements + 1, behind, 1, None))
-                        elements = behind
+                        spans.append((elements + 1, after, 1, None))
+                        elements = after
                     else:
                         constructor = data[elements]
                         elements += 1

@@ -1,13 +1,13 @@
-"""Composite types: described lists whose fields have a place, a name and a type.
+"""Composite types: described lists whose fields have a position, a name and a type.
 
-    00 <descriptor> <list of the fields in their order>
+    00 <descriptor> <list of the fields in order>
 
-A class becomes one by `@composite(code, name)` over its dataclass, each field annotated with one of the kinds below.
-A field without a default is mandatory. Null, or a list that ends before it, stands for the default of a field. All
-fields are written, nulls at the end too: there are clients that index them.
+`@composite(code, name)` turns a dataclass into a composite type; each field is annotated with one of the kinds below.
+A field without a default is mandatory. A null, or a list that ends early, stands for a field's default. All fields are
+written, trailing nulls too, because some clients index them.
 
-What is read is forgiving where nothing can be misunderstood: a whole number of another width, a string for a symbol, a
-single value where several may stand. Anything else is a DecodeError.
+Reading is lenient where the meaning is clear: an integer of another width, a string for a symbol, a single value where
+several are allowed. Anything else raises `DecodeError`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 
 class Kind(NamedTuple):
-    """A type of field: what it makes of a decoded value (ValueError: nothing), and what it hands to the encoder."""
+    """The type of a field.
+
+    `read` converts a decoded value or raises ValueError; `write` converts a field for the encoder.
+    """
 
     name: str
     read: Callable[[Any], object]
@@ -106,13 +109,13 @@ Text = Annotated[str, Kind("string", _read_text, str)]
 Binary = Annotated[bytes, _instance("binary", bytes)]
 Name = Annotated[str, Kind("symbol", _read_symbol, Symbol)]
 Names = Annotated[list[Symbol], Kind("symbols", _read_symbols, lambda value: Array(Symbol, map(Symbol, value)))]
-"""Several symbols. One that stands alone is read too; an array is written."""
+"""Several symbols. A single symbol is read as a list of one; an array is written."""
 Fields = Annotated[dict[Symbol, object], Kind("fields", _read_fields, _write_fields)]
-"""A map from symbols. Plain text as a name is written as a symbol."""
+"""A map with symbols as keys. A key that is plain text is written as a symbol."""
 UnreadNames = Annotated[list[Symbol], Kind("anything", _nothing, lambda value: Array(Symbol, map(Symbol, value)))]
-"""Symbols that are written, but that nobody looks at: whatever comes is let go of."""
+"""Symbols that are written but not read: any value from the peer is accepted and discarded."""
 UnreadFields = Annotated[dict[Symbol, object], Kind("anything", _nothing, _write_fields)]
-"""The same of a map from symbols."""
+"""A map with symbols as keys that is written but not read."""
 UnreadMap = Annotated[dict[Any, Any], Kind("anything", _nothing, _unchanged)]
 
 _BY_DESCRIPTOR: dict[object, _Composite] = {}
@@ -120,7 +123,7 @@ _BY_CLASS: dict[type, _Composite] = {}
 
 
 def composite(code: int, name: str) -> Callable[[type[T]], type[T]]:
-    """Make a dataclass the composite type with this descriptor, a number and `amqp:<name>:list`."""
+    """Register a dataclass as the composite type with the descriptors `code` and `amqp:<name>:list`."""
 
     def register(cls: type[T]) -> type[T]:
         hints = get_type_hints(cls, include_extras=True)
@@ -141,7 +144,10 @@ def composite(code: int, name: str) -> Callable[[type[T]], type[T]]:
 
 
 def from_described(value: Any, offset: int = 0) -> Any:
-    """The composite that a described value is, or the same value where its descriptor is unknown."""
+    """Return the composite for a described value, or the value itself if its descriptor is unknown.
+
+    Raises `DecodeError` for a value without a descriptor, or with fields that do not fit the composite.
+    """
     if not isinstance(value, Described):
         raise DecodeError("composite type", offset, f"{value!r:.100} has no descriptor")
     descriptor = value.descriptor
@@ -165,19 +171,19 @@ def from_described(value: Any, offset: int = 0) -> Any:
         except ValueError as error:
             if isinstance(error, DecodeError):
                 raise
-            reason = f"{_wire_name(field)} cannot be {item!r:.100}: {field.kind.name} is needed"
+            reason = f"{_wire_name(field)} cannot be {item!r:.100}: expected {field.kind.name}"
             raise DecodeError(found.name, offset, reason) from None
     return found.make(**{field.name: item for field, item in zip(found.fields, values, strict=True)})
 
 
 def to_bytes(value: object) -> bytes:
-    """The bytes of a composite, or of any other value."""
+    """Return the encoding of a composite, or of any other value."""
     found = _BY_CLASS.get(type(value))
     return encode(value) if found is None else found.code + encode(_items(found, value))
 
 
 def to_described(value: object) -> object:
-    """A composite as the encoder takes it; any other value is what it is."""
+    """Return a composite as a described value for the encoder; return any other value unchanged."""
     found = _BY_CLASS.get(type(value))
     if found is None:
         return value
@@ -199,7 +205,7 @@ def _wire_name(field: _Field) -> str:
 
 
 def _kind(hint: Any) -> Kind:
-    """The kind of a field, from its annotation: one of the above, or composites, or None beside it."""
+    """Return the kind of a field from its annotation: a kind from above, or composites, with or without None."""
     options = [
         option
         for option in (get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,))

@@ -1,4 +1,4 @@
-"""The names of the errors that AMQP itself knows, and what a peer may not do."""
+"""The error conditions that AMQP itself defines, and the exception for a peer that breaks the protocol."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STOLEN = "amqp:link:stolen"
 
 
 class Violation(OncebusError):
-    """The connection must be closed for what the peer sent. Raised and caught inside the engine only."""
+    """The peer broke the protocol, so the connection must close. Raised and caught inside the engine only."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)

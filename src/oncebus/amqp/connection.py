@@ -1,4 +1,4 @@
-"""One peer: bytes in, events out, bytes to write out. No socket, no clock."""
+"""The engine of one connection: takes bytes in, gives events and bytes to write. It has no socket and no clock."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ _NEVER = 1 << 62
 
 
 class Connection:
-    """One peer. Bytes in, events out, bytes to write out.
+    """The connection to one peer. Takes bytes in, gives events and bytes to write.
 
-    Never raises for what a peer sends: a violation becomes a close, end or detach, whichever it concerns, with its
-    error, and the event that goes with it.
+    Nothing that a peer sends makes it raise. A violation becomes a close, end or detach with an error, plus the
+    matching event.
 
-    After `is_closed` nothing more is read, and nothing said but what is in the output; `is_closed_by_peer`: it sends
-    nothing more either. `largest_message` is for links that are accepted without a limit of their own.
-    `largest_frame` is what the peer may send now; it was told `max_frame_size`.
+    Once `is_closed` is set, it reads nothing more and writes only the remaining output. `is_closed_by_peer` means that
+    the peer sends nothing more either. `largest_message` applies to links that are accepted without a limit of their
+    own. `largest_frame` is the largest frame that the peer may send now; the open announces `max_frame_size`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Connection:
         self.largest_message = MEGABYTE
         self.largest_frame = min(max_frame_size, UNTRUSTED_FRAME_SIZE)
         self.link_count = 0
-        """How many links the peer holds, those included that only one side has detached."""
+        """The number of links the peer holds, including those that only one side has detached."""
         self.most_links = min(most_links, UNTRUSTED_LINKS)
         self.most_elements = UNTRUSTED_FRAME_ELEMENTS
         self.most_unfinished_bytes = min(most_unfinished_bytes, UNTRUSTED_UNFINISHED_BYTES)
@@ -118,7 +118,7 @@ class Connection:
 
     @property
     def has_output(self) -> bool:
-        """Whether `output` would give something."""
+        """Whether `output` would return anything."""
         return not self.out.is_empty
 
     @property
@@ -128,16 +128,19 @@ class Connection:
 
     @property
     def sessions(self) -> list[Session]:
-        """The sessions that are not over."""
+        """The sessions that have not ended."""
         return [session for session in self._sessions.values() if session.is_open]
 
     @property
     def most_held_bytes(self) -> int:
-        """How many bytes of answers may wait because the peer does not take them."""
+        """How many bytes of answers may wait for a peer that does not read them."""
         return 2 * self.most_unfinished_bytes
 
     def receive(self, data: bytes) -> list[Event]:
-        """Everything that these bytes completed, in order. With no bytes: what waited for `answer_sasl`."""
+        """Read bytes and return the events they complete, in order.
+
+        Call it with no bytes after `answer_sasl` to read the bytes that waited for the answer.
+        """
         if not self.is_closed and (data or self._pending):
             try:
                 self._read(data)
@@ -152,11 +155,14 @@ class Connection:
         return self._take_events()
 
     def output(self) -> list[bytes]:
-        """What to write now; each byte is given once."""
+        """Return the bytes to write now. Each byte is returned once."""
         return self.out.take()
 
     def tick(self, now: float) -> float | None:
-        """Write a heartbeat if the peer asked for them and it is time. When to call again; None: not at all, so far."""
+        """Write a heartbeat if the peer asked for heartbeats and one is due.
+
+        Return when to call again, or None if the peer does not need heartbeats (yet).
+        """
         if self.remote_open is None or not self.remote_open.idle_time_out or self.is_closed:
             return None
         if self._next_heartbeat is not None and now < self._next_heartbeat:
@@ -165,12 +171,12 @@ class Connection:
             if not self.out.has_written and self.out.is_empty:
                 self.out.write(HEARTBEAT)
             self.out.has_written = False
-        # So that no gap between two frames is longer than two thirds of what the peer bears.
+        # A third of the peer's time-out: then no gap between two frames is longer than two thirds of it.
         self._next_heartbeat = now + max(self.remote_open.idle_time_out / 3000, _QUICKEST_HEARTBEAT)
         return self._next_heartbeat
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Close the connection. `Closed` comes once the peer has answered, or is gone."""
+        """Close the connection. `Closed` follows once the peer has answered or disconnected."""
         if self.is_closed or self._is_close_sent:
             return
         if not self._handshake.is_done:
@@ -181,7 +187,7 @@ class Connection:
         self._write_close(error)
 
     def trust(self) -> None:
-        """The peer has shown who it is: full limits from now on."""
+        """Apply the full limits: the peer has authenticated."""
         self.is_trusted = True
         self.largest_frame = self.max_frame_size
         self.most_links = self._trusted_links
@@ -189,7 +195,7 @@ class Connection:
         self.most_unfinished_bytes = self._trusted_unfinished_bytes
 
     def answer_sasl(self, ok: bool) -> None:
-        """Answer `SaslInit`. After True `receive` goes on with what came meanwhile; after False nothing is read."""
+        """Answer `SaslInit`. After True, `receive` continues with the waiting bytes; after False it reads nothing."""
         if self._handshake.is_asked and not self.is_closed:
             self._handshake.answer(ok)
             self._needed = 0
@@ -197,16 +203,16 @@ class Connection:
                 self._finish(None)
 
     def pause(self) -> None:
-        """The peer does not read: no deliveries are sent until `resume`."""
+        """Send no deliveries until `resume`, because the peer does not read."""
         self.out.is_paused = self.out.has_been_full = True
 
     def resume(self) -> list[Event]:
-        """The peer reads again. Gives the links that may send now."""
+        """Send again, because the peer reads again. Return events for the links that may send now."""
         self.out.is_paused = False
         return self.relieve()
 
     def relieve(self) -> list[Event]:
-        """To be called when the output has been written: goes on with what waited, gives the links that may send."""
+        """Continue waiting deliveries after the output was written. Return events for the links that may send."""
         if self.out.has_been_full and not self.is_closed:
             for session in self._sessions.values():
                 if session.is_open:
@@ -220,23 +226,23 @@ class Connection:
         return self._take_events()
 
     def lost(self) -> list[Event]:
-        """There is no peer any more. What is left to tell; `Closed` is the last."""
+        """End the connection after the peer has disconnected. Return the remaining events; `Closed` is the last."""
         self._finish(None)
         return self._take_events()
 
     # For sessions and links.
 
     def report(self, event: Event) -> None:
-        """Add to what `receive` gives; nothing follows `Closed`."""
+        """Add an event to the result of `receive`. Nothing follows `Closed`."""
         if not self._is_finished:
             self._events.append(event)
 
     def reopen_later(self, session: Session) -> None:
-        """Open a session's incoming window again when these bytes are read."""
+        """Reopen a session's incoming window once the current bytes are read."""
         self._low[session] = None
 
     def write(self, channel: int, performative: Performative) -> None:
-        """Write a frame. An error that the peer's frames cannot hold loses its details."""
+        """Write a frame. An error that does not fit the peer's frame size loses its details."""
         if self._is_finished:
             return
         body = encode_performative(performative)
@@ -250,7 +256,7 @@ class Connection:
         self.out.write(frame(channel, body))
 
     def _read(self, data: bytes) -> None:
-        """Take what is whole, keep the rest. However few bytes come at once, each is copied a few times only."""
+        """Read whole frames and keep the rest. Each byte is copied only a few times, however small the pieces are."""
         if self._pending:
             self._pending += data
             if len(self._pending) < self._needed:
@@ -276,7 +282,7 @@ class Connection:
 
     def _check_held(self) -> None:
         if self._handshake.is_asked and len(self._pending) > MOST_HELD_BYTES:
-            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"More than {MOST_HELD_BYTES} bytes came before SASL was done.")
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"More than {MOST_HELD_BYTES} bytes came before SASL ended.")
 
     def _read_frames(self, data: bytes, at: int) -> int:
         end = len(data)
@@ -334,7 +340,7 @@ class Connection:
         elif isinstance(performative, Begin):
             self._on_begin(channel, performative)
         elif channel not in self._sessions:
-            # There are clients that end their session and then detach its links.
+            # Some clients end their session and then detach its links.
             if not isinstance(performative, Detach):
                 raise Violation(NOT_ALLOWED, f"The peer sent {name} on the channel {channel}, which has no session.")
         else:
@@ -350,9 +356,9 @@ class Connection:
         if self.remote_open is not None:
             raise Violation(NOT_ALLOWED, "The peer sent open twice.")
         if remote.max_frame_size < LEAST_FRAME_SIZE:
-            reason = f"max-frame-size cannot be {remote.max_frame_size}: {LEAST_FRAME_SIZE} is the least."
+            reason = f"max-frame-size cannot be {remote.max_frame_size}: the minimum is {LEAST_FRAME_SIZE}."
             raise Violation(INVALID_FIELD, reason)
-        # It lasts as long as the connection, and nobody reads what a peer says of itself but a person in a hurry.
+        # It stays in memory as long as the connection, and long names only help a person who debugs.
         self.remote_open = replace(
             remote,
             container_id=remote.container_id[:KEPT_CHARACTERS],
@@ -367,11 +373,11 @@ class Connection:
         if channel > self.channel_max:
             raise Violation(FRAMING_ERROR, f"The channel {channel} is above channel-max {self.channel_max}.")
         if channel in self._sessions:
-            raise Violation(NOT_ALLOWED, f"The channel {channel} has a session already.")
+            raise Violation(NOT_ALLOWED, f"The channel {channel} already has a session.")
         if begin.remote_channel is not None:
-            raise Violation(NOT_ALLOWED, f"Nothing was begun on the channel {begin.remote_channel}.")
+            raise Violation(NOT_ALLOWED, f"The server began no session on the channel {begin.remote_channel}.")
         if not self.is_trusted and len(self._sessions) >= UNTRUSTED_SESSIONS:
-            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The connection has {UNTRUSTED_SESSIONS} sessions already.")
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The connection already has {UNTRUSTED_SESSIONS} sessions.")
         if self._channels.lowest > self.remote_open.channel_max:
             raise Violation(NOT_ALLOWED, f"No channel is left below channel-max {self.remote_open.channel_max}.")
         session = self._sessions[channel] = Session(self, begin, self._channels.take(), channel)
@@ -384,13 +390,13 @@ class Connection:
         self._finish(close.error)
 
     def _fail(self, error: AmqpError) -> None:
-        """Close the connection for what the peer did, and read no more of it."""
+        """Close the connection because of an error by the peer, and read nothing more."""
         if self._handshake.is_done and not self._is_close_sent:
             self._write_close(error)
         self._finish(error)
 
     def _finish(self, error: AmqpError | None) -> None:
-        """Nothing more comes. Report what is left to report, once."""
+        """Mark the connection closed and report the remaining events, once."""
         self.is_closed = True
         self._pending.clear()
         if not self._is_finished:

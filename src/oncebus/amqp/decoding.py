@@ -1,17 +1,17 @@
-"""AMQP bytes to values.
+"""Decodes AMQP bytes to values.
 
-A value is a constructor (a format code, or 0x00, a descriptor and another constructor) and then its data:
+A value is a constructor (a format code, or 0x00, a descriptor and another constructor) followed by its data:
 
     code        data
     0x4.        none
     0x5. … 0x9. 1, 2, 4, 8, 16 bytes
-    0xA. 0xB.   its size (1 or 4 bytes), so many bytes
-    0xC. 0xD.   its size and the number of its elements (1 or 4 bytes each; the size counts from behind itself), the
-                elements: list and map
+    0xA. 0xB.   size (1 or 4 bytes), then that many bytes
+    0xC. 0xD.   size and number of elements (1 or 4 bytes each; the size does not include itself), then the elements:
+                list and map
     0xE. 0xF.   size and number likewise, one constructor, then each element's data: array
 
-A reader is called with the position behind its format code. Each checks what it reads against the end of what it lies
-in, so nothing is taken on a declared size or count alone. The only error is DecodeError.
+A reader starts at the position after its format code. Each reader checks its data against the end of the enclosing
+value, so no declared size or count is trusted alone. The only error is `DecodeError`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from oncebus.amqp.types import (
 )
 
 Reader = Callable[[Buffer, int, int, int], tuple[Any, int]]
-"""(bytes, position behind the code, end, depth) to (value, position behind the value)."""
+"""Maps (bytes, position after the code, end, depth) to (value, position after the value)."""
 
 _SEEDED = frozenset((str, Symbol, Char, bytes))
 _MOST_GUESSABLE = 64
-"""Keys of other types in one map. Their hashes are no secret: many that collide would take the square of their number
-to tell apart."""
+"""The most keys of other types in one map. Python does not randomize their hashes, so a peer could send many keys that
+collide, and building the map would take quadratic time."""
 
 _ONE = struct.Struct(">I").unpack_from
 _TWO = struct.Struct(">II").unpack_from
@@ -60,19 +60,22 @@ _TWO = struct.Struct(">II").unpack_from
 def decode(
     data: Buffer, offset: int = 0, end: int | None = None, *, most_elements: int = MOST_ELEMENTS
 ) -> tuple[Any, int]:
-    """The value at `offset`, and the offset behind it. It must not reach beyond `end`, or hold too many elements."""
+    """Return the value at `offset` and the offset after it.
+
+    Raises `DecodeError` if the value is malformed, runs past `end` or holds more than `most_elements` elements.
+    """
     if end is None:
         end = len(data)
     if not 0 <= offset < end:
         raise DecodeError("value", offset, "no bytes are left")
-    # Every element takes a byte at least: what is shorter need not be counted.
+    # Every element takes at least one byte, so a shorter value cannot exceed the limit.
     if end - offset > most_elements:
         check_elements(data, offset, end, most_elements)
     return _READERS[data[offset]](data, offset + 1, end, 0)
 
 
 def decode_all(data: Buffer, *, most_elements: int = MOST_ELEMENTS) -> Any:
-    """The one value that the bytes hold."""
+    """Return the value that the bytes hold. Raises `DecodeError` if bytes are left over."""
     value, stop = decode(data, most_elements=most_elements)
     if stop != len(data):
         raise DecodeError("value", stop, f"{len(data) - stop} bytes are left over")
@@ -80,12 +83,12 @@ def decode_all(data: Buffer, *, most_elements: int = MOST_ELEMENTS) -> Any:
 
 
 def open_list(data: Buffer, offset: int, end: int, name: str = "list") -> tuple[int, int, int]:
-    """Of the list at `offset`: where its first element is, where it ends, and how many elements it declares."""
+    """Return, for the list at `offset`, the position of its first element, its end, and its declared length."""
     return _open(data, offset, end, name, 0xC0)
 
 
 def open_map(data: Buffer, offset: int, end: int, name: str = "map") -> tuple[int, int, int]:
-    """As `open_list`; the elements of a map are its keys and values in turn."""
+    """Do the same as `open_list` for a map. Its elements are keys and values in turn."""
     return _open(data, offset, end, name, 0xC1)
 
 
@@ -99,11 +102,11 @@ def _open(data: Buffer, offset: int, end: int, name: str, short: int) -> tuple[i
         return _long_frame(data, offset + 1, end, name)
     if code == 0x45 and short == 0xC0:
         return offset + 1, offset + 1, 0
-    raise DecodeError(name, offset, f"format code 0x{code:02x} is not one of a {'list' if short == 0xC0 else 'map'}")
+    raise DecodeError(name, offset, f"format code 0x{code:02x} does not encode a {'list' if short == 0xC0 else 'map'}")
 
 
 def _truncated(name: str, offset: int) -> DecodeError:
-    return DecodeError(name, offset, "it goes on behind the end of the bytes it lies in")
+    return DecodeError(name, offset, "it runs past the end of the bytes that enclose it")
 
 
 def _fixed(name: str, layout: str, make: Callable[[Any], object] | None = None) -> Reader:
@@ -126,7 +129,7 @@ def _fixed(name: str, layout: str, make: Callable[[Any], object] | None = None) 
 
 
 def _table(name: str, values: list[Any]) -> Reader:
-    """Reads one byte that says which of 256 values it is, or fewer."""
+    """Return a reader of one byte that selects one of up to 256 values."""
     made = tuple(values)
 
     def read(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
@@ -135,7 +138,7 @@ def _table(name: str, values: list[Any]) -> Reader:
         try:
             return made[data[at]], at + 1
         except IndexError:
-            raise DecodeError(name, at, f"0x{data[at]:02x} is not one") from None
+            raise DecodeError(name, at, f"0x{data[at]:02x} is not a {name}") from None
 
     return read
 
@@ -197,7 +200,10 @@ def _symbol(data: Buffer) -> Symbol:
 
 
 def _short_frame(data: Buffer, at: int, end: int, name: str) -> tuple[int, int, int]:
-    """Where the elements begin, where they end, and their number: never more than could lie there as values."""
+    """Return where the elements begin, where they end, and their number.
+
+    Raises `DecodeError` if that many elements cannot fit, as each takes at least one byte.
+    """
     if at + 2 > end:
         raise _truncated(name, at)
     stop = at + 1 + data[at]
@@ -205,7 +211,7 @@ def _short_frame(data: Buffer, at: int, end: int, name: str) -> tuple[int, int, 
     if stop > end:
         raise _truncated(name, at)
     if count > stop - at - 2:
-        raise DecodeError(name, at, f"{count} elements cannot lie in {data[at]} bytes")
+        raise DecodeError(name, at, f"{count} elements do not fit in {data[at]} bytes")
     return at + 2, stop, count
 
 
@@ -217,7 +223,7 @@ def _long_frame(data: Buffer, at: int, end: int, name: str) -> tuple[int, int, i
     if stop > end:
         raise _truncated(name, at)
     if count > size - 4:
-        raise DecodeError(name, at, f"{count} elements cannot lie in {size} bytes")
+        raise DecodeError(name, at, f"{count} elements do not fit in {size} bytes")
     return at + 8, stop, count
 
 
@@ -236,7 +242,7 @@ def _items(data: Buffer, at: int, stop: int, count: int, depth: int, name: str) 
         value, at = readers[data[at]](data, at + 1, stop, depth)
         items.append(value)
     if at != stop:
-        raise DecodeError(name, at, f"{stop - at} bytes are left over behind its {count} elements")
+        raise DecodeError(name, at, f"{stop - at} bytes are left over after its {count} elements")
     return items
 
 
@@ -252,7 +258,7 @@ def _map(name: str, frame: Frame) -> Reader:
     def read(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:
         at, stop, count = frame(data, at, end, name)
         if count % 2:
-            raise DecodeError(name, at, f"{count} elements do not make pairs")
+            raise DecodeError(name, at, f"{count} elements are not pairs of keys and values")
         items = _items(data, at, stop, count, depth, name)
         if count > 2 * _MOST_GUESSABLE:
             guessable = sum(type(key) not in _SEEDED for key in items[::2])
@@ -261,7 +267,7 @@ def _map(name: str, frame: Frame) -> Reader:
         try:
             pairs = dict(zip(items[::2], items[1::2], strict=True))
         except TypeError:
-            raise DecodeError(name, at, "a list, map or array is one of its keys") from None
+            raise DecodeError(name, at, "one of its keys is a list, map or array") from None
         if 2 * len(pairs) != count:
             raise DecodeError(name, at, "two of its keys are equal")
         return pairs, stop
@@ -307,24 +313,24 @@ def _array(name: str, wide: bool) -> Reader:
         if of is None:
             raise DecodeError(name, at, f"format code 0x{code:02x} is unknown")
         at += 1
-        # Elements without data would otherwise let nine bytes stand for four thousand million values.
+        # Some elements take no bytes: without this check, nine bytes could declare four billion values.
         room = (stop - at) // _LEAST[code >> 4] if code >> 4 != 4 else 0 if code == 0x40 else size
         if count > room:
-            raise DecodeError(name, start, f"{count} elements cannot lie in {size} bytes")
+            raise DecodeError(name, start, f"{count} elements do not fit in {size} bytes")
         read_one = _READERS[code]
         items = []
         for _ in range(count):
             value, at = read_one(data, at, stop, depth)
             items.append(value)
         if at != stop:
-            raise DecodeError(name, at, f"{stop - at} bytes are left over behind its {count} elements")
+            raise DecodeError(name, at, f"{stop - at} bytes are left over after its {count} elements")
         return Array(of, items, tuple(descriptors)), stop
 
     return read
 
 
 def _too_deep(name: str, offset: int) -> DecodeError:
-    return DecodeError(name, offset, f"it lies more than {DEEPEST} deep")
+    return DecodeError(name, offset, f"it is nested more than {DEEPEST} deep")
 
 
 def _unknown(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001
@@ -381,4 +387,4 @@ _READERS: list[Reader] = [_CODES[code][1] if code in _CODES else _unknown for co
 _READERS[0] = _described
 
 _LEAST = dict(enumerate([1, 2, 4, 8, 16, 1, 4, 2, 8, 3, 9], start=5))
-"""The least bytes that an element's data takes in an array, by the upper half of its code."""
+"""The fewest bytes that an element's data takes in an array, by the upper half of its format code."""

@@ -1,4 +1,4 @@
-"""Values to AMQP bytes, each in the shortest form of its type. See `oncebus.amqp.types` for which type is which."""
+"""Encodes values to AMQP bytes, each in the shortest form of its type. `oncebus.amqp.types` lists the types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from oncebus.amqp.types import (
 )
 
 Writer = Callable[[Any, int], bytes]
-"""(value, depth) to bytes."""
+"""Maps (value, depth) to bytes."""
 
 _LENGTH = struct.Struct(">I").pack
 _FRAME = struct.Struct(">II").pack
@@ -38,22 +38,22 @@ _LONG = struct.Struct(">BI").pack
 
 
 def encode(value: object) -> bytes:
-    """The bytes of a value."""
+    """Return the encoding of a value. Raises `EncodeError` if AMQP cannot express it."""
     return _WRITERS[type(value)](value, 0)
 
 
 def list_of(encoded: Sequence[bytes]) -> bytes:
-    """A list of values that are already encoded."""
+    """Return the encoding of a list of values that are already encoded."""
     return _framed(0xC0, len(encoded), b"".join(encoded)) if encoded else b"\x45"
 
 
 def map_of(encoded: Sequence[bytes]) -> bytes:
-    """A map of keys and values in turn, already encoded."""
+    """Return the encoding of a map, given its encoded keys and values in turn."""
     return _framed(0xC1, len(encoded), b"".join(encoded))
 
 
 class _Writers(dict[type, Writer]):
-    """A type without a writer of its own is written as the nearest of its bases."""
+    """The writers by type. A type without a writer of its own uses the writer of its nearest base class."""
 
     def __missing__(self, kind: type) -> Writer:
         for base in kind.__mro__[1:]:
@@ -76,10 +76,10 @@ def _fixed(name: str, code: int, layout: str) -> Writer:
 
 
 def _small(name: str, code: int, layout: str, small_code: int, zero: bytes | None = None) -> Writer:
-    """A number with a one-byte form, and for some a form of its own for zero."""
+    """Return a writer for a number that has a one-byte form and, for some types, a special form for zero."""
     pack = struct.Struct(">B" + layout).pack
     low, high = (-128, 127) if layout.islower() else (0, 255)
-    # Negative numbers find their place from the end.
+    # A negative number indexes from the end of the list, which is its two's complement.
     forms: list[bytes] = [bytes([small_code, n]) for n in range(256)]
     if zero is not None:
         forms[0] = zero
@@ -151,7 +151,7 @@ def _coded(code: int, content: Callable[[Any], bytes]) -> Writer:
 
 def _check_depth(depth: int) -> None:
     if depth >= DEEPEST:
-        raise EncodeError(f"AMQP values may lie {DEEPEST} deep in one another, not more.")
+        raise EncodeError(f"AMQP values may not be nested more than {DEEPEST} deep.")
 
 
 def _joined(values: Iterable[Any], depth: int) -> bytes:
@@ -188,7 +188,7 @@ def _array(value: Any, depth: int) -> bytes:
 
 
 def _array_content(value: Array, depth: int) -> bytes:
-    """The constructor that all elements share, and the data of each."""
+    """Return the constructor that all elements share, followed by the data of each element."""
     _check_depth(depth + len(value.descriptors))
     depth += 1
     descriptors = b"".join([b"\x00" + _WRITERS[type(item)](item, depth) for item in value.descriptors])
@@ -215,7 +215,7 @@ def _elements(value: Array, depth: int) -> tuple[int, bytes]:
 
 
 def _bare(write: Writer) -> Writer:
-    """The data of a value without its one-byte code."""
+    """Return a writer of a value's data without its one-byte code."""
     return lambda value, depth: write(value, depth)[1:]
 
 
@@ -278,8 +278,8 @@ _WRITERS = _Writers(
 )
 
 _ELEMENTS: dict[type, tuple[int, type, Writer]] = {
-    # By the type of an array's elements: their code (where there are two the shorter), what Python type they must be,
-    # and the data of one, without its length.
+    # By the type of an array's elements: their code (the shorter, if there are two), the Python type they must have,
+    # and a writer of one element's data, without its length.
     **{
         kind: (code, float if layout in "fd" else int, _bare(_fixed_writers[kind]))
         for kind, (_, code, layout) in _FIXED.items()

@@ -1,4 +1,4 @@
-"""What a peer has done, as `Connection.receive` tells it. The order is that of the bytes."""
+"""The events that `Connection.receive` returns, in the order of the peer's bytes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SaslInit:
-    """The peer has chosen one of the offered mechanisms. Answer with `Connection.answer_sasl`: nothing goes on before.
+    """The peer chose one of the offered mechanisms. Nothing more is read until `Connection.answer_sasl` answers it.
 
-    A peer that begins without SASL never sends it: it is as anonymous as one that chose ANONYMOUS.
+    A peer that starts without SASL causes no such event. It is as anonymous as one that chose ANONYMOUS.
     """
 
     mechanism: str
@@ -28,21 +28,21 @@ class SaslInit:
 
 @dataclass(slots=True)
 class Opened:
-    """The peer's open has come (`Connection.remote_open`) and is answered."""
+    """The peer sent its open (`Connection.remote_open`), and the answer is written."""
 
 
 @dataclass(slots=True)
 class SessionBegun:
-    """A session, already answered."""
+    """The peer began a session, and the answer is written."""
 
     session: Session
 
 
 @dataclass(slots=True)
 class SessionEnded:
-    """The session is over, and its links were reported detached before. `error` is the peer's, or of its making.
+    """The session has ended; its links were reported detached before. `error` was sent or caused by the peer.
 
-    Comes once for each SessionBegun; after `Session.end` once the peer has answered.
+    Comes once for each `SessionBegun`. After `Session.end` it comes once the peer has answered.
     """
 
     session: Session
@@ -51,18 +51,19 @@ class SessionEnded:
 
 @dataclass(slots=True)
 class LinkAttached:
-    """The peer wants a link (`link.attach`). Answer with `accept` or `refuse`, now or later."""
+    """The peer asks for a link (`link.attach`). Answer with `accept` or `refuse`, now or later."""
 
     link: Link
 
 
 @dataclass(slots=True)
 class LinkDetached:
-    """The link is over; nothing is left to answer but what `OutgoingLink` says of peers that detach while they wait
-    for settlements. `error` is the peer's, or what it did wrong.
+    """The link has ended. `error` was sent or caused by the peer.
 
-    Comes once for each LinkAttached, also when its session or the connection ends; not after `Link.detach` or
-    `Link.refuse`. Without `closed` the peer means to attach again by the same name.
+    It needs no answer, but an `OutgoingLink` may still owe settlements: see its docstring.
+
+    Comes once for each `LinkAttached`, also when its session or the connection ends, but not after `Link.detach` or
+    `Link.refuse`. Without `closed`, the peer intends to attach again under the same name.
     """
 
     link: Link
@@ -72,7 +73,7 @@ class LinkDetached:
 
 @dataclass(slots=True)
 class Delivered:
-    """A whole delivery has come, in however many frames."""
+    """A complete delivery arrived, in one frame or several."""
 
     link: IncomingLink
     delivery: Delivery
@@ -80,10 +81,10 @@ class Delivered:
 
 @dataclass(slots=True)
 class CreditChanged:
-    """The peer has changed credit or drain, or there is room again in the session's window or in the output.
+    """The peer changed credit or drain, or there is room again in the session's window or in the output.
 
-    May come before the link is accepted, as peers do not wait with their first credit: look at `sendable` and `drain`
-    after `accept` too.
+    May come before the link is accepted, because peers grant their first credit without waiting. So check `sendable`
+    and `drain` after `accept` too.
     """
 
     link: OutgoingLink
@@ -91,9 +92,10 @@ class CreditChanged:
 
 @dataclass(slots=True)
 class Disposed:
-    """What the peer says became of deliveries of one link, in the order they were sent.
+    """The peer reports the outcome of deliveries of one link, in the order they were sent.
 
-    If `settled`, they are no longer in `link.unsettled`; if not, the peer waits for `link.settle`. It may say so again.
+    If `settled`, they are no longer in `link.unsettled`. If not, the peer waits for `link.settle`. The peer may repeat
+    a report.
     """
 
     link: OutgoingLink
@@ -104,7 +106,7 @@ class Disposed:
 
 @dataclass(slots=True)
 class Closed:
-    """The last event of a connection, always. `error` is the peer's, or what it did wrong; else None."""
+    """Always the last event of a connection. `error` was sent or caused by the peer, or is None."""
 
     error: AmqpError | None
 

@@ -1,4 +1,4 @@
-"""The three frame bodies that come with each message, read by hand.
+"""Fast readers for the three frame bodies that come with each message.
 
     transfer     00 53 14 <list>   handle, delivery-id, delivery-tag, message-format, settled, more,
                                    rcv-settle-mode, state, resume, aborted, batchable
@@ -6,9 +6,9 @@
     flow         00 53 13 <list>   next-incoming-id, incoming-window, next-outgoing-id, outgoing-window,
                                    handle, delivery-count, link-credit, available, drain, echo, properties
 
-The readers know the encodings that clients use: each field is looked at once, where it must be. Whatever does not fit
-(another encoding, a state in a transfer, malformed bytes) goes to the general decoder, which gives the same fields or
-DecodeError. So a reader here may give up at any point, but must never be wrong.
+The readers know the encodings that clients use, and read each field once, at its expected position. Anything else
+(another encoding, a state in a transfer, malformed bytes) goes to the general decoder, which returns the same fields or
+raises `DecodeError`. So a reader here may give up at any point, but must never return a wrong field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oncebus.amqp.performatives import Disposition, Flow, Transfer, decode_perfo
 TRANSFER, DISPOSITION, FLOW = 0x14, 0x15, 0x13
 
 TransferFields = tuple[int, int | None, bytes | None, int | None, bool | None, bool, bool, int]
-"""Handle, delivery-id, delivery-tag, message-format, settled, more, aborted; where the payload begins."""
+"""Handle, delivery-id, delivery-tag, message-format, settled, more, aborted, and where the payload begins."""
 
 DispositionFields = tuple[bool, int, int, bool, Outcome | None]
 """Role, first, last, settled, state."""
@@ -34,7 +34,7 @@ echo."""
 _uint = struct.Struct(">I").unpack_from
 _two = struct.Struct(">II").unpack_from
 
-# Fields of one byte each: null, true, false; of a transfer behind `more`, and of a flow behind `available`.
+# Fields that take one byte each (null, true, false): those after `more` in a transfer and after `available` in a flow.
 _NULL, _TRUE, _FALSE = b"\x40", b"\x41", b"\x42"
 _TRANSFER_ENDS = frozenset(
     b"".join(fields)
@@ -58,11 +58,11 @@ _STATES: dict[bytes, tuple[Outcome | None, int]] = {
     ]
     for batchable in (b"", _NULL, _TRUE, _FALSE)
 }
-"""What the bytes behind `settled` mean, and how many fields they are."""
+"""By the bytes after `settled`: the outcome they encode, and how many fields they are."""
 
 
 def read_transfer(data: bytes, at: int, end: int) -> TransferFields:
-    """The fields of the transfer at `at`, whose descriptor is in its shortest form."""
+    """Return the fields of the transfer at `at`, whose descriptor has its shortest form."""
     begin = at
     try:
         code = data[at + 3]
@@ -149,7 +149,7 @@ def read_transfer(data: bytes, at: int, end: int) -> TransferFields:
                 more = True
             elif code not in (0x42, 0x40):
                 return _any_transfer(data, begin, end)
-            # One byte a field, or it is not among the known ends.
+            # Each remaining field must take one byte and have a known value.
             if at != stop:
                 if stop - at != count - 6 or data[at:stop] not in _TRANSFER_ENDS:
                     return _any_transfer(data, begin, end)
@@ -170,7 +170,7 @@ def _any_transfer(data: bytes, at: int, end: int) -> TransferFields:
 
 
 def transfer_fields(transfer: Transfer, payload_at: int) -> TransferFields:
-    """The same of one that the general decoder has read."""
+    """Return the same fields from a transfer that the general decoder has read."""
     return (
         transfer.handle,
         transfer.delivery_id,
@@ -184,7 +184,7 @@ def transfer_fields(transfer: Transfer, payload_at: int) -> TransferFields:
 
 
 def read_disposition(data: bytes, at: int, end: int) -> DispositionFields:
-    """The fields of the disposition at `at`, whose descriptor is in its shortest form."""
+    """Return the fields of the disposition at `at`, whose descriptor has its shortest form."""
     begin = at
     try:
         code = data[at + 3]
@@ -245,13 +245,13 @@ def _any_disposition(data: bytes, at: int, end: int) -> DispositionFields:
 
 
 def disposition_fields(disposition: Disposition) -> DispositionFields:
-    """The same of one that the general decoder has read."""
+    """Return the same fields from a disposition that the general decoder has read."""
     last = disposition.first if disposition.last is None else disposition.last
     return disposition.role, disposition.first, last, disposition.settled, disposition.state
 
 
 def read_flow(data: bytes, at: int, end: int) -> FlowFields:
-    """The fields of the flow at `at`, whose descriptor is in its shortest form."""
+    """Return the fields of the flow at `at`, whose descriptor has its shortest form."""
     begin = at
     try:
         code = data[at + 3]
@@ -303,7 +303,7 @@ def _any_flow(data: bytes, at: int, end: int) -> FlowFields:
 
 
 def flow_fields(flow: Flow) -> FlowFields:
-    """The same of one that the general decoder has read."""
+    """Return the same fields from a flow that the general decoder has read."""
     return (
         flow.next_incoming_id,
         flow.incoming_window,

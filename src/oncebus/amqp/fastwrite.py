@@ -1,6 +1,6 @@
-"""The three frames that go with each message, written by hand: see `oncebus.amqp.fastread` for their fields.
+"""Fast writers for the three frames that go with each message. `oncebus.amqp.fastread` lists their fields.
 
-All fields are written, nulls at the end too.
+All fields are written, trailing nulls too, because some clients index them.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _pack_flow = struct.Struct(">IBBHIBBBIBIBIBI").pack
 _pack_link_flow = struct.Struct(">BIBIBBBB").pack
 
 _CONTINUED = b"\x40\x40\x40"
-"""Delivery-id, tag and format of all but the first frame of a delivery: they have been said."""
+"""Delivery-id, tag and format in every later frame of a delivery: null, as the first frame has them."""
 _ENDS = {
     (settled, more): (b"\x41" if settled else b"\x42") + (b"\x41" if more else b"\x42") + b"\x40" * 5
     for settled in (False, True)
     for more in (False, True)
 }
 _TRANSFER_SIZE = 8 + 6 + 7
-"""Of a transfer's frame without its first four fields and the payload."""
+"""The size of a transfer's frame without its first four fields and the payload."""
 _LARGEST_DISPOSITION = 34
-"""Of a disposition's frame without its state."""
+"""The largest size of a disposition's frame without its state."""
 
 
 def encode_uint(number: int) -> bytes:
-    """A uint in its shortest form."""
+    """Return the shortest encoding of a uint."""
     return _UINTS[number] if number < 256 else _pack_uint(0x70, number)
 
 
 def encode_state(outcome: Outcome, largest_frame: int) -> bytes:
-    """The bytes of an outcome. One that the peer's frames cannot hold loses its details."""
+    """Return the encoding of an outcome. One that does not fit the peer's frame size loses its details."""
     if type(outcome) is Accepted:
         return _ACCEPTED
     if type(outcome) is Released:
@@ -58,31 +58,34 @@ def encode_state(outcome: Outcome, largest_frame: int) -> bytes:
 
 
 def delivery_fields(handle: bytes, delivery_id: int, tag: bytes, message_format: int) -> bytes:
-    """The first four fields of a delivery's first transfer; `handle` is encoded."""
+    """Return the first four fields of a delivery's first transfer. `handle` is already encoded.
+
+    Raises `EncodeError` if the tag is too long.
+    """
     if len(tag) > LONGEST_TAG:
-        raise EncodeError(f"AMQP delivery-tag cannot hold {len(tag)} bytes: {LONGEST_TAG} are the most.")
+        raise EncodeError(f"AMQP delivery-tag cannot hold {len(tag)} bytes: the maximum is {LONGEST_TAG}.")
     return handle + _pack_uint(0x70, delivery_id) + _TAGS[len(tag)] + tag + encode_uint(message_format)
 
 
 def continued_fields(handle: bytes) -> bytes:
-    """The first four fields of any further transfer."""
+    """Return the first four fields of a delivery's later transfers. `handle` is already encoded."""
     return handle + _CONTINUED
 
 
 def room(fields: bytes, largest_frame: int) -> int:
-    """How much payload goes into a transfer with these first four fields."""
+    """Return how many bytes of payload fit in a transfer with these first four fields."""
     return largest_frame - _TRANSFER_SIZE - len(fields)
 
 
 def transfer_head(channel: int, fields: bytes, settled: bool, more: bool, payload_size: int) -> bytes:
-    """A transfer's frame up to its payload."""
+    """Return a transfer's frame up to its payload."""
     size = len(fields)
     head = _pack_transfer(_TRANSFER_SIZE + size + payload_size, 2, 0, channel, 0x005314C0, size + 8, 11)
     return head + fields + _ENDS[settled, more]
 
 
 def disposition_frame(channel: int, role: bool, first: int, last: int, state: bytes) -> bytes:
-    """A frame that settles a range of deliveries; `state` is encoded."""
+    """Return a frame that settles a range of deliveries. `state` is already encoded."""
     size = len(state)
     if size < 240:
         head = _pack_small_disposition(
@@ -103,7 +106,7 @@ def flow_frame(
     outgoing_window: int,
     link: bytes = b"\x40" * 7,
 ) -> bytes:
-    """A frame of a session's flow; `link` is what `link_flow` gives, or nothing of a link."""
+    """Return a flow frame of a session. `link` is the result of `link_flow`; the default concerns no link."""
     size = len(link)
     head = _pack_flow(
         34 + size,
@@ -126,5 +129,5 @@ def flow_frame(
 
 
 def link_flow(handle: bytes, delivery_count: int, credit: int, drain: bool = False) -> bytes:
-    """The fields of a flow from the handle on; `handle` is encoded."""
+    """Return the fields of a flow from the handle on. `handle` is already encoded."""
     return handle + _pack_link_flow(0x70, delivery_count, 0x70, credit, 0x40, 0x41 if drain else 0x42, 0x42, 0x40)

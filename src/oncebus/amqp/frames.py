@@ -1,10 +1,10 @@
-"""Frames, and the headers before them.
+"""Frames, and the protocol headers before them.
 
     "AMQP" id major minor revision        a header: id 3 is SASL, 0 is AMQP; the version is 1.0.0
-    SIZE(4) DOFF(1) TYPE(1) CHANNEL(2)    a frame: its size with these 8 bytes; where its body begins, in words of four;
-    … body                                0 AMQP, 1 SASL; the channel, of AMQP alone
+    SIZE(4) DOFF(1) TYPE(1) CHANNEL(2)    a frame: its size, including these 8 bytes; the offset of its body in 4-byte
+    … body                                words; 0 for AMQP, 1 for SASL; the channel (AMQP only)
 
-A body is a performative, behind a transfer its payload; an empty one only shows that the peer is alive.
+A body is a performative; after a transfer its payload follows. An empty body is a heartbeat.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 AMQP_FRAME, SASL_FRAME = 0, 1
 HEAD_SIZE = 8
 LEAST_FRAME_SIZE = 512
-"""What every peer takes."""
+"""Every peer accepts frames of this size."""
 
 HEARTBEAT = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
@@ -26,17 +26,17 @@ _pack_head = struct.Struct(">IBBH").pack
 
 
 def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
-    """A whole frame."""
+    """Return a complete frame."""
     return _pack_head(HEAD_SIZE + len(body), 2, kind, channel) + body
 
 
 def is_header_so_far(data: bytes, header: bytes) -> bool:
-    """Whether bytes are the beginning of a header, or begin with it."""
+    """Return whether the bytes are a prefix of the header, or start with it."""
     return data[: len(header)] == header[: len(data)]
 
 
 def check_head(size: int, offset: int, kind: int, wanted: int, largest: int) -> str | None:
-    """What is wrong with the head of a frame, if anything."""
+    """Return an error text if the head of a frame is invalid, or None."""
     if size < HEAD_SIZE:
         return f"A frame of {size} bytes is shorter than its own head of {HEAD_SIZE}."
     if size > largest:

@@ -1,9 +1,9 @@
-"""From the first byte to the AMQP header: headers and SASL.
+"""The exchange before the first AMQP frame: protocol headers and SASL.
 
     peer   SASL header         sasl-init               AMQP header
-    here   SASL header, sasl-mechanisms  sasl-outcome  AMQP header     only after the peer's: some wait for it
+    here   SASL header, sasl-mechanisms  sasl-outcome  AMQP header     each answers the peer, as some peers wait
 
-A peer may send all of its own at once, and may begin with the AMQP header, without SASL.
+A peer may send its whole side at once. It may also start with the AMQP header and skip SASL.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OK, _REFUSED = 0, 1
 @composite(0x40, "sasl-mechanisms")
 @dataclass(slots=True)
 class SaslMechanisms:
-    """What the server offers."""
+    """The mechanisms that the server offers."""
 
     sasl_server_mechanisms: Names
 
@@ -52,16 +52,17 @@ class _SaslInit:
 @composite(0x44, "sasl-outcome")
 @dataclass(slots=True)
 class SaslOutcome:
-    """How it ended: 0 is well, 1 is refused."""
+    """The result of SASL: code 0 is success, 1 is an authentication failure."""
 
     code: Ubyte
     additional_data: Binary | None = None
 
 
 class Handshake:
-    """Reads what a peer sends before its first AMQP frame, and answers it.
+    """Reads and answers everything a peer sends before its first AMQP frame.
 
-    `needed` is how many bytes there must be before reading again makes sense; none would do while `is_asked`.
+    `needed` is the number of bytes that the next `read` needs. While `is_asked`, no number of bytes is enough: the
+    handshake waits for `answer`.
     """
 
     def __init__(self, mechanisms: Sequence[str], out: Output) -> None:
@@ -72,7 +73,7 @@ class Handshake:
 
     @property
     def is_done(self) -> bool:
-        """Whether AMQP frames follow."""
+        """Whether the handshake is complete and AMQP frames follow."""
         return self._state == _DONE
 
     @property
@@ -81,13 +82,13 @@ class Handshake:
         return self._state == _ASKED
 
     def read(self, data: bytes, at: int, largest_frame: int) -> tuple[int, SaslInit | None]:
-        """One step, if it lies there whole: the position behind it, and the event it is, if any."""
+        """Read one step if it is complete. Return the position after it, and its event if it has one."""
         if self._state == _INIT:
             return self._read_init(data, at, largest_frame)
         return self._read_header(data, at), None
 
     def answer(self, ok: bool) -> None:
-        """Tell the peer whether it may go on."""
+        """Write the result of SASL to the peer."""
         if self.is_asked:
             self._state = _SECOND
             self._out.write(frame(0, to_bytes(SaslOutcome(_OK if ok else _REFUSED)), SASL_FRAME))
@@ -96,9 +97,9 @@ class Handshake:
         found = data[at : at + len(AMQP_HEADER)]
         allowed = (SASL_HEADER, AMQP_HEADER) if self._state == _FIRST else (AMQP_HEADER,)
         if not any(is_header_so_far(found, header) for header in allowed):
-            # So that the peer can see what is spoken here.
+            # AMQP requires it: the peer learns which protocol the server supports.
             self._out.write(allowed[0])
-            raise Violation(FRAMING_ERROR, f"The peer began with {found!r}, which is no header of AMQP 1.0.")
+            raise Violation(FRAMING_ERROR, f"The peer began with {found!r}, which is not an AMQP 1.0 header.")
         if len(found) < len(AMQP_HEADER):
             self.needed = len(found) + 1
             return at
@@ -125,7 +126,7 @@ class Handshake:
             return at, None
         init = from_described(decode_all(data[at + 4 * offset : stop], most_elements=MOST_FRAME_ELEMENTS))
         if not isinstance(init, _SaslInit):
-            raise Violation(NOT_ALLOWED, f"{init!r:.100} came instead of sasl-init.")
+            raise Violation(NOT_ALLOWED, f"The peer sent {init!r:.100} instead of sasl-init.")
         self._state = _ASKED
         self.needed = 1
         if init.mechanism not in self._mechanisms:

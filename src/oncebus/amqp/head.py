@@ -1,10 +1,10 @@
-"""The head of a message: its sections properties and application-properties, either or both or none, as they came.
+"""The head of a message: the bytes of its properties and application-properties sections. Either may be missing.
 
 The properties are a list: message-id, user-id, to, subject, reply-to, correlation-id, content-type, content-encoding,
 absolute-expiry-time, creation-time, group-id, group-sequence, reply-to-group-id. It may be shorter, or have nulls.
-In Service Bus' words the subject is the Label and the group is the session.
+Service Bus calls the subject Label and the group session.
 
-Changing a head copies the bytes of every field and entry that is not changed.
+A change to a head copies the bytes of all other fields and entries unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GROUP_ID = 10
 
 
 class Identity(NamedTuple):
-    """What a message is known by."""
+    """The ids that identify a message and its session."""
 
     message_id: Id | None
     group_id: str | None
@@ -52,7 +52,7 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The fields of the properties section; None is null or left out."""
+    """The fields of the properties section. None means null or missing."""
 
     message_id: Id | None = None
     user_id: bytes | None = None
@@ -90,11 +90,11 @@ _NOBODY = Identity(None, None)
 
 
 def identity(head: bytes) -> Identity:
-    """The message-id and the group-id (the session), without decoding the rest."""
+    """Return the message-id and the group-id (the session) without decoding the other fields."""
     if not head:
         return _NOBODY
     size = len(head)
-    # A short list that begins with a short text and has no group: what most messages have, at a third of the price.
+    # The usual case, at a third of the cost: a short list that starts with a short text and has no group.
     if size > 7 and head[3] == 0xC0 and head[6] == 0xA1 and head.startswith(_PROPERTIES):
         end, stop, count = 5 + head[4], 8 + head[7], head[5]
         has_no_group = 0 < count <= _GROUP_ID or (count > 0 and head.startswith(_NULLS, stop, end))
@@ -123,17 +123,17 @@ def identity(head: bytes) -> Identity:
 
 
 def message_id(head: bytes) -> Id | None:
-    """The message-id alone."""
+    """Return the message-id, or None."""
     return identity(head).message_id
 
 
 def group_id(head: bytes) -> str | None:
-    """The group-id alone: the session."""
+    """Return the group-id (the session), or None."""
     return identity(head).group_id
 
 
 def properties(head: bytes) -> Properties:
-    """All fields of the properties."""
+    """Return all fields of the properties section. Raises `DecodeError` if a field has the wrong type."""
     start, stop, _ = _locate(head)
     if start < 0:
         return Properties()
@@ -146,7 +146,7 @@ def properties(head: bytes) -> Properties:
 
 
 def application_properties(head: bytes) -> dict[str, Any]:
-    """The application properties by name, each value in its AMQP type."""
+    """Return the application properties by name, each value in its AMQP type."""
     _, _, start = _locate(head)
     if start < 0:
         return {}
@@ -157,17 +157,20 @@ def application_properties(head: bytes) -> dict[str, Any]:
 
 
 def id_text(value: Id) -> str | bytes:
-    """What an id is compared by: a uuid equals its canonical text, a ulong its decimal text, a binary only itself."""
+    """Return the form in which ids are compared.
+
+    A uuid equals its canonical text, a ulong its decimal text, a binary only the same bytes.
+    """
     return bytes(value) if isinstance(value, bytes) else str(value)
 
 
 def with_message_id(head: bytes, value: Id) -> bytes:
-    """The head with this message-id if it has none; a head that has one is returned as it is."""
+    """Return the head with this message-id. A head that already has a message-id is returned unchanged."""
     return head if message_id(head) is not None else with_properties(head, {"message_id": value})
 
 
 def with_properties(head: bytes, changes: Mapping[str, object]) -> bytes:
-    """The head with other values of some fields, named as in `Properties`; None removes one."""
+    """Return the head with some fields changed. Names are those of `Properties`; the value None removes a field."""
     if not changes:
         return head
     start, stop, _ = _locate(head)
@@ -186,9 +189,9 @@ def with_properties(head: bytes, changes: Mapping[str, object]) -> bytes:
 
 
 def with_application_properties(head: bytes, changes: Mapping[str, object], removed: Iterable[str] = ()) -> bytes:
-    """The head with application properties set or added, and others taken away. Names are compared exactly.
+    """Return the head with some application properties set and others removed. Names are compared exactly.
 
-    A property that is changed keeps its place; without any property left there is no section.
+    A changed property keeps its position. A head without application properties has no such section.
     """
     removed = set(removed)
     if not changes and not removed:
@@ -215,7 +218,7 @@ def with_application_properties(head: bytes, changes: Mapping[str, object], remo
 
 
 def encode_head(properties: Properties | None, application_properties: Mapping[str, object] | None) -> bytes:
-    """A head of these properties. Nulls at the end are left out, and so is a section without content."""
+    """Return a head with these properties. Trailing nulls and empty sections are left out."""
     head = b""
     if properties is not None:
         values = [(name, getattr(properties, name)) for name in _NAMES]
@@ -239,11 +242,11 @@ _SYSTEM = {
 
 
 def filter_properties(head: bytes) -> tuple[dict[str, object], dict[str, object]]:
-    """What filters see of a message: the system properties that it has, and its own, as plain Python values.
+    """Return the system properties and the application properties of a message as plain Python values, for filters.
 
-    System values are text; an id that was sent as a binary is bytes. Of its own, numbers become int and float, symbols
-    and chars str; a timestamp stays a Timestamp, and what has no plain equal (decimals, lists, maps) stays as decoded.
-    .NET's uri and date are described types and become text and Timestamp.
+    System values are text, or bytes for an id that was sent as a binary. In application properties, numbers become int
+    and float, symbols and chars become str, and timestamps stay `Timestamp`. .NET's uri and date are described types
+    and become str and `Timestamp`. Values without a plain equivalent (decimals, lists, maps) stay as decoded.
     """
     fields = properties(head)
     system: dict[str, object] = {}
@@ -277,8 +280,8 @@ def _plain(value: Any) -> object:
 
 
 def _locate(head: bytes) -> tuple[int, int, int]:
-    """Where the value of the properties begins (-1: none), where that section ends, and where the value of the
-    application properties begins (-1: none)."""
+    """Return where the value of the properties begins, where that section ends, and where the value of the application
+    properties begins. -1 stands for a missing section."""
     end = len(head)
     if end == 0:
         return -1, 0, -1
@@ -291,7 +294,7 @@ def _locate(head: bytes) -> tuple[int, int, int]:
             return value, stop, more
     elif kind == APPLICATION_PROPERTIES and stop == end:
         return -1, 0, value
-    raise DecodeError("head", 0, "it is not properties and application-properties alone")
+    raise DecodeError("head", 0, "it holds other sections than properties and application-properties")
 
 
 def _pieces(head: bytes, at: int, end: int, count: int, name: str) -> list[bytes]:
@@ -301,7 +304,7 @@ def _pieces(head: bytes, at: int, end: int, count: int, name: str) -> list[bytes
         pieces.append(head[at:stop])
         at = stop
     if at != end:
-        raise DecodeError(name, at, f"{end - at} bytes are left over behind its {count} elements")
+        raise DecodeError(name, at, f"{end - at} bytes are left over after its {count} elements")
     return pieces
 
 
@@ -320,7 +323,7 @@ def _check_key(key: object, at: int) -> None:
 
 
 def _as_field(name: str, value: Any) -> object:
-    """The value in the type that the field has."""
+    """Return the value in the field's type. Raises `EncodeError` if it does not fit."""
     if value is None:
         return None
     kinds = _KINDS[_NAMES.index(name)]

@@ -1,4 +1,4 @@
-"""A link on which the peer sends."""
+"""The link on which the peer sends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Delivery:
-    """A whole delivery that came. `id` counts in the session; `format` is the message-format."""
+    """A complete delivery from the peer. `id` is unique in the session; `format` is the message-format."""
 
     id: int
     tag: bytes
@@ -44,10 +44,10 @@ class _Unfinished:
 
 
 class IncomingLink(Link):
-    """The peer sends. `credit` is how many deliveries it may still begin; below 0 it has begun some without.
+    """A link on which the peer sends. `credit` is how many deliveries the peer may still begin.
 
-    There are clients that give themselves credit when they have none left: so as many deliveries as were ever granted
-    at once are taken beyond it.
+    Some clients send without credit when they run out of it. So the link accepts as many deliveries beyond the credit
+    as the largest grant so far; `credit` is negative then.
     """
 
     __slots__ = ("_most_granted", "_unfinished")
@@ -59,28 +59,28 @@ class IncomingLink(Link):
         self._unfinished: _Unfinished | None = None
 
     def grant(self, credit: int) -> None:
-        """Bring the credit up to this many and tell the peer. It is never taken back, and never topped up by itself."""
+        """Raise the credit to this number and notify the peer. Credit is never revoked and never renews itself."""
         if self.is_open and credit > self.credit:
             self.credit = credit
             self._most_granted = max(self._most_granted, credit)
             self.write_flow()
 
     def settle(self, deliveries: Sequence[Delivery], outcome: Outcome) -> None:
-        """Tell the peer what became of these deliveries, settled. Neighbours become one range."""
+        """Settle these deliveries with this outcome. Consecutive ids become one range in a frame."""
         if self.is_open:
             self.session.settle(RECEIVER, [delivery.id for delivery in deliveries if not delivery.settled], outcome)
 
     def on_transfer(self, fields: TransferFields, payload: bytes) -> None:
-        """The peer has sent a delivery or a part of it."""
+        """Handle a transfer: a delivery or a part of one."""
         if self.is_over:
-            # Under way before the peer has heard that the link is detached.
+            # The peer sent it before it received our detach.
             return
         _, delivery_id, tag, message_format, settled, more, aborted, _ = fields
         if self._unfinished is not None:
             self._continue(fields, payload)
             return
         if aborted:
-            # Begun and given up in one frame.
+            # The peer began and aborted it in one frame.
             return
         if delivery_id is None or tag is None or len(tag) > LONGEST_TAG:
             missing = "has no delivery-id" if delivery_id is None else f"has the delivery-tag {tag!r:.100}"
@@ -103,7 +103,7 @@ class IncomingLink(Link):
             )
 
     def on_flow(self, fields: FlowFields) -> None:
-        """The peer has told how far it has counted: it may have let go of credit, never taken some."""
+        """Handle a flow: the peer may have advanced its delivery-count, which gives up credit."""
         delivery_count = fields[5]
         if delivery_count is not None:
             steps = ahead(self.delivery_count, delivery_count)
@@ -114,7 +114,7 @@ class IncomingLink(Link):
             self.write_flow()
 
     def forget(self) -> None:
-        """Let go of a delivery that came in part."""
+        """Discard a delivery of which only a part came."""
         if self._unfinished is not None:
             self.connection.unfinished_bytes -= len(self._unfinished.payload)
             self._unfinished = None
@@ -124,7 +124,7 @@ class IncomingLink(Link):
         unfinished = self._unfinished
         assert unfinished is not None
         if aborted:
-            # It never came, so the peer may begin another in its place.
+            # It was not delivered, so the peer gets its credit back.
             self.forget()
             self.credit += 1
             self.write_flow()
@@ -132,7 +132,7 @@ class IncomingLink(Link):
         if delivery_id is not None and delivery_id != unfinished.id:
             self.fail(
                 INVALID_FIELD,
-                f"The delivery {delivery_id} on the link {self.name!r:.200} began before {unfinished.id} was whole.",
+                f"The delivery {delivery_id} on the link {self.name!r:.200} began before {unfinished.id} was complete.",
             )
             return
         if settled:
@@ -155,7 +155,7 @@ class IncomingLink(Link):
         elif connection.unfinished_bytes + len(payload) > connection.most_unfinished_bytes:
             self.fail(
                 RESOURCE_LIMIT_EXCEEDED,
-                f"The unfinished deliveries of the connection are more than {connection.most_unfinished_bytes} bytes.",
+                f"The incomplete deliveries of the connection exceed {connection.most_unfinished_bytes} bytes.",
             )
         else:
             unfinished.payload += payload

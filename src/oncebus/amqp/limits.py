@@ -1,6 +1,6 @@
-"""What one connection may take up. docs/security.md has these in a table, which a test compares with them.
+"""The resource limits of one connection. docs/security.md lists them in a table; a test compares the two.
 
-A peer that has not shown who it is gets what it takes to do so: a few links to $cbs, and room for a token.
+A peer that has not authenticated gets just enough to do so: a few links to $cbs, and room for a token.
 """
 
 from __future__ import annotations
@@ -8,49 +8,49 @@ from __future__ import annotations
 MEGABYTE = 1024 * 1024
 
 UNTRUSTED_FRAME_SIZE = 16 * 1024
-"""Bytes."""
+"""The largest frame, in bytes."""
 UNTRUSTED_UNFINISHED_BYTES = 64 * 1024
-"""Of deliveries that are not whole yet."""
+"""Bytes of incomplete deliveries."""
 UNTRUSTED_WAITING_BYTES = 64 * 1024
-"""Of answers that the peer has not read."""
+"""Bytes of answers that the peer has not read."""
 UNTRUSTED_SESSIONS = 16
 UNTRUSTED_LINKS = 32
 UNTRUSTED_FRAME_ELEMENTS = 256
 """Values in one performative."""
 
 TRUSTED_FRAME_SIZE = 64 * 1024
-"""Bytes."""
+"""The largest frame, in bytes."""
 TRUSTED_UNFINISHED_BYTES = 128 * MEGABYTE
 TRUSTED_LINKS = 2000
 
 MOST_ELEMENTS = 65_536
-"""Values in one value that is decoded: in a section of a message, or in the body of a request."""
+"""Values nested in one decoded value: a section of a message, or the body of a request."""
 MOST_SECTIONS = 10_000
-"""Sections of one message: its body may be in very many pieces, and a batch has one for each of its messages."""
+"""Sections of one message. A body may have many, and a batch has one for each of its messages."""
 MOST_FRAME_ELEMENTS = 2048
 """Values in one performative, or in the annotations of one message."""
 LONGEST_NAME = 1024
 """Characters of a link's name."""
 KEPT_CHARACTERS = 256
-"""Of what a peer says of itself when it opens."""
+"""Characters kept of the container id and of the host name in the peer's open."""
 
 MOST_UNSETTLED = 50_000
-"""Deliveries that a connection may have been sent and not settled."""
+"""Unsettled deliveries of a connection."""
 MOST_LAPSED = 10_000
-"""Deliveries of a session that were not settled before their lock ended, and are remembered for a late answer."""
+"""Deliveries of a session whose lock expired before they were settled, remembered to answer a late settlement."""
 
 MOST_HELD_BYTES = 64 * 1024
-"""Of what a peer sends before SASL is answered."""
+"""Bytes that a peer may send before SASL is answered."""
 
 HANDSHAKE_SECONDS = 20.0
-"""From the first byte to a token or key."""
+"""Time from connecting to a valid token or key."""
 CLOSE_SECONDS = 5.0
-"""For the peer to answer a close, or to hang up."""
+"""Time for the peer to answer a close, or to disconnect."""
 MOST_WAITING_BYTES = 16 * MEGABYTE
-"""Of what a peer that is trusted has not read."""
+"""Bytes that an authenticated peer has not read."""
 
 WINDOW = 4096
-"""How many transfers the peer may have under way in a session. Their bytes are bounded by credit and by the above."""
+"""Transfers that the peer may have in flight in a session. Credit and the limits above bound their bytes."""
 
 ENOUGH = 256 * 1024
-"""So many bytes to write that no delivery should be begun before they are written."""
+"""Bytes of output above which no new delivery begins until they are written."""

@@ -1,4 +1,4 @@
-"""One link of a session: what both directions share."""
+"""The base class of links: the part that both directions share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from oncebus.amqp.session import Session
 
 _ASKED, _OPEN, _DETACHED, _OVER = range(4)
-"""Attached by the peer alone; by both; detached by us alone; by both."""
+"""Attached by the peer only; attached by both; detached by us only; detached by both."""
 
 
 class Link:
-    """A link that the peer has attached. Every method is without effect once the link is over.
+    """A link that the peer has attached. No method has an effect once the link is over.
 
-    `attach` is the peer's; once it is answered, only the little of it that is looked at later. `handle` is ours.
-    `context` belongs to whoever answers the link. What begins with `on_` is for the session.
+    `attach` is the peer's; after the answer it keeps only the few fields that are used later. `handle` is ours.
+    `context` is free for the code that answers the link. Only the session calls methods that begin with `on_`.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Link:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing can happen on it any more, for whatever reason."""
+        """Whether the link has ended, for any reason."""
         return self._state >= _DETACHED
 
     def accept(
@@ -79,10 +79,12 @@ class Link:
         snd_settle_mode: int | None = None,
         rcv_settle_mode: int | None = None,
     ) -> None:
-        """Answer the attach. What is not given is what the peer asked for; properties and capabilities are none then.
+        """Accept the link and answer the attach.
 
-        `max_message_size` is told to the peer and, where it sends, kept to; not given it is `largest_message` of the
-        connection there, and untold where the peer receives.
+        Arguments default to the peer's values; properties and capabilities default to none.
+
+        `max_message_size` is announced to the peer and, if the peer sends, enforced. It defaults to the connection's
+        `largest_message` if the peer sends; if the peer receives, none is announced by default.
         """
         if self._state != _ASKED:
             return
@@ -98,18 +100,18 @@ class Link:
             properties=properties,
         )
         self.attach = asked.bare(with_addresses=True)
-        # The answer may be too long for the peer's frames, which ends the connection and the link with it.
+        # An answer that does not fit the peer's frame size ends the connection, and the link with it.
         if self._state == _ASKED:
             self._state = _OPEN
             self.is_open = True
 
     def refuse(self, error: AmqpError) -> None:
-        """Answer the attach with one that has no target (where the peer sends) or source, then detach."""
+        """Refuse the link: answer with an attach without target (if the peer sends) or source, then detach."""
         if self._state == _ASKED:
             self.detach(error)
 
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:
-        """Detach the link; one that was not accepted is refused. No event of it follows."""
+        """Detach the link, or refuse it if it was not accepted yet. No event of the link follows."""
         if self.is_over:
             return
         if self._state == _ASKED:
@@ -122,15 +124,15 @@ class Link:
         self.session.on_detached(self, error)
 
     def fail(self, condition: str, description: str) -> None:
-        """Detach the link for what the peer did on it, and report it detached."""
+        """Detach the link because of an error by the peer, and report it detached."""
         error = AmqpError(condition, description)
         self.detach(error)
         self.connection.report(LinkDetached(self, error, True))
 
     def on_detach(self, detach: Detach) -> None:
-        """The peer has detached."""
+        """Handle a detach by the peer."""
         if self._state == _ASKED:
-            # It takes an attach of ours before there can be a detach of ours.
+            # AMQP allows our detach only after our attach.
             self._write_refusal()
         if not self.is_over:
             self._end(_OVER)
@@ -139,24 +141,24 @@ class Link:
         self._state = _OVER
 
     def on_session_end(self) -> None:
-        """The session is over, and the link with it."""
+        """End the link because its session has ended."""
         if not self.is_over:
             self._end(_OVER)
 
     def on_transfer(self, fields: TransferFields, payload: bytes) -> None:
-        """The peer has sent a delivery or a part of it."""
+        """Handle a transfer: a delivery or a part of one."""
         raise NotImplementedError
 
     def on_flow(self, fields: FlowFields) -> None:
-        """The peer has told of credit."""
+        """Handle a flow that concerns this link."""
         raise NotImplementedError
 
     def write_flow(self, drain: bool = False) -> None:
-        """Tell the peer of the credit as it stands here."""
+        """Write the current credit to the peer."""
         self.session.write_flow(link_flow(self._encoded_handle, self.delivery_count, max(self.credit, 0), drain))
 
     def forget(self) -> None:
-        """Let go of what is held for a link that is over."""
+        """Release the resources of a link that is over."""
         raise NotImplementedError
 
     def _answer_detach(self, closed: bool) -> None:

@@ -1,8 +1,8 @@
-"""A message apart and together: what is kept of one that came in, and what goes out to a receiver.
+"""Splits incoming messages into the parts that are kept, and builds outgoing messages from them.
 
-The bare message is kept as the bytes that came: `head` (properties and application properties) and `body` (the body
-and the footer). What stands before them belongs to the way of the message, not to the message: header and annotations
-are read when it comes in and written anew when it goes out; delivery annotations end here.
+The bare message is kept as the bytes that came: `head` (properties and application properties) and `body` (body and
+footer). The sections before it concern transport. Header and message annotations are read from an incoming message and
+written anew for an outgoing one. Delivery annotations are dropped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LONGEST_TTL = 2**32 - 1
 
 
 class Header(NamedTuple):
-    """The header of a message. `ttl` is in microseconds, as everywhere in Oncebus; on the wire it is milliseconds."""
+    """The header of a message. `ttl` is in microseconds, as all durations of Oncebus; the wire has milliseconds."""
 
     durable: bool = False
     priority: int = DEFAULT_PRIORITY
@@ -51,7 +51,7 @@ _NO_HEADER = Header()
 
 
 class Parts(NamedTuple):
-    """A message that came in. The names of annotations are symbols, which equal the same text."""
+    """The parts of an incoming message. The names of annotations are symbols, which equal the same text."""
 
     header: Header
     annotations: dict[Any, Any]
@@ -75,9 +75,9 @@ Body = bytes | AmqpValue | AmqpSequence
 
 
 def split(data: Buffer) -> Parts:
-    """Take an encoded message apart. Only the header and the message annotations are decoded.
+    """Split an encoded message into its parts. Only the header and the message annotations are decoded.
 
-    What lies inside the head is not looked at either; reading it from there may raise DecodeError.
+    The content of the head is not checked, so reading it later may raise `DecodeError`.
     """
     header = _NO_HEADER
     annotations: dict[Any, Any] = {}
@@ -97,9 +97,9 @@ def split(data: Buffer) -> Parts:
 
 
 def split_batch(data: Buffer, most: int | None = None) -> list[bytes]:
-    """The encoded messages of a batch, in order. What the envelope says besides is ignored.
+    """Return the encoded messages of a batch, in order. The other sections of the envelope are ignored.
 
-    Of a batch of more than `most` messages the rest is not looked at.
+    Reading stops after `most` messages.
     """
     messages: list[bytes] = []
     for kind, at, value, stop in sections(data):
@@ -108,19 +108,19 @@ def split_batch(data: Buffer, most: int | None = None) -> list[bytes]:
         if kind == DATA:
             messages.append(bytes(data[value + (2 if data[value] == 0xA0 else 5) : stop]))
         elif kind in (AMQP_SEQUENCE, AMQP_VALUE):
-            raise DecodeError("batch", at, "its messages must lie in data sections")
+            raise DecodeError("batch", at, "its messages must be data sections")
     return messages
 
 
 def encode_message(
     properties: Properties | None, application_properties: Mapping[str, object] | None, body: Body
 ) -> tuple[bytes, bytes]:
-    """The head and the body of a new message. Bytes become one data section."""
+    """Return the head and the body of a new message. Bytes become one data section."""
     return encode_head(properties, application_properties), encode_body(body)
 
 
 def encode_body(body: Body) -> bytes:
-    """The bytes of a body: one section."""
+    """Return the encoding of a body as one section."""
     if isinstance(body, AmqpValue):
         return _STARTS[AMQP_VALUE] + encode(body.value)
     if isinstance(body, AmqpSequence):
@@ -129,9 +129,9 @@ def encode_body(body: Body) -> bytes:
 
 
 def decode_body(body: Buffer) -> Body:
-    """What a body holds: the bytes of all its data sections, the elements of all its sequences, or its value.
+    """Return the content of a body: the joined data sections, the elements of all its sequences, or its value.
 
-    A body that is missing is read as no bytes. One of more than `MOST_ELEMENTS` values raises DecodeError.
+    A missing body is read as empty bytes. A body of more than `MOST_ELEMENTS` values raises `DecodeError`.
     """
     pieces: list[Any] = []
     items: list[Any] = []
@@ -139,11 +139,11 @@ def decode_body(body: Buffer) -> Body:
     left = MOST_ELEMENTS
     for kind, at, value, stop in sections(body):
         if kind < DATA:
-            raise DecodeError("body", at, "a section of the head lies in it")
+            raise DecodeError("body", at, "it contains a section of the head")
         if kind == FOOTER:
             break
         if len(body) > MOST_ELEMENTS:
-            # All sections together have one budget.
+            # All sections share one limit: otherwise many sections could multiply it.
             left -= check_elements(body, value, stop, left)
         content = decode(body, value, stop)[0]
         if kind == AMQP_VALUE:
@@ -157,9 +157,9 @@ def decode_body(body: Buffer) -> Body:
 
 
 def deliverable(head: bytes, body: bytes, header: Header, annotations: Mapping[str, object]) -> list[bytes]:
-    """The pieces of a message for a receiver: header and annotations, head, body. Joined they are the message.
+    """Return a message for a receiver in pieces to be joined: header and annotations, head, body.
 
-    A time to live is rounded up to whole milliseconds; one that the header cannot hold becomes the longest it can.
+    A time to live is rounded up to whole milliseconds, and capped at the longest that the header can hold.
     """
     return [piece for piece in (_before(header, annotations), head, body) if piece]
 
@@ -167,7 +167,7 @@ def deliverable(head: bytes, body: bytes, header: Header, annotations: Mapping[s
 def _before(header: Header, annotations: Mapping[str, object]) -> bytes:
     durable, priority, ttl, delivery_count = header
     milliseconds = None if ttl is None else UInt(min(-(-ttl // MILLISECOND), _LONGEST_TTL))
-    # All five fields, nulls too: some clients index them.
+    # All five fields, nulls too, because some clients index them.
     fields = (durable, UByte(priority), milliseconds, None, UInt(delivery_count))
     encoded = _STARTS[HEADER] + encode(fields)
     if annotations:

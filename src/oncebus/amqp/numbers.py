@@ -1,4 +1,4 @@
-"""Numbers for channels and handles."""
+"""Allocates numbers for channels and handles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 
 
 class Numbers:
-    """Gives the lowest number that is free, from 0, in a time that does not grow with those in use."""
+    """Allocates the lowest free number, from 0. The cost does not grow with the numbers in use."""
 
     __slots__ = ("_freed", "_next")
 
@@ -16,16 +16,16 @@ class Numbers:
 
     @property
     def lowest(self) -> int:
-        """The one that `take` would give."""
+        """The number that `take` would return."""
         return self._freed[0] if self._freed else self._next
 
     def take(self) -> int:
-        """The lowest free number, which is in use then."""
+        """Allocate and return the lowest free number."""
         if self._freed:
             return heapq.heappop(self._freed)
         self._next += 1
         return self._next - 1
 
     def free(self, number: int) -> None:
-        """Give back a number that was taken."""
+        """Free a number that was allocated."""
         heapq.heappush(self._freed, number)

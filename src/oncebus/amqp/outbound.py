@@ -1,4 +1,4 @@
-"""What a session sends: its numbers, the peer's window, what waits for it, and what is not settled."""
+"""The sending side of a session: numbering, the peer's window, waiting deliveries and unsettled deliveries."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Rest:
-    """A delivery that is not all written. `fields` are those of its next transfer.
+    """The unwritten rest of a delivery. `fields` are the first fields of its next transfer.
 
-    Without a payload it is a flow of the link, which must not overtake the deliveries before it. `held` are the bytes
-    of an answer.
+    Without a payload it is a flow of the link, which must not overtake the deliveries before it. `held` is the number
+    of bytes that count as waiting answers.
     """
 
     link: OutgoingLink
@@ -36,9 +36,9 @@ class _Rest:
 class Outbound:
     """The sending side of a session.
 
-    `window` is how many transfers the peer takes; `unsettled` all deliveries of the session that neither side has
-    settled, by id, in the order they were sent. `lapsed` has the answers to those that were given up, for a peer that
-    still says what became of them; the oldest are forgotten.
+    `window` is how many transfers the peer accepts. `unsettled` holds all deliveries of the session that neither side
+    has settled, by id, in the order they were sent. `lapsed` holds the answers for deliveries that were given up, in
+    case the peer still settles them; it forgets the oldest.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Outbound:
 
     @property
     def room(self) -> int:
-        """How many deliveries may begin now on any link of the session, if they are small."""
+        """How many deliveries may begin now on any link of the session, if each fits in one frame."""
         output = self._output
         if self._waiting or output.is_full:
             return 0
@@ -74,7 +74,7 @@ class Outbound:
         return self.window if self.window < left else max(left, 0)
 
     def send(self, delivery: OutgoingDelivery, fields: bytes, handle: bytes, payload: bytes, is_answer: bool) -> None:
-        """Write a delivery, or as much as may be, and keep the rest for later."""
+        """Write a delivery as far as window and output allow, and keep the rest for later."""
         size, settled = len(payload), delivery.settled
         if self.window > 0 and not self._waiting and size <= room(fields, self._largest_frame):
             output = self._output
@@ -90,7 +90,7 @@ class Outbound:
         self.pump()
 
     def follow(self, link: OutgoingLink, flow: bytes) -> bool:
-        """Have a flow of a link written behind those of its deliveries that wait; False where none does."""
+        """Queue a flow of a link after its waiting deliveries. Return False if none waits, and queue nothing."""
         if not link.waiting:
             return False
         self._waiting.append(_Rest(link, None, flow, b"", None, True, len(flow)))
@@ -99,7 +99,7 @@ class Outbound:
         return True
 
     def pump(self) -> None:
-        """Write what waits, as far as window and output allow."""
+        """Write waiting deliveries as far as window and output allow."""
         waiting, output = self._waiting, self._output
         while waiting:
             rest = waiting[0]
@@ -126,16 +126,16 @@ class Outbound:
                 rest.link.waiting -= 1
 
     def set_window(self, next_incoming: int | None, window: int) -> bool:
-        """Take over what the peer says of its window; gives whether it has opened for new deliveries."""
+        """Apply the peer's window from a flow. Return whether new deliveries may begin that could not before."""
         was_shut = self.window <= 0 or bool(self._waiting)
-        # A peer that has not seen our begin yet has had nothing: our transfers count from 0.
+        # A peer that has not seen our begin yet has received nothing; our transfers count from 0.
         on_the_way = ahead(next_incoming or 0, self.next_transfer)
         self.window = max(window - max(on_the_way, 0), 0)
         self.pump()
         return was_shut and self.room > 0
 
     def forget(self, link: OutgoingLink) -> list[OutgoingDelivery]:
-        """Write nothing more of a link's deliveries; those that are not all written."""
+        """Drop the waiting deliveries of a link. Return those that were not completely written."""
         if not link.waiting:
             return []
         dropped = [rest for rest in self._waiting if rest.link is link]
@@ -145,7 +145,7 @@ class Outbound:
         return [rest.delivery for rest in dropped if rest.delivery is not None]
 
     def lapse(self, delivery_id: int, answer: Outcome) -> None:
-        """Give up a delivery that the peer has not settled."""
+        """Give up a delivery that the peer has not settled. A late disposition gets `answer`."""
         if self.unsettled.pop(delivery_id, None) is not None:
             self._output.unsettled -= 1
             if len(self.lapsed) >= MOST_LAPSED:
@@ -153,7 +153,7 @@ class Outbound:
             self.lapsed[delivery_id] = answer
 
     def late(self, first: int, last: int) -> list[tuple[int, Outcome]]:
-        """Of a range, the deliveries that were given up, each once, and the answers to them."""
+        """Return the ids in a range that were given up, with their answers. Each id is returned once."""
         if first == last:
             found = [first] if first in self.lapsed else []
         else:
@@ -161,7 +161,7 @@ class Outbound:
         return [(each, self.lapsed.pop(each)) for each in found]
 
     def disposed(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
-        """The unsettled deliveries of a range, by link. A range costs no more than there are unsettled deliveries."""
+        """Return the unsettled deliveries in a range, by link. The cost is at most that of all unsettled deliveries."""
         unsettled = self.unsettled
         found: dict[OutgoingLink, list[OutgoingDelivery]] = {}
         if first == last:

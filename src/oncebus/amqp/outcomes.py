@@ -1,7 +1,6 @@
-"""What became of a delivery, and errors.
+"""Outcomes of deliveries (AMQP's delivery states), and errors.
 
-An outcome is AMQP's delivery state. `Accepted()` and `Released()` that were read may be one object for many deliveries:
-do not change them.
+Decoded `Accepted` and `Released` objects may be shared between deliveries: do not change them.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ _FEW_WORDS = 100
 @composite(0x1D, "error")
 @dataclass(slots=True)
 class AmqpError:
-    """An error for the peer, or of it: `amqp:not-found`, words for people, and details by name."""
+    """An error to or from the peer: a condition such as `amqp:not-found`, a text for people, and details by name."""
 
     condition: Name
     description: Text | None = None
     info: Fields | None = None
 
     def shortened(self) -> AmqpError:
-        """The same without details, for peers of small frames."""
+        """Return the error without details and with a short text, for peers with a small frame size."""
         return AmqpError(self.condition, self.description and self.description[:_FEW_WORDS])
 
 
 @composite(0x23, "received")
 @dataclass(slots=True)
 class Received:
-    """How much of the delivery has arrived. Not an outcome yet."""
+    """The receiver reports how much of the delivery has arrived. This is not a final outcome."""
 
     section_number: Uint
     section_offset: Ulong
@@ -40,13 +39,13 @@ class Received:
 @composite(0x24, "accepted")
 @dataclass(slots=True)
 class Accepted:
-    """It was taken."""
+    """The receiver accepted the delivery."""
 
 
 @composite(0x25, "rejected")
 @dataclass(slots=True)
 class Rejected:
-    """It is unfit, for the reason that `error` tells."""
+    """The receiver rejected the delivery as invalid; `error` has the reason."""
 
     error: AmqpError | None = None
 
@@ -54,13 +53,13 @@ class Rejected:
 @composite(0x26, "released")
 @dataclass(slots=True)
 class Released:
-    """It was not looked at and may go to another."""
+    """The receiver did not process the delivery. It may go to another receiver."""
 
 
 @composite(0x27, "modified")
 @dataclass(slots=True)
 class Modified:
-    """It may be delivered again, changed so."""
+    """The delivery may be delivered again, with these changes."""
 
     delivery_failed: Bool | None = None
     undeliverable_here: Bool | None = None
@@ -68,4 +67,4 @@ class Modified:
 
 
 Outcome = Accepted | Rejected | Released | Modified | Received | Described
-"""Outcomes of transactions are not known here and stay described values."""
+"""Transactional outcomes are not supported and stay described values."""

@@ -1,4 +1,4 @@
-"""A link on which the peer receives."""
+"""The link on which the peer receives."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class NotSendable(OncebusError):
-    """A delivery was to be sent on a link that is over or has no credit: look at `sendable` first."""
+    """The link is over or has no credit: check `sendable` before sending."""
 
 
 @dataclass(slots=True, eq=False)
 class OutgoingDelivery:
-    """A delivery that was sent. `id` counts in the session; `context` belongs to the one who sent it."""
+    """A delivery to the peer. `id` is unique in the session; `context` is free for the caller of `send`."""
 
     id: int
     tag: bytes
@@ -35,15 +35,16 @@ class OutgoingDelivery:
 
 
 class OutgoingLink(Link):
-    """The peer receives. `credit` is how many deliveries it asks for; `drain`: now or never.
+    """A link on which the peer receives.
 
-    `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent; `waiting` is how
-    many have been sent that are not all written, `is_answering` whether answers were among them. Once the link is over
-    `unsent` holds those that nobody has settled and the peer cannot have had whole.
+    `credit` is how many deliveries the peer asks for. With `drain` it wants them now, and gives up the credit that
+    cannot be used. `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent.
+    `waiting` counts the deliveries that are not completely written; `is_answering` is whether answers were among them.
+    Once the link is over, `unsent` holds the unsettled deliveries that the peer cannot have received completely.
 
-    A peer that tells what became of deliveries, waits to hear that they are settled, and detaches meanwhile, gets those
-    answers before that to its detach: `settle` works until then, though the link is over. Whoever answers the link
-    calls `finish` when there is nothing more to settle.
+    A peer may report outcomes, wait for them to be settled, and detach meanwhile. It gets these settlements before the
+    answer to its detach: `settle` still works then, although the link is over. The code that answers the link calls
+    `finish` when there is nothing more to settle.
     """
 
     __slots__ = ("_is_leaving_closed", "_owed", "drain", "is_answering", "unsent", "unsettled", "waiting")
@@ -56,12 +57,12 @@ class OutgoingLink(Link):
         self.unsent: list[OutgoingDelivery] = []
         self.unsettled: dict[int, OutgoingDelivery] = {}
         self._owed: set[int] = set()
-        # How the peer has detached, while our answer to that waits.
+        # The `closed` of the peer's detach, while our answer to it waits.
         self._is_leaving_closed: bool | None = None
 
     @property
     def sendable(self) -> int:
-        """How many deliveries may begin now: by credit, by the session's window, by what waits in the output."""
+        """How many deliveries may begin now, given the credit, the session's window and the waiting output."""
         if not self.is_open or self.credit <= 0:
             return 0
         return min(self.credit, self.session.outbound.room)
@@ -76,10 +77,12 @@ class OutgoingLink(Link):
         context: Any = None,
         beyond_credit: bool = False,
     ) -> OutgoingDelivery:
-        """Begin a delivery. What the peer's window or the output do not take at once follows by itself, in order.
+        """Begin a delivery. The part that does not fit the peer's window or the output follows automatically, in order.
 
-        `beyond_credit` is for answers that a peer waits for though it has forgotten to give credit for them. Where they
-        have to wait, CreditChanged tells when they are written, and a peer that lets too many wait is cut.
+        `beyond_credit` is for answers that a peer waits for without having granted credit for them. If they have to
+        wait, `CreditChanged` reports when they are written. A peer that lets too many wait is disconnected.
+
+        Raises `NotSendable` if the link is over, or has no credit and `beyond_credit` is not set.
         """
         if not self.is_open or (self.credit <= 0 and not beyond_credit):
             reason = "it has no credit" if self.is_open else "it is not open"
@@ -104,7 +107,7 @@ class OutgoingLink(Link):
         return delivery
 
     def drained(self) -> None:
-        """If the peer has asked to drain: use up its credit and say so, behind all that was sent before."""
+        """Answer a drain: use up the credit and report that to the peer, after all earlier deliveries."""
         if self.drain and self.is_open:
             self.drain = False
             self.delivery_count = (self.delivery_count + self.credit) & MASK
@@ -114,9 +117,9 @@ class OutgoingLink(Link):
                 self.session.write_flow(flow)
 
     def settle(self, deliveries: Sequence[OutgoingDelivery], outcome: Outcome) -> None:
-        """Settle deliveries with this outcome: the answer to a `Disposed` that was not settled.
+        """Settle deliveries with this outcome: the answer to a `Disposed` event that was not settled.
 
-        Deliveries that are settled already are passed over. Neighbours become one range.
+        Deliveries that are already settled are skipped. Consecutive ids become one range in a frame.
         """
         if not self.is_open and self._is_leaving_closed is None:
             return
@@ -137,26 +140,26 @@ class OutgoingLink(Link):
     def lapse(self, deliveries: Sequence[OutgoingDelivery], answer: Outcome) -> None:
         """Give up deliveries that the peer has not settled, to make room for others.
 
-        A peer that still says what became of one of them is answered with `answer`; there is no event.
+        A peer that still reports an outcome for one of them gets `answer`, without an event.
         """
         for delivery in deliveries:
             if delivery.id not in self._owed and self.unsettled.pop(delivery.id, None) is not None:
                 self.session.outbound.lapse(delivery.id, answer)
 
     def finish(self) -> None:
-        """Answer the peer's detach, if that has waited for settlements."""
+        """Answer the peer's detach, if the answer waited for settlements."""
         if self._is_leaving_closed is not None:
             closed, self._is_leaving_closed = self._is_leaving_closed, None
             self.session.on_left(self)
             self._write_detach(None, closed)
 
     def on_transfer(self, fields: TransferFields, payload: bytes) -> None:  # noqa: ARG002
-        """The peer cannot send here."""
+        """Detach the link: the peer must not send on it."""
         if not self.is_over:
             self.fail(NOT_ALLOWED, f"The link {self.name!r:.200} was attached to receive, not to send.")
 
     def on_disposed(self, deliveries: list[OutgoingDelivery]) -> list[OutgoingDelivery]:
-        """The peer has told what became of these, and waits for them to be settled. Those of which it is new."""
+        """Note that the peer waits for these to be settled. Return those that it reports for the first time."""
         owed = self._owed
         if owed:
             deliveries = [delivery for delivery in deliveries if delivery.id not in owed]
@@ -164,7 +167,7 @@ class OutgoingLink(Link):
         return deliveries
 
     def on_settled(self, deliveries: Sequence[OutgoingDelivery]) -> None:
-        """The peer has settled these."""
+        """Remove deliveries that the peer has settled."""
         of_session = self.session.outbound.unsettled
         for delivery in deliveries:
             delivery.settled = True
@@ -174,17 +177,17 @@ class OutgoingLink(Link):
         self.connection.out.unsettled -= len(deliveries)
 
     def on_session_end(self) -> None:
-        """The session is over, and the link with it."""
+        """See `Link`."""
         self._is_leaving_closed = None
         super().on_session_end()
 
     def on_flow(self, fields: FlowFields) -> None:
-        """The peer has told how much it takes."""
+        """Handle a flow: apply the peer's credit and drain."""
         if self.is_over:
             return
         _, _, _, _, _, delivery_count, credit, drain, echo = fields
         if credit is not None:
-            # What it has counted may lag behind what is on its way; before it has seen our attach it counts from 0.
+            # The peer's count does not include deliveries in flight; before it sees our attach, it counts from 0.
             on_the_way = ahead(delivery_count or 0, self.delivery_count)
             self.credit = max(credit - max(on_the_way, 0), 0)
             self.drain = drain
@@ -200,7 +203,7 @@ class OutgoingLink(Link):
             super()._answer_detach(closed)
 
     def forget(self) -> None:
-        """Let go of the deliveries that were not settled, and of what of them has not been written."""
+        """Drop unsettled deliveries and their unwritten parts; fill `unsent`."""
         outbound = self.session.outbound
         for delivery_id in self.unsettled:
             if outbound.unsettled.pop(delivery_id, None) is not None:

@@ -1,4 +1,4 @@
-"""What waits to be written to a peer."""
+"""The output to a peer that waits to be written."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from oncebus.amqp.serial import after
 
 
 class Output:
-    """The frames to write, in order. Settlements of neighbouring deliveries that follow one another become one frame.
+    """The frames to write, in order. Successive settlements of consecutive deliveries are merged into one frame.
 
-    `is_paused` says that the peer does not read. While `is_full` deliveries wait; all else is written nevertheless, as
-    a peer may be waiting for just that. `has_been_full` and `has_written` are for whoever tells the links that there is
-    room again, and the peer that we are alive. `held` counts the bytes of answers that the sessions hold back.
-    `unsettled` counts the deliveries that nobody has settled; `is_stuck` says that they have been too many since the
-    links were last told of room.
+    `is_paused` means that the peer does not read. While `is_full`, deliveries wait; all other frames are still written,
+    because the peer may be waiting for one of them. `has_been_full` shows that links must be notified when there is
+    room again; `has_written` shows that no heartbeat is needed. `held` counts the bytes of answers that the sessions
+    hold back. `unsettled` counts the deliveries that neither side has settled; `is_stuck` means that they reached the
+    limit since the links were last notified of room.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Output:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
+        """Whether no output waits."""
         return not self._chunks and self._state is None
 
     def write(self, frame: bytes) -> None:
@@ -74,7 +74,7 @@ class Output:
         self.size += len(head) + len(payload)
 
     def settle(self, channel: int, role: bool, first: int, last: int, state: bytes) -> None:
-        """Add a settlement of these deliveries."""
+        """Add a settlement of a range of deliveries."""
         if self._state is not None:
             if after(self._last) == first and self._channel == channel and self._role is role and self._state == state:
                 self._last = last
@@ -83,7 +83,7 @@ class Output:
         self._channel, self._role, self._first, self._last, self._state = channel, role, first, last, state
 
     def take(self) -> list[bytes]:
-        """All that waits; it waits no more."""
+        """Remove and return all waiting output."""
         if self._state is not None:
             self._write_settlement()
         if self.size >= ENOUGH:

@@ -1,7 +1,8 @@
-"""The nine frame bodies of AMQP and what lies in them, with the specification's fields and defaults.
+"""The nine frame bodies of AMQP and the types in them, with the specification's fields and defaults.
 
-`decode_performative` and `encode_performative` are the general way, right for every encoding. The three that come with
-each message (transfer, disposition, flow) have a quicker one for the usual encodings in `oncebus.amqp.frames`.
+`decode_performative` and `encode_performative` handle every encoding. `oncebus.amqp.fastread` and
+`oncebus.amqp.fastwrite` are faster for the three that come with each message (transfer, disposition, flow) in the usual
+encodings.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ __all__ = [
 ]
 
 SENDER, RECEIVER = False, True
-"""The `role` of attach and disposition: of the one who writes it."""
+"""The `role` in attach and disposition: that of the side that writes the frame."""
 
 UNSETTLED, SETTLED, MIXED = 0, 1, 2
-"""snd-settle-mode."""
+"""Values of snd-settle-mode."""
 
 FIRST, SECOND = 0, 1
-"""rcv-settle-mode."""
+"""Values of rcv-settle-mode."""
 
 _SESSION_END = Symbol("session-end")
 
@@ -73,7 +74,7 @@ _SESSION_END = Symbol("session-end")
 @composite(0x28, "source")
 @dataclass(slots=True)
 class Source:
-    """Where the messages of a link come from."""
+    """The origin of a link's messages."""
 
     address: Text | None = None
     durable: Uint = 0
@@ -91,7 +92,7 @@ class Source:
 @composite(0x29, "target")
 @dataclass(slots=True)
 class Target:
-    """Where the messages of a link go."""
+    """The destination of a link's messages."""
 
     address: Text | None = None
     durable: Uint = 0
@@ -113,7 +114,7 @@ class Coordinator:
 @composite(0x10, "open")
 @dataclass(slots=True, kw_only=True)
 class Open:
-    """What a peer says of itself on a new connection."""
+    """Opens the connection and describes the peer."""
 
     container_id: Text
     hostname: Text | None = None
@@ -130,7 +131,7 @@ class Open:
 @composite(0x11, "begin")
 @dataclass(slots=True, kw_only=True)
 class Begin:
-    """Begins a session, or answers the begin that came on `remote_channel`."""
+    """Begins a session, or answers a begin from `remote_channel`."""
 
     remote_channel: Ushort | None = None
     next_outgoing_id: Uint
@@ -163,7 +164,7 @@ class Attach:
     properties: Fields | None = None
 
     def bare(self, *, with_addresses: bool) -> Attach:
-        """Only what is looked at once the attach is answered: a link may last, and there may be many."""
+        """Return a copy with only the fields used after the answer, because many links may stay in memory for long."""
         keeps = with_addresses
         return Attach(
             name=self.name,
@@ -215,7 +216,7 @@ class Transfer:
 @composite(0x15, "disposition")
 @dataclass(slots=True, kw_only=True)
 class Disposition:
-    """What became of the deliveries from `first` to `last`, of which the writer is receiver or sender (`role`)."""
+    """Reports the state of the deliveries from `first` to `last`. `role` is the writer's role in them."""
 
     role: Bool
     first: Uint
@@ -228,7 +229,7 @@ class Disposition:
 @composite(0x16, "detach")
 @dataclass(slots=True, kw_only=True)
 class Detach:
-    """Detaches a link; with `closed` it is forgotten."""
+    """Detaches a link. With `closed`, the link ends for good."""
 
     handle: Uint
     closed: Bool = False
@@ -258,14 +259,14 @@ _PERFORMATIVES = (Open, Begin, Attach, Flow, Transfer, Disposition, Detach, End,
 def decode_performative(
     data: Buffer, offset: int, end: int, most_elements: int = MOST_FRAME_ELEMENTS
 ) -> tuple[Performative, int]:
-    """The performative of a frame whose body lies from `offset` to `end`, and where the payload behind it begins."""
+    """Return the performative of the frame body from `offset` to `end`, and where its payload begins."""
     value, stop = decode(data, offset, end, most_elements=most_elements)
     made: Any = from_described(value, offset)
     if not isinstance(made, _PERFORMATIVES):
-        raise DecodeError("performative", offset, f"{value!r:.100} is none")
+        raise DecodeError("performative", offset, f"{value!r:.100} is not a performative")
     return made, stop
 
 
 def encode_performative(performative: Performative) -> bytes:
-    """Its bytes, with all its fields."""
+    """Return the encoding of a performative, with all its fields."""
     return to_bytes(performative)

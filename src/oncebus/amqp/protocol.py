@@ -1,4 +1,4 @@
-"""A connection over an asyncio transport: the only part of the package that knows of input, output and time."""
+"""Runs a connection over an asyncio transport. No other module of the package does I/O or reads the clock."""
 
 from __future__ import annotations
 
@@ -24,38 +24,37 @@ log = logging.getLogger(__name__)
 
 
 class Peer(Protocol):
-    """What is made of a peer's events: one for each connection."""
+    """Handles the events of one connection."""
 
     def on_events(self, events: list[Event]) -> None:
-        """What the peer did, in order. Must not wait; what it makes the connection say is written afterwards."""
+        """Handle events in order. Must not block. The output that it causes is written afterwards."""
 
     def on_lost(self) -> None:
-        """The transport is gone. Called once, last, after the event `Closed`."""
+        """Clean up after the transport is lost. Called once, as the last call, after the event `Closed`."""
 
 
 class Wire:
-    """What may be done with a peer's transport."""
+    """The operations on a peer's transport that a `Peer` may use."""
 
     def __init__(self, protocol: AmqpProtocol, remote: str) -> None:
         self._protocol = protocol
         self.remote = remote
-        """The peer's address, for people."""
+        """The peer's address, for logs."""
 
     @property
     def is_writable(self) -> bool:
-        """False while the peer does not read what was written. Nothing is sendable then; CreditChanged follows."""
+        """Whether the peer reads its output. If not, nothing is sendable until `CreditChanged`."""
         return self._protocol.is_writable
 
     def flush(self) -> None:
-        """Write what the connection has to say, once in this turn of the loop. Not needed inside on_events.
+        """Write the connection's output soon, at most once per iteration of the event loop. Not needed in `on_events`.
 
-        Needed after anything else that makes the connection say something, `Connection.answer_sasl` and
-        `Connection.close` too.
+        Needed after every other call that causes output, including `Connection.answer_sasl` and `Connection.close`.
         """
         self._protocol.flush()
 
     def pause(self) -> None:
-        """Read nothing more from the peer until `resume`."""
+        """Stop reading from the peer until `resume`."""
         self._protocol.set_reading(False)
 
     def resume(self) -> None:
@@ -63,17 +62,17 @@ class Wire:
         self._protocol.set_reading(True)
 
     def abort(self) -> None:
-        """Cut the connection at once."""
+        """Drop the connection at once, without a close."""
         self._protocol.abort()
 
 
 class AmqpProtocol(asyncio.Protocol):
     """A connection over an asyncio transport.
 
-    A peer is cut if it is not trusted within `handshake_seconds`, does not answer a close or go away after one within
-    `close_seconds`, or lets more than `most_waiting_bytes` wait to be read, or more answers than the connection holds.
-    While it does not read, deliveries and answers to it wait; all else is still written, up to that limit. It is never
-    cut for being silent.
+    It disconnects a peer that does not authenticate within `handshake_seconds`, that neither answers a close nor
+    disconnects within `close_seconds`, or that leaves more than `most_waiting_bytes` of output, or too many answers,
+    unread. While a peer does not read, deliveries and answers wait; other frames are still written, up to that limit.
+    A silent peer is never disconnected for being silent.
     """
 
     def __init__(
@@ -105,16 +104,16 @@ class AmqpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BaseProtocol`."""
-        # Loops other than asyncio's own have transports that are not derived from its class.
+        # Transports of other event loops do not derive from asyncio.Transport.
         transport = self._transport = cast(asyncio.Transport, transport)
         self._remote = _address(transport.get_extra_info("peername"))
         transport.set_write_buffer_limits(high=ENOUGH)
         self.is_writable = True
-        self._set_deadline(self._handshake_seconds, self._cut_untrusted)
+        self._set_deadline(self._handshake_seconds, self._disconnect_untrusted)
         try:
             self._peer = self._make_peer(self.connection, Wire(self, self._remote))
         except Exception:
-            log.exception("No peer could be made", extra={"fields": {"remote": self._remote}})
+            log.exception("Failed to set up a connection", extra={"fields": {"remote": self._remote}})
             self.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -122,7 +121,7 @@ class AmqpProtocol(asyncio.Protocol):
         try:
             events = self.connection.receive(data)
         except Exception:
-            log.exception("The connection failed", extra={"fields": {"remote": self._remote}})
+            log.exception("Failed to process bytes from a peer", extra={"fields": {"remote": self._remote}})
             self.abort()
             return
         self._hand_over(events)
@@ -156,7 +155,7 @@ class AmqpProtocol(asyncio.Protocol):
             try:
                 peer.on_lost()
             except Exception:
-                log.exception("A lost connection could not be cleared", extra={"fields": {"remote": self._remote}})
+                log.exception("Failed to clean up a lost connection", extra={"fields": {"remote": self._remote}})
 
     def flush(self) -> None:
         """See `Wire.flush`."""
@@ -180,7 +179,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        # What was held back for the answer to SASL may be read now.
+        # Bytes that waited for the answer to SASL can be read now.
         self._hand_over(self.connection.receive(b""))
         self._write()
 
@@ -189,8 +188,8 @@ class AmqpProtocol(asyncio.Protocol):
             try:
                 self._peer.on_events(events)
             except Exception:
-                log.exception("Events could not be handled", extra={"fields": {"remote": self._remote}})
-                self.connection.close(AmqpError(INTERNAL_ERROR, "The server met an error of its own."))
+                log.exception("Failed to handle events of a peer", extra={"fields": {"remote": self._remote}})
+                self.connection.close(AmqpError(INTERNAL_ERROR, "The server had an internal error."))
             events = self.connection.receive(b"")
 
     def _write(self) -> None:
@@ -199,14 +198,14 @@ class AmqpProtocol(asyncio.Protocol):
             return
         chunks = connection.output()
         if chunks and not self._is_ending:
-            # A join of one copies nothing.
+            # Joining a single chunk does not copy it.
             transport.write(b"".join(chunks))
             waiting = transport.get_write_buffer_size()
             if waiting > self._most_waiting_bytes or (waiting > UNTRUSTED_WAITING_BYTES and not connection.is_trusted):
-                self._cut_unread(waiting)
+                self._disconnect_unread(waiting)
                 return
         if connection.out.held > connection.most_held_bytes:
-            self._cut_unread(connection.out.held)
+            self._disconnect_unread(connection.out.held)
             return
         if connection.is_closed:
             self._end()
@@ -215,7 +214,7 @@ class AmqpProtocol(asyncio.Protocol):
         elif self.is_writable:
             self._hand_over(connection.relieve())
             if connection.has_output:
-                # In the next turn: others want to write too.
+                # In the next iteration of the loop, so that other connections can write too.
                 self.flush()
 
     def _await_close(self) -> None:
@@ -225,7 +224,7 @@ class AmqpProtocol(asyncio.Protocol):
         self.set_reading(True)
 
     def _end(self) -> None:
-        """Hang up. A peer that still sends must be able to read why: closing a socket loses what is under way to it."""
+        """Disconnect, but let a peer that still sends read why: closing a socket at once would lose unread output."""
         if self._is_ending or self._transport is None:
             return
         self._is_ending = True
@@ -249,14 +248,15 @@ class AmqpProtocol(asyncio.Protocol):
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
 
-    def _cut_unread(self, waiting: int) -> None:
-        log.warning("Peer cut: it does not read", extra={"fields": {"remote": self._remote, "bytes": waiting}})
+    def _disconnect_unread(self, waiting: int) -> None:
+        fields = {"remote": self._remote, "bytes": waiting}
+        log.warning("Disconnecting a peer that does not read", extra={"fields": fields})
         self.abort()
 
-    def _cut_untrusted(self) -> None:
+    def _disconnect_untrusted(self) -> None:
         if not self.connection.is_trusted:
             fields = {"remote": self._remote, "seconds": self._handshake_seconds}
-            log.info("Peer cut: it did not show who it is in time", extra={"fields": fields})
+            log.info("Disconnecting a peer that did not authenticate in time", extra={"fields": fields})
             self.abort()
 
 

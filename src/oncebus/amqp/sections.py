@@ -1,4 +1,4 @@
-"""The sections a message is made of: each a described type, told apart by its descriptor.
+"""The sections of a message. Each is a described type; the descriptor is its kind.
 
     0x70 header                 list   durable, priority, ttl, first-acquirer, delivery-count
     0x71 delivery-annotations   map
@@ -10,9 +10,9 @@
     0x77 amqp-value             anything, once             ┘
     0x78 footer                 map
 
-They come in this order and all but one kind of body may be missing; here the body may be missing too, as an empty
-message of some clients has none. A descriptor is nearly always the number in its shortest form (00 53 70); the long
-form and the symbol (amqp:header:list) mean the same.
+They come in this order. All but the body are optional; here the body is optional too, because some clients send empty
+messages without one. A descriptor is nearly always the number in its shortest form (00 53 70). The long form and the
+symbol (amqp:header:list) mean the same.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _KINDS: dict[object, int] = {
 
 
 def section(data: Buffer, at: int, end: int) -> tuple[int, int, int]:
-    """Of the section that begins at `at`: its kind, where its value begins and where it ends."""
+    """Return the kind of the section at `at`, where its value begins and where it ends."""
     if at + 3 < end and data[at] == 0 and data[at + 1] == 0x53:
         kind, value = data[at + 2], at + 3
         if kind not in _TYPES:
@@ -68,17 +68,17 @@ def section(data: Buffer, at: int, end: int) -> tuple[int, int, int]:
     wanted, codes = _TYPES[kind]
     code = data[value]
     if code not in codes:
-        raise DecodeError(_NAMES[kind], value, f"format code 0x{code:02x} is not one of a {wanted}")
-    # What most sections are, without a call.
+        raise DecodeError(_NAMES[kind], value, f"format code 0x{code:02x} does not encode a {wanted}")
+    # The usual case, without the cost of a call.
     if code in _SIZED_BY_A_BYTE and value + 1 < end and (stop := value + 2 + data[value + 1]) <= end:
         return kind, value, stop
     return kind, value, skip(data, value, end)
 
 
 def sections(data: Buffer) -> Iterator[tuple[int, int, int, int]]:
-    """The sections of a message in turn: kind, where each begins, where its value does, where it ends.
+    """Yield each section of a message: its kind, where it begins, where its value begins, where it ends.
 
-    Sections out of order, twice, unknown, or too many are refused. Values are not looked into.
+    Raises `DecodeError` for sections that are out of order, repeated, unknown or too many. Values are not checked.
     """
     at, end, last = 0, len(data), 0
     left = MOST_SECTIONS
@@ -89,10 +89,10 @@ def sections(data: Buffer) -> Iterator[tuple[int, int, int, int]]:
         kind, value, stop = section(data, at, end)
         if kind <= last:
             if kind != last or not DATA <= kind <= AMQP_SEQUENCE:
-                where = "comes twice" if kind == last else f"comes behind {_NAMES[last]}"
+                where = "comes twice" if kind == last else f"comes after {_NAMES[last]}"
                 raise DecodeError(_NAMES[kind], at, f"the section {where}")
         elif last >= DATA and kind <= AMQP_VALUE:
-            raise DecodeError(_NAMES[kind], at, f"the body is already of {_NAMES[last]}")
+            raise DecodeError(_NAMES[kind], at, f"the body already has a section of {_NAMES[last]}")
         yield kind, at, value, stop
         at, last = stop, kind
 

@@ -1,7 +1,7 @@
-"""Numbers that count on past their end: 32 bits, as transfers, deliveries and delivery counts are numbered.
+"""32-bit serial numbers that wrap around, as AMQP uses for transfers, deliveries and delivery counts.
 
-Which of two comes first is told by the shorter way round (RFC 1982), so it holds while they lie less than half the
-circle apart.
+The order of two numbers is that of the shorter way round (RFC 1982). It is valid while they are less than half the
+range apart.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ _HALF = 0x80000000
 
 
 def after(number: int, steps: int = 1) -> int:
-    """The number so many steps on."""
+    """Return the number that is `steps` after `number`."""
     return (number + steps) & MASK
 
 
 def ahead(number: int, other: int) -> int:
-    """How many steps `other` lies ahead of `number`; behind it, if negative."""
+    """Return how many steps `other` is ahead of `number`; negative if it is behind."""
     return ((other - number + _HALF) & MASK) - _HALF
 
 
 def lies_within(number: int, first: int, last: int) -> bool:
-    """Whether a number is met on the way from `first` up to `last`, both counted, however long that way is."""
+    """Return whether a number is in the range from `first` up to `last`, both included, whatever its length."""
     return (number - first) & MASK <= (last - first) & MASK

@@ -1,4 +1,4 @@
-"""One session of a connection."""
+"""The session: dispatches frames to its links and keeps the incoming window."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ _NO_LINK = b"\x40" * 7
 
 
 class Session:
-    """A session that the peer has begun. `channel` is ours. What begins with `on_` is for the connection."""
+    """A session that the peer has begun. `channel` is ours.
+
+    Only the connection and the links call methods that begin with `on_`.
+    """
 
     __slots__ = (
         "_by_handle",
@@ -99,28 +102,28 @@ class Session:
 
     @property
     def links(self) -> list[Link]:
-        """The links that are not over, in the order they were attached."""
+        """The links that have not ended, in the order they were attached."""
         return [link for link in self._by_handle.values() if not link.is_over]
 
     @property
     def link_count(self) -> int:
-        """How many links the peer holds here, those included that only one side has detached."""
+        """The number of links the peer holds here, including those that only one side has detached."""
         return len(self._by_handle) + len(self._leaving)
 
     def end(self, error: AmqpError | None = None) -> None:
-        """End the session. Its links are reported detached, and it ended, once the peer has answered."""
+        """End the session. The events for its links and itself follow once the peer has answered."""
         if self.is_open:
             self.shut()
             self.write(End(error=error))
 
     def fail(self, condition: str, description: str) -> None:
-        """End the session for what the peer did in it, and report it ended."""
+        """End the session because of an error by the peer, and report it ended."""
         error = AmqpError(condition, description)
         self.end(error)
         self.report_end(error)
 
     def shut(self) -> None:
-        """Let nothing more happen here."""
+        """Mark the session ended and end all its links, without events."""
         if self.is_open:
             self.is_open = False
             self._left = self.links
@@ -145,7 +148,7 @@ class Session:
         self.connection.write(self.channel, performative)
 
     def write_flow(self, link: bytes = _NO_LINK) -> None:
-        """Tell the peer of the windows, which opens the incoming one again, and of a link."""
+        """Write a flow with the windows and, if given, a link's credit. This reopens the incoming window."""
         self._window = WINDOW
         outbound = self.outbound
         self.connection.out.write(
@@ -153,12 +156,12 @@ class Session:
         )
 
     def reopen_window(self) -> None:
-        """Open the incoming window again if half of it is used."""
+        """Reopen the incoming window if half of it is used."""
         if self.is_open and self._window <= WINDOW // 2:
             self.write_flow()
 
     def settle(self, role: bool, delivery_ids: Iterable[int], outcome: Outcome) -> None:
-        """Write that deliveries are settled with an outcome, neighbours as one range."""
+        """Write that deliveries are settled with an outcome. Consecutive ids become one range."""
         state = encode_state(outcome, self.connection.remote_frame_size)
         settle = self.connection.out.settle
         first = last = following = -1
@@ -173,7 +176,7 @@ class Session:
             settle(self.channel, role, first, last, state)
 
     def report_room(self) -> None:
-        """Tell the links that have credit, or had answers waiting, that there is room again."""
+        """Report `CreditChanged` for each link that has credit or had answers waiting, if there is room."""
         if self.is_open and self.outbound.room > 0:
             for link in self._by_handle.values():
                 if isinstance(link, OutgoingLink) and link.is_open and (link.credit > 0 or link.is_answering):
@@ -181,7 +184,7 @@ class Session:
                     self.connection.report(CreditChanged(link))
 
     def on_performative(self, performative: Performative, payload: bytes) -> None:
-        """Any of those below, however it was encoded."""
+        """Dispatch a performative that the general decoder has read."""
         if isinstance(performative, Attach):
             self.on_attach(performative)
         elif isinstance(performative, Detach):
@@ -194,20 +197,23 @@ class Session:
             self.on_flow(flow_fields(performative))
 
     def on_attach(self, attach: Attach) -> None:
-        """The peer wants a link."""
+        """Handle an attach: create the link and report it.
+
+        Raises `Violation` if the peer exceeds a limit of the connection.
+        """
         connection = self.connection
         if attach.handle > connection.handle_max:
             raise Violation(FRAMING_ERROR, f"The handle {attach.handle} is above handle-max {connection.handle_max}.")
         if attach.handle in self._by_handle:
             taken = self._by_handle[attach.handle].name
-            self.fail(HANDLE_IN_USE, f"The handle {attach.handle} is that of the link {taken!r:.200}.")
+            self.fail(HANDLE_IN_USE, f"The handle {attach.handle} is in use by the link {taken!r:.200}.")
             return
         if self._handles.lowest > self._handle_max:
             self.fail(RESOURCE_LIMIT_EXCEEDED, f"No handle is left below handle-max {self._handle_max}.")
             return
-        # Not a refusal: that would keep one more link until the peer has answered it.
+        # Close instead of refusing the link: a refused link would stay until the peer answers.
         if connection.link_count >= connection.most_links:
-            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The connection has {connection.most_links} links already.")
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The connection already has {connection.most_links} links.")
         if len(attach.name) > LONGEST_NAME:
             raise Violation(RESOURCE_LIMIT_EXCEEDED, f"The name of a link is longer than {LONGEST_NAME} characters.")
         link = (OutgoingLink if attach.role == RECEIVER else IncomingLink)(self, attach, self._handles.take())
@@ -217,34 +223,34 @@ class Session:
         connection.report(LinkAttached(link))
 
     def on_detach(self, detach: Detach) -> None:
-        """The peer detaches a link, or answers that we did. One that is not there is as it should be."""
+        """Handle a detach by the peer, or its answer to ours. A handle without a link is ignored."""
         link = self._by_handle.pop(detach.handle, None)
         if link is not None:
             link.on_detach(detach)
             if link not in self._leaving:
-                self._let_go(link)
+                self._release(link)
 
     def on_detached(self, link: Link, error: AmqpError | None) -> None:
-        """We have detached a link, which stays until the peer answers."""
+        """Note that we detached a link. It stays until the peer answers."""
         if error is not None:
             self._errant.add(link.remote_handle)
 
     def on_leaving(self, link: OutgoingLink) -> None:
-        """The peer has detached a link, whose handle of ours stays until we answer."""
+        """Note that the peer detached a link. Our handle stays in use until we answer."""
         self._leaving.append(link)
 
     def on_left(self, link: OutgoingLink) -> None:
-        """We answer now."""
+        """Free a link for which our answer to the peer's detach is due now."""
         self._leaving.remove(link)
-        self._let_go(link)
+        self._release(link)
 
     def on_transfer(self, fields: TransferFields, payload: bytes) -> None:
-        """The peer sends on one of its links."""
+        """Handle a transfer: count it in the window and pass it to its link."""
         self._next_incoming = (self._next_incoming + 1) & MASK
         window = self._window = self._window - 1
         if window < WINDOW // 2:
             if window < 0:
-                self.fail(WINDOW_VIOLATION, f"More transfers came than the {WINDOW} of the incoming-window.")
+                self.fail(WINDOW_VIOLATION, f"The peer exceeded the incoming-window of {WINDOW} transfers.")
                 return
             self.connection.reopen_later(self)
         link = self._by_handle.get(fields[0])
@@ -254,7 +260,7 @@ class Session:
             link.on_transfer(fields, payload)
 
     def on_flow(self, fields: FlowFields) -> None:
-        """The peer tells of its windows and of a link."""
+        """Handle a flow: apply the peer's windows and pass the rest to its link."""
         next_incoming, window, next_outgoing, _, handle, _, _, _, echo = fields
         self._next_incoming = next_outgoing
         if self.outbound.set_window(next_incoming, window):
@@ -270,7 +276,10 @@ class Session:
             link.on_flow(fields)
 
     def on_disposition(self, fields: DispositionFields) -> None:
-        """The peer tells what became of deliveries. Of its own it need not: here they are settled at once."""
+        """Handle a disposition of deliveries to the peer.
+
+        A disposition of the peer's own deliveries is ignored: we settle those in one step.
+        """
         role, first, last, settled, state = fields
         if role != RECEIVER or (state is None and not settled):
             return
@@ -287,20 +296,20 @@ class Session:
                     self.settle(SENDER, [delivery_id], answer)
 
     def on_end(self, end: End) -> None:
-        """The peer ends the session, or answers that we did."""
+        """Handle an end by the peer, or its answer to ours."""
         if self.is_open:
             self.shut()
             self.write(End())
         self.report_end(end.error)
 
-    def _let_go(self, link: Link) -> None:
-        """Both sides have detached a link."""
+    def _release(self, link: Link) -> None:
+        """Free the handle of a link that both sides have detached."""
         if self.is_open:
             self._handles.free(link.handle)
             self.connection.link_count -= 1
 
     def _fail_unattached(self, handle: int) -> None:
         if handle in self._errant:
-            self.fail(ERRANT_LINK, f"The link of the handle {handle} was detached with an error.")
+            self.fail(ERRANT_LINK, f"The link with the handle {handle} was detached with an error.")
         else:
-            self.fail(UNATTACHED_HANDLE, f"The handle {handle} is not that of a link.")
+            self.fail(UNATTACHED_HANDLE, f"No link has the handle {handle}.")

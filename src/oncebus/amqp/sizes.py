@@ -1,6 +1,6 @@
-"""How many bytes a value takes, without looking into it.
+"""Computes how many bytes a value takes, without decoding it.
 
-The upper half of a format code tells how many bytes of data follow, or how wide the size is that stands before them.
+The upper half of a format code determines how many bytes of data follow, or how wide the size field before them is.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ CODES = frozenset(
         "a0 a1 a3  b0 b1 b3  c0 c1  d0 d1  e0  f0"
     )
 )
-"""The format codes of AMQP 1.0; 00 stands before a descriptor."""
+"""The format codes of AMQP 1.0, without 00, which precedes a descriptor."""
 
 SIZE_8, SIZE_32, DESCRIBED, UNKNOWN = -1, -2, -3, -4
 _BY_CATEGORY = dict(enumerate([0, 1, 2, 4, 8, 16, *[SIZE_8, SIZE_32] * 3], start=4))
 WIDTHS = [_BY_CATEGORY[code >> 4] if code in CODES else UNKNOWN for code in range(256)]
-"""By format code: how many bytes of data follow, or one of the above."""
+"""By format code: how many bytes of data follow, or one of the constants above."""
 WIDTHS[0] = DESCRIBED
 
 _ONE = struct.Struct(">I").unpack_from
-_TRUNCATED = "it goes on behind the end of the bytes it lies in"
+_TRUNCATED = "it runs past the end of the bytes that enclose it"
 
 
 def skip(data: Buffer, offset: int, end: int) -> int:
-    """The offset behind the value at `offset`, which is not looked into: only its outer size is checked."""
+    """Return the offset after the value at `offset`. Only its outer size is checked, not its content."""
     at, values = offset, 1
     while True:
         if at >= end:
@@ -43,7 +43,7 @@ def skip(data: Buffer, offset: int, end: int) -> int:
         elif width == SIZE_32:
             at = at + 5 + _ONE(data, at + 1)[0] if at + 5 <= end else end + 1
         elif width == DESCRIBED:
-            # A descriptor and a value instead of one value.
+            # Two values follow: the descriptor and the described value.
             at += 1
             values += 1
             continue

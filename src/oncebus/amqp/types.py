@@ -1,4 +1,4 @@
-"""The AMQP types that Python's own cannot tell apart, and what goes wrong with their bytes.
+"""Wrappers for the AMQP types that Python's own types do not distinguish, and the errors of the codec.
 
     AMQP                            Python
     null, boolean                   None, bool
@@ -11,7 +11,7 @@
     list, map, array                list, dict, Array
     a described type                Described
 
-What is decoded is made of these, so encoding it again keeps every type. A wrapper equals the plain value it holds:
+Decoding returns these types, so encoding the result keeps every AMQP type. A wrapper equals the plain value it holds:
 `Symbol("a") == "a"`, `UInt(1) == 1`. Ranges are checked when a value is encoded, not when a wrapper is made.
 """
 
@@ -23,11 +23,11 @@ from typing import ClassVar, NamedTuple, Self
 from oncebus.errors import OncebusError
 
 DEEPEST = 64
-"""How many lists, maps, arrays and described types may lie in one another."""
+"""How deep lists, maps, arrays and described types may be nested."""
 
 
 class DecodeError(OncebusError, ValueError):
-    """Bytes that are not AMQP. `name` is what was being read, `offset` the byte where it went wrong."""
+    """Malformed AMQP bytes. `name` is the type being read, `offset` the position of the error."""
 
     def __init__(self, name: str, offset: int, reason: str) -> None:
         super().__init__(f"AMQP {name} at byte {offset}: {reason}.")
@@ -40,12 +40,12 @@ class DecodeError(OncebusError, ValueError):
 
 
 class EncodeError(OncebusError, ValueError):
-    """A value that AMQP cannot express, or not as the type it was given as."""
+    """A value that AMQP cannot express, at all or in the given type."""
 
 
 class _Whole(int):
     __slots__ = ()
-    # str() of a number is read by people and compared as an id: only repr() shows the type.
+    # str() must be the plain number, as ids are compared by it: only repr() shows the type.
     __str__ = int.__repr__
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Int(_Whole):
 
 
 class Long(_Whole):
-    """64 bits, signed: what a plain int is encoded as, and is decoded to."""
+    """64 bits, signed. A plain int is encoded as a long too, and a long is decoded to a plain int."""
 
     __slots__ = ()
 
@@ -107,7 +107,7 @@ class Timestamp(_Whole):
 
 
 class Float(float):
-    """A binary32. A value that is not exactly one is rounded when it is encoded."""
+    """A binary32 number. Encoding rounds a value that it cannot hold exactly."""
 
     __slots__ = ()
     __str__ = float.__repr__
@@ -126,7 +126,7 @@ class Char(str):
 
 
 class Symbol(str):
-    """A name in ASCII."""
+    """An ASCII name."""
 
     __slots__ = ()
 
@@ -167,10 +167,10 @@ class Described(NamedTuple):
 
 
 class Array(list[object]):
-    """Values of one type, written once for all of them.
+    """Values of one type, which is encoded once for all of them.
 
-    `of` is the Python type as listed in the module. Where the elements are described, `descriptors` holds what
-    describes them all, the outermost first, and the elements are the bare values.
+    `of` is the Python type from the table of this module. If the elements are described, `descriptors` holds their
+    common descriptors, the outermost first, and the elements are the bare values.
     """
 
     __slots__ = ("descriptors", "of")

@@ -1,4 +1,4 @@
-"""Azure Service Bus over AMQP: translates what its clients say to the broker, and back."""
+"""Azure Service Bus over AMQP: translates between its clients and the broker."""
 
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.server import Counts, ServiceBusServer, make_server

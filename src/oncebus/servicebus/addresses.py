@@ -1,4 +1,4 @@
-"""What a link is attached to: an entity or one of its sub-queues, its management, or the place for tokens."""
+"""The nodes that a link can attach to: an entity or one of its sub-queues, its $management, or $cbs for tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MANAGEMENT = "$management"
 
 
 class Kind(enum.Enum):
-    """What sort of place it is."""
+    """The kinds of nodes."""
 
     ENTITY = "entity"
     MANAGEMENT = "management"
@@ -21,7 +21,7 @@ class Kind(enum.Enum):
 
 
 class Node(NamedTuple):
-    """A place that links are attached to. `path` is as it was written, without scheme and host: tokens are for it."""
+    """A node that links attach to. Tokens are checked for `path`: as the client wrote it, without scheme and host."""
 
     kind: Kind
     path: str
@@ -29,7 +29,7 @@ class Node(NamedTuple):
 
 
 def node_of(text: str | None) -> Node:
-    """What an address means. Clients write it with or without scheme and host; fixed words may have any case."""
+    """Return the node for an address. Scheme and host are optional, and the case of fixed words does not matter."""
     path = path_of_address(text or "")
     if path.lower() == _CBS:
         return Node(Kind.TOKENS, path, Address(""))

@@ -1,4 +1,4 @@
-"""What a link of the client is attached to, and the connection as its links see it."""
+"""The base class for our end of a client's link, and the connection as the links see it."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ class Client(Protocol):
 
     @property
     def links(self) -> Collection[Attached[Any]]:
-        """All links."""
+        """All links of the connection."""
 
     def flush(self) -> None:
-        """Have what was said on a link written."""
+        """Write the output of the links soon."""
 
     def hold(self, size: int) -> None:
-        """So many bytes more, or less, of this client are under way. With too many it is not read for a while."""
+        """Add to the bytes in flight from this client (negative: subtract). Above the limit, reading pauses."""
 
     def end(self, attached: Attached[Any], error: Exception) -> None:
-        """Refuse or detach a link, for this reason."""
+        """Refuse the link, or detach it if it was accepted, because of this error."""
 
     def look_at(self, attached: Attached[Any], time: int) -> None:
-        """A link is to be checked at this time."""
+        """Check a link at this time."""
 
 
 class Attached(Generic[L]):
-    """One end of a link. The connection calls these methods in the order of the client's frames."""
+    """Our end of a link. The connection calls these methods in the order of the client's frames."""
 
     is_accepted = False
     """Whether the attach has been answered."""
     held_by: Path | None = None
-    """The path of the token that permits the link; None where it needs none."""
+    """The path of the token that permits the link; None if it needs no token."""
     due: int | None = None
-    """When the connection will check it, where it has asked for that."""
+    """When the connection will check the link; None if no check is scheduled."""
 
     def __init__(self, client: Client, link: L, node: Node) -> None:
         self.client = client
@@ -56,20 +56,20 @@ class Attached(Generic[L]):
         self.node = node
 
     def open(self) -> None:
-        """Answer the attach, now or later. What is raised refuses the link."""
+        """Answer the attach, now or later. An exception refuses the link."""
         raise NotImplementedError
 
     def delivered(self, delivery: Delivery) -> None:
-        """The client has sent something."""
+        """Handle a delivery from the client."""
 
     def credit_changed(self) -> None:
-        """The client wants more, or less, or to be drained."""
+        """Handle a change of the client's credit or drain, or of the room for output."""
 
     def disposed(self, event: Disposed) -> None:
-        """The client says what became of what it was sent."""
+        """Handle outcomes that the client reports for its deliveries."""
 
     def check(self) -> None:
-        """Raise if the link may not go on: the entity or the token is not what it was."""
+        """Raise if the link must end, because its entity or its token has changed."""
 
     def ended(self) -> None:
-        """The link is over."""
+        """Clean up after the link has ended."""

@@ -1,4 +1,4 @@
-"""One connection of a client: its events go to its links, its links' ends to the client."""
+"""One client connection: passes events to its links, and ends links that may not continue."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ NEVER = 1 << 63
 class ClientConnection:
     """The dialect's side of one connection: a `Peer` to the engine, a `Client` to its links.
 
-    `deadline` is when its links are to be checked next. `known` is called when it has shown who it is, `unknown` when
-    nothing of that is good any more, `gone` when it is over; each once or more.
+    `deadline` is when its links must be checked next. The connection calls `known` when the client has authenticated,
+    `unknown` when it has no valid credentials any more, and `gone` when the connection is over.
+    It may call each more than once.
     """
 
     def __init__(
@@ -72,9 +73,9 @@ class ClientConnection:
         self._unknown = unknown
         self._links: dict[Link, Attached[Any]] = {}
         self._by_token: dict[Path, dict[Attached[Any], None]] = {}
-        # Links that asked to be checked, by when; the number keeps those of one time in order.
+        # Links with a scheduled check, by its time; the number keeps links with the same time in order.
         self._due: list[tuple[int, int, Attached[Any]]] = []
-        self._asked = 0
+        self._scheduled = 0
         self._held = 0
 
     # From the engine
@@ -117,7 +118,7 @@ class ClientConnection:
     def _sign_in(self, event: SaslInit) -> None:
         is_known = event.mechanism != PLAIN or self.credentials.sign_in(event.response)
         if not is_known:
-            log.info("A client could not sign in", extra={"fields": {"remote": self._wire.remote}})
+            log.info("A client failed to sign in", extra={"fields": {"remote": self._wire.remote}})
         elif event.mechanism == PLAIN:
             self._trusted()
         self._connection.answer_sasl(is_known)
@@ -126,7 +127,7 @@ class ClientConnection:
         try:
             attached = self._attached(link)
             self._links[link] = link.context = attached
-            self._hold(attached)
+            self._track(attached)
             attached.open()
         except Exception as error:
             self._drop(link)
@@ -134,7 +135,7 @@ class ClientConnection:
             self.front.broker.note_refusal(_address(link), error)
 
     def _attached(self, link: Link) -> Attached[Any]:
-        """What a link is attached to, if the client may."""
+        """Create our end of a link. Raises if the client lacks the right, or the address is not valid."""
         if isinstance(link, OutgoingLink):
             node = _node(link.attach.source)
             if node.kind is Kind.ENTITY:
@@ -157,12 +158,12 @@ class ClientConnection:
         self._known(self)
         self._set_deadline()
 
-    def _hold(self, attached: Attached[Any]) -> None:
-        """Note which token permits a link."""
+    def _track(self, attached: Attached[Any]) -> None:
+        """Record which token permits a link."""
         if attached.held_by is not None:
             self._by_token.setdefault(attached.held_by, {})[attached] = None
 
-    def _let_go(self, attached: Attached[Any]) -> None:
+    def _untrack(self, attached: Attached[Any]) -> None:
         if attached.held_by is not None and (held := self._by_token.get(attached.held_by)) is not None:
             held.pop(attached, None)
             if not held:
@@ -171,7 +172,7 @@ class ClientConnection:
     def _drop(self, link: Link) -> Attached[Any] | None:
         attached = self._links.pop(link, None)
         if attached is not None:
-            self._let_go(attached)
+            self._untrack(attached)
         return attached
 
     def _end_all(self) -> None:
@@ -205,36 +206,36 @@ class ClientConnection:
         """See `Client`."""
         if self._drop(attached.link) is None:
             return
-        told = refusal_of(error).error
+        refusal = refusal_of(error).error
         self.front.broker.note_refusal(attached.node.path, error)
         if attached.is_accepted:
-            attached.link.detach(told)
+            attached.link.detach(refusal)
         else:
-            attached.link.refuse(told)
+            attached.link.refuse(refusal)
         attached.ended()
         self.flush()
 
     def look_at(self, attached: Attached[Any], time: int) -> None:
         """See `Client`."""
-        # A link has one entry: at the time that stands there it can ask for a later one.
+        # A link needs only its earliest entry: the check at that time schedules a later one if needed.
         if attached.due is None or time < attached.due:
             attached.due = time
-            self._asked += 1
-            heapq.heappush(self._due, (time, self._asked, attached))
+            self._scheduled += 1
+            heapq.heappush(self._due, (time, self._scheduled, attached))
             self._set_deadline()
 
     # From the server
 
     @property
     def weight(self) -> int:
-        """How much there is to check."""
+        """The cost of checking this connection: itself, its links and its tokens."""
         return 1 + len(self._links) + len(self.credentials)
 
     def check(self, has_changed: bool = False) -> None:
-        """End the links that may not go on, because entities, tokens, keys or sessions are not what they were.
+        """End the links that may not continue, because their entity, token, key or session has changed.
 
-        All of them where something `has_changed`, or once a minute; else those that a token which has ended permitted,
-        and those that asked for it.
+        Checks all links if something `has_changed`, and once a minute. Otherwise checks only the links whose token has
+        expired and the links with a scheduled check that is due.
         """
         now = self.front.now()
         concerned: dict[Attached[Any], None] = {}
@@ -258,41 +259,41 @@ class ClientConnection:
         self._set_deadline()
 
     def _check(self, attached: Attached[Any]) -> None:
-        self._let_go(attached)
+        self._untrack(attached)
         try:
             attached.check()
         except Exception as error:
             self.end(attached, error)
         else:
-            self._hold(attached)
+            self._track(attached)
 
     def _set_deadline(self) -> None:
-        looks = [NEVER, self.credentials.next_look or NEVER]
+        times = [NEVER, self.credentials.next_look or NEVER]
         if self._due:
-            looks.append(self._due[0][0])
-        self.deadline = min(looks)
+            times.append(self._due[0][0])
+        self.deadline = min(times)
 
     def make_room(self) -> None:
-        """Where the client has been sent so much that it gets no more: forget what is held for it no more."""
+        """If the client has reached its limit of unsettled deliveries, drop those whose lock has expired."""
         if self._connection.out.is_stuck:
             for attached in self._links.values():
                 if isinstance(attached, Receiver):
                     attached.lapse()
 
     def refuse(self, error: AmqpError) -> None:
-        """Close the connection with this error, as soon as it is open."""
+        """Close the connection with this error, once it is open."""
         self._refused = error
         if self._is_open:
             self._connection.close(error)
             self.flush()
 
     def close(self) -> None:
-        """Ask the client to go."""
+        """Close the connection because the server is shutting down."""
         self._connection.close(AmqpError(FORCED, "The server is shutting down. Please connect again later."))
         self.flush()
 
     def abort(self) -> None:
-        """Cut the connection. It counts no more."""
+        """Drop the connection at once. It no longer counts."""
         self._gone(self)
         self._wire.abort()
 

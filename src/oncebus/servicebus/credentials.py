@@ -1,4 +1,4 @@
-"""What the client of one connection may do: by the tokens it has put, or by the key that it signed in with."""
+"""The rights of one connection's client, from the tokens it has put or the key that it signed in with."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from oncebus.servicebus.errors import LIMIT, Refused
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 60
-"""So often every token and key is verified again, whether or not anything is known to have changed."""
-# Of the reasons why none of the tokens will do, the one that helps most is told.
+"""The interval in which every token and key is verified again, even without a known change."""
+# If no token permits an operation, the client gets the most helpful of the reasons.
 _HELPFUL = (Reason.RIGHT, Reason.SIGNATURE, Reason.EXPIRED)
 
 
 class Credentials:
-    """The grants of a connection, one for each resource that a token was put for: a newer one replaces the older.
+    """The grants of a connection, one for each resource that has a token. A newer token replaces the older.
 
-    A grant is found by the path that it is for, and by when it ends: the time that anything takes here does not grow
-    with the number of tokens, but for `look_again`.
+    Grants are indexed by path and by expiry, so no method except `look_again` and `is_good` gets slower with the number
+    of tokens.
     """
 
     def __init__(self, guard: Guard, now: Callable[[], int], most: int, host: str) -> None:
@@ -34,9 +34,9 @@ class Credentials:
         self._most = most
         self._host = host
         self._grants: dict[Path, Grant] = {}
-        # When grants end, and of which path. One that was replaced meanwhile has another end, and an entry of its own.
+        # Expiry times with their paths. An entry is stale if a newer token has replaced its grant.
         self._ends: list[tuple[int, Path]] = []
-        # The name and key that the client signed in with, the paths of the grants by it, and the next look at all.
+        # The name and key that the client signed in with, the paths it grants, and when all grants are verified next.
         self._key: tuple[str, str] | None = None
         self._by_key: set[Path] = set()
         self._look_at = LATEST
@@ -46,7 +46,7 @@ class Credentials:
 
     @property
     def next_look(self) -> int | None:
-        """When a grant ends, or all are verified again; None where there are none."""
+        """When the next grant expires or all are verified again; None without grants."""
         if not self._grants:
             return None
         ends = self._ends[0][0] if self._ends else LATEST
@@ -54,27 +54,27 @@ class Credentials:
 
     @property
     def is_good(self) -> bool:
-        """Whether there is a grant that has not ended."""
+        """Whether any grant has not expired."""
         now = self._now()
         return any(now < grant.expires for grant in self._grants.values())
 
     @property
     def is_due(self) -> bool:
-        """Whether all grants are to be verified again."""
+        """Whether it is time to verify all grants again."""
         return self._now() >= self._look_at
 
     def put(self, token: str) -> None:
-        """Take a token, or raise `AccessRefused`."""
+        """Verify and keep a token. Raises `AccessRefused` if it is invalid, `Refused` if there are too many."""
         grant = self._guard.verify(token)
         if grant.scope.path not in self._grants and len(self._grants) >= self._most:
-            raise Refused(LIMIT, 403, f"The connection holds {self._most} tokens already.")
+            raise Refused(LIMIT, 403, f"The connection already holds {self._most} tokens.")
         self._by_key.discard(grant.scope.path)
         self._take(grant)
 
     def sign_in(self, response: bytes) -> bool:
-        """Take the name and key of a rule, as SASL PLAIN has them; whether they are good.
+        """Sign in with the name and key of a rule, from a SASL PLAIN response. Return whether they are valid.
 
-        The rule may be the namespace's, or that of a queue or topic: it then counts for that one and below.
+        The rule may belong to the namespace, or to a queue or topic: then it grants rights on that entity and below.
         """
         parts = response.split(b"\0")
         if len(parts) != 3:
@@ -86,11 +86,11 @@ class Credentials:
         try:
             self._take_key(name, key)
         except OncebusError as error:
-            log.error("Nobody can sign in: %s", error)
+            log.error("A client cannot sign in, because its key cannot be verified: %s", error)
         return bool(self._grants)
 
     def look_again(self) -> None:
-        """Verify everything: give up what the keys and rules as they are now do not permit any more."""
+        """Verify all grants against the current keys and rules, and remove those that are no longer valid."""
         self._look_at = self._now() + LOOK_AGAIN_SECONDS * SECOND
         try:
             rules = self._guard.namespace_rules()
@@ -100,32 +100,32 @@ class Credentials:
             if self._key is not None:
                 self._take_key(*self._key)
         except OncebusError as error:
-            # What it was is the best that is known.
-            log.error("Keys cannot be looked at again: %s", error)
+            # Keep the grants: the last known state is better than none.
+            log.error("Keys cannot be verified again: %s", error)
 
     def ended(self, now: int) -> list[Path]:
-        """Give up the grants that have ended; the paths that they were for."""
+        """Return the paths of the grants that have expired since the last call."""
         found: list[Path] = []
         while self._ends and self._ends[0][0] <= now:
             end, path = heapq.heappop(self._ends)
             grant = self._grants.get(path)
-            # One that is over stays, so that a client is told that its token has expired: unless it put another.
+            # The expired grant stays, so that a refusal can name the expired token; a newer token replaces it.
             if grant is not None and grant.expires == end:
                 found.append(path)
         return found
 
     def require(self, operation: Operation, path: str) -> Path:
-        """Raise `AccessRefused` unless a token permits the operation at a path now; the path that the token is for.
+        """Return the path of a token that permits the operation at `path` now, or raise `AccessRefused`.
 
-        The token is verified again: its key may have been rotated, or its rule removed, since it was put.
+        The token is verified again, because its key may have been rotated, or its rule removed, since it was put.
         """
         try:
-            asked = path_of(path)
+            parts = path_of(path)
         except BadScope:
-            asked = ()
+            parts = ()
         refusals: dict[Reason, AccessRefused] = {}
-        for depth in range(len(asked) + 1):
-            grant = self._grants.get(asked[:depth])
+        for depth in range(len(parts) + 1):
+            grant = self._grants.get(parts[:depth])
             if grant is None:
                 continue
             try:
@@ -141,7 +141,7 @@ class Credentials:
         raise found
 
     def require_any(self, path: str) -> Path:
-        """Raise `AccessRefused` unless some token is for this path, whatever it permits there; the token's own path."""
+        """Return the path of a token that permits sending or receiving at `path`, or raise `AccessRefused`."""
         try:
             return self.require(Operation.SEND, path)
         except AccessRefused:
@@ -166,7 +166,7 @@ class Credentials:
         if grant.expires < LATEST:
             heapq.heappush(self._ends, (grant.expires, grant.scope.path))
         if len(self._ends) > 2 * self._most:
-            # A client that puts its tokens again and again leaves the ends of the old ones.
+            # A client that renews its tokens often leaves stale entries: rebuild the heap.
             self._ends = [(each.expires, path) for path, each in self._grants.items() if each.expires < LATEST]
             heapq.heapify(self._ends)
 
@@ -175,7 +175,7 @@ class Credentials:
             self._grants.pop(path, None)
         self._by_key.clear()
         self._key = (name, key)
-        # Signing with the key and judging the signature takes the same time for a wrong key as for a right one.
+        # Sign with the key and verify the signature: this takes the same time for a wrong key as for a right one.
         for entity in ("", *self._guard.paths_with(name, key)):
             try:
                 grant = self._guard.verify(make_token(f"sb://{self._host}/{entity}", name, key, LATEST))

@@ -1,4 +1,4 @@
-"""What the client decides on a message, in AMQP's words and in the broker's.
+"""Translates the outcomes of AMQP to the settlements of the broker.
 
 accepted                            complete
 modified                            abandon: the attempt counts, whatever its flags say
@@ -21,9 +21,9 @@ DEAD_LETTER = "com.microsoft:dead-letter"
 
 
 def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> Settlement | None:
-    """What is to be done with the message of a lock token; None where nothing is yet.
+    """Return the settlement for an outcome of the message with this lock token, or None if it is not final.
 
-    Raises `Refused` for what is not supported: transactions.
+    Raises `Refused` for transactions, which are not supported.
     """
     match state:
         case Accepted():
@@ -36,13 +36,13 @@ def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> S
         case Released():
             return Settlement(Action.RELEASE, token)
         case Received() | None:
-            # Who settles without an outcome has not decided: it is as if it were released.
+            # A client that settles without an outcome has not decided: release the message.
             return Settlement(Action.RELEASE, token) if is_settled else None
     raise Refused(NOT_IMPLEMENTED, 501, "Transactions are not supported.")
 
 
 def answer_to(state: Outcome | None) -> Outcome | None:
-    """What a client is told whose wish was done: the same outcome, without what it brought along."""
+    """Return the outcome that confirms a settlement to the client: the same, without error or annotations."""
     match state:
         case Rejected():
             return Rejected()
@@ -52,7 +52,7 @@ def answer_to(state: Outcome | None) -> Outcome | None:
 
 
 def own_properties(given: Mapping[Any, Any] | None) -> Mapping[str, object] | None:
-    """The message's own properties that the client changes."""
+    """Return the application properties that the client changes, or None."""
     return {str(name): value for name, value in given.items()} if given else None
 
 

@@ -1,7 +1,7 @@
-"""What a refusal looks like over AMQP: one table from what is raised to the conditions that clients know.
+"""Translates exceptions to the error conditions that AMQP clients know, in one table.
 
-A condition and a description are the error of a rejected message, a refused or detached link; a management request is
-answered with them and a status like HTTP's.
+A rejected message and a refused or detached link get a condition and a description. The answer to a management request
+also has a status like that of HTTP.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SESSION_LOST = "The session lock has expired on the session. Accept the session
 
 
 class Refusal(NamedTuple):
-    """What the client is told."""
+    """The error that the client gets."""
 
     condition: str
     status: int
@@ -68,12 +68,12 @@ class Refusal(NamedTuple):
 
     @property
     def error(self) -> AmqpError:
-        """As the error of a link or of a message."""
+        """The refusal as the error of a link or of a message."""
         return AmqpError(self.condition, self.text)
 
 
 class Refused(OncebusError):
-    """What this protocol itself refuses."""
+    """A refusal by this protocol itself, rather than by the broker."""
 
     def __init__(self, condition: str, status: int, text: str) -> None:
         super().__init__(text)
@@ -84,12 +84,12 @@ class _Entry(NamedTuple):
     kind: type[Exception]
     condition: str
     status: int
-    # Where the error's own is for the operator alone, or in the words of the inside.
+    # Replaces the text of an error that is meant for the operator or uses internal terms.
     text: str | None = None
     is_logged: bool = False
 
 
-# The first that fits counts.
+# The first match counts.
 _TABLE = (
     _Entry(AccessRefused, UNAUTHORIZED, 401),
     _Entry(BrokerClosed, BUSY, 503),
@@ -129,7 +129,7 @@ _OUTCOMES = {
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """What a client is told of an error. What nobody foresaw is logged, and the client learns no more of it."""
+    """Return the refusal for an error. An unexpected error is logged, and the client gets no details of it."""
     if isinstance(error, Refused):
         return error.refusal
     for entry in _TABLE:
@@ -142,5 +142,5 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def refusal_of_outcome(outcome: Outcome) -> Refusal | None:
-    """Why a message was not settled, renewed or cancelled; None where it was."""
+    """Return why a message was not settled, renewed or cancelled, or None if it was."""
     return _OUTCOMES.get(outcome)

@@ -1,4 +1,4 @@
-"""What all connections share."""
+"""The objects that all connections share."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """What is under way for the clients."""
+    """The background tasks of all clients."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something on the side. It answers for its own errors: one that gets out is a bug, and logged."""
+        """Run a coroutine in the background. It must handle its own errors: an exception is a bug, and logged."""
         task = asyncio.create_task(doing)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all that is under way, then give up the rest."""
+        """Wait for all tasks, and cancel those that still run after `seconds`."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
         for task in self._running:
@@ -45,7 +45,7 @@ class Tasks:
 
 @dataclass
 class Front:
-    """What all connections share. `host` is the one that refusals name."""
+    """The objects that all connections share. `host` is the host name in refusals."""
 
     broker: Broker
     guard: Guard
@@ -55,10 +55,10 @@ class Front:
     tasks: Tasks = field(default_factory=Tasks)
 
     def now(self) -> int:
-        """The time, in microseconds since 1970."""
+        """Return the time in microseconds since 1970."""
         return self.broker.clock.now()
 
     def path_of(self, source: int | None, held_by: int) -> str | None:
-        """The path of the entity that a message was dead-lettered in, where that is not the one that holds it."""
+        """Return the path of the entity that dead-lettered a message, or None if the message is still there."""
         entity = self.broker.catalogue.entity(source) if source not in (None, held_by) else None
         return entity.path if entity is not None else None

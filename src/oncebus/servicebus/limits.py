@@ -1,4 +1,4 @@
-"""How much clients may ask for."""
+"""The limits of clients."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a message may be is its entity's to say."""
+    """The limits of clients. The size of a message is not among them: each entity has its own limit."""
 
     connections: int = 5000
-    # Besides, of peers that have yet to show who they are. The oldest gives way.
+    # Additional connections that have not authenticated yet. Above this, the oldest is closed.
     strangers: int = 2000
-    # Of one connection.
+    # For one connection.
     links: int = 2000
     tokens: int = 1000
-    # How many messages a sender may have under way, and the bytes of a connection's from which it is not read.
+    # How many messages a sender may have in flight, and above how many bytes in flight a connection is not read.
     credit: int = 1000
     bytes_under_way: int = 16 << 20
-    # How many deliveries a connection may have been sent and not settled.
+    # Unsettled deliveries of a connection.
     unsettled: int = 50_000
-    # How many of them are looked at together, whether their locks have ended.
+    # How many of them are checked for expired locks in one call.
     lapsed: int = 1000
-    # Of one management link.
+    # For one management link: requests at the same time, and the default time-out.
     requests: int = 100
     request_seconds: float = 60.0
-    # What one look into the store brings at most.
+    # The most that one call of the broker returns.
     messages_at_once: int = 500
     bytes_at_once: int = 8 << 20
     peeked: int = 1000
@@ -35,9 +35,9 @@ class Limits:
     deleted: int = 4000
     sessions: int = 1000
     rules: int = 1000
-    # How long the next free session is waited for, unless the client says.
+    # How long to wait for the next free session, unless the client sets a time-out.
     session_seconds: float = 65.0
-    # How often it is looked whether entities have changed, tokens expired or sessions been lost.
+    # The interval of checks for changed entities, expired tokens and lost sessions.
     look_seconds: float = 0.25
-    # A client that reads nothing, as one that is idle may, does not answer the close.
+    # How long to wait for clients at shutdown. An idle client may not read, and then never answers the close.
     closing_seconds: float = 1.0

@@ -1,7 +1,7 @@
-"""Receivers that compete for the messages of one place stand in line.
+"""Queues of receivers that compete for the messages of one entity.
 
-However many they are, one call of the broker waits there for all of them, so an idle receiver costs nothing but its
-place in the line, and an arrival one look into the store. Messages are dealt out one by one in turn.
+A line makes one call to the broker for all its receivers. So an idle receiver costs only its place in the line, and an
+arrival causes one query of the store. Messages are dealt to the receivers in turn, one by one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Protocol
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
-from oncebus.entities import Subscription
 from oncebus.errors import OncebusError
 from oncebus.servicebus.errors import Refused, refusal_of
 from oncebus.servicebus.limits import Limits
@@ -26,31 +25,31 @@ _TYPICAL_BYTES = 64 << 10
 
 
 class InLine(Protocol):
-    """One that waits for messages."""
+    """A receiver that waits for messages."""
 
     @property
     def wanted(self) -> int:
-        """How many are to be asked for, for it."""
+        """How many messages it wants now."""
 
     @property
     def can_take(self) -> bool:
-        """Whether it can be given one more. It can be given what was asked for, unless it has changed its mind."""
+        """Whether it can take one more message. It can take as many as it wanted, unless its credit changed."""
 
     @property
     def is_there(self) -> bool:
-        """Whether it can be reached at all."""
+        """Whether its link is open."""
 
     def deliver(self, received: Received) -> None:
-        """Take a message. One that is deleted already is taken as long as it is there: nobody else can have it."""
+        """Take a message. An already deleted message must be taken while `is_there`, or it is lost."""
 
     def failed(self, error: Exception) -> None:
-        """There will be none. It is in the line no more."""
+        """Handle an error of the line. The receiver has been removed from the line."""
 
 
 class Portion:
-    """How many messages to ask for at once, so that what comes fits into memory: by the size of those before.
+    """Estimates how many messages to request at once so that they fit in memory, from the size of earlier ones.
 
-    `bytes` is what they may be together, should they be larger.
+    `bytes` is a hard limit on their total size, in case they are larger.
     """
 
     def __init__(self, limits: Limits, largest: int) -> None:
@@ -60,20 +59,23 @@ class Portion:
 
     @property
     def most(self) -> int:
-        """So many at most."""
+        """The most messages to request at once."""
         return max(1, min(self._limits.messages_at_once, self._limits.bytes_at_once // self._typical))
 
     def note(self, received: Sequence[Received]) -> None:
-        """What came."""
+        """Update the estimate from received messages."""
         size = sum(len(each.body) + len(each.message.head) for each in received) // len(received)
         self._typical = max(size, (self._typical + size) // 2, 1)
 
 
 class Line:
-    """Those that wait at a place, in the order of their turns. `closed` is called when nobody is left.
+    """The receivers that wait for one entity's messages, in the order of their turns.
 
-    How many to ask for is counted at each look, and a look is never given up: what was received and deleted by then
-    could not be put back. Who leaves while a look is under way may still be given what was asked for it.
+    The line calls `closed` when no receiver is left.
+
+    Each call of the broker requests as many messages as the receivers want at that moment. A call is never cancelled:
+    messages that it has received and deleted could not be put back. A receiver that leaves during a call may still get
+    the messages that were requested for it.
     """
 
     def __init__(
@@ -93,27 +95,27 @@ class Line:
         self._session = session
         self._closed = closed
         self._waiting: OrderedDict[InLine, None] = OrderedDict()
-        self._asked: dict[InLine, int] = {}
-        self._looking: asyncio.Future[None] | None = None
+        self._requested: dict[InLine, int] = {}
+        self._receiving: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def join(self, receiver: InLine) -> None:
-        """Wait for messages, if it does not yet."""
+        """Add a receiver, unless it already waits."""
         self._waiting.setdefault(receiver)
         if self._task is None:
             self._task = asyncio.create_task(self._serve())
 
     def leave(self, receiver: InLine) -> None:
-        """Wait no more. Messages may still come: see `looked`."""
+        """Remove a receiver. It may still get messages until `looked` returns."""
         self._waiting.pop(receiver, None)
-        if not self._waiting and self._task is not None and self._looking is None:
+        if not self._waiting and self._task is not None and self._receiving is None:
             self._task.cancel()
             self._end()
 
     async def looked(self) -> None:
-        """Wait for the look that is under way, if one is: what it finds has been dealt out then, or put back."""
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+        """Wait for a running call of the broker, if any. Its messages are dealt or put back then."""
+        if self._receiving is not None:
+            await asyncio.wait([self._receiving])
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
@@ -121,21 +123,21 @@ class Line:
             with self._broker.arrivals(self._address) as arrived:
                 while wanted := self._wanted():
                     arrived.clear()
-                    if not await self._look(wanted):
+                    if not await self._receive(wanted):
                         await arrived.wait()
         except Exception as error:
-            # Understood once for all of them: some of it is logged.
-            told = Refused(*refusal_of(error))
+            # Translate the error once for all receivers, because the translation may log it.
+            refused = Refused(*refusal_of(error))
             waiting, self._waiting = self._waiting, OrderedDict()
             for receiver in waiting:
-                receiver.failed(told)
+                receiver.failed(refused)
         finally:
             if self._task is task:
                 self._end()
 
-    async def _look(self, wanted: int) -> bool:
-        """Hand out what is there; whether there was something."""
-        looking = self._looking = asyncio.get_running_loop().create_future()
+    async def _receive(self, wanted: int) -> bool:
+        """Receive available messages and deal them. Return whether there were any."""
+        receiving = self._receiving = asyncio.get_running_loop().create_future()
         try:
             session = None if self._session is None else self._session()
             received = await self._broker.receive(
@@ -147,19 +149,22 @@ class Line:
                 if left:
                     await put_back(self._broker, self._address, left)
         finally:
-            self._looking = None
-            self._asked = {}
-            looking.set_result(None)
+            self._receiving = None
+            self._requested = {}
+            receiving.set_result(None)
         return bool(received)
 
     def _wanted(self) -> int:
-        """How many all of them want, or as many as are enough. Who wants none has to join again."""
+        """Return how many messages the receivers want together, up to the portion.
+
+        A receiver that wants none is removed and has to join again.
+        """
         total, most = 0, self._portion.most
         for receiver in list(self._waiting):
             wanted = min(receiver.wanted, most - total)
             total += wanted
             if wanted:
-                self._asked[receiver] = wanted
+                self._requested[receiver] = wanted
             else:
                 del self._waiting[receiver]
             if total >= most:
@@ -167,18 +172,18 @@ class Line:
         return total
 
     def _deal(self, received: Sequence[Received]) -> list[Received]:
-        """Hand out messages; what is left, for want of receivers."""
-        left, asked = list(reversed(received)), self._asked
+        """Deal messages to the receivers. Return those that no receiver can take."""
+        left, requested = list(reversed(received)), self._requested
         while left and self._waiting:
             receiver, _ = self._waiting.popitem(last=False)
             if receiver.can_take:
                 receiver.deliver(left.pop())
                 self._waiting[receiver] = None
-                if receiver in asked:
-                    asked[receiver] -= 1
+                if receiver in requested:
+                    requested[receiver] -= 1
         if left:
-            # Some have left, or take fewer than were asked for them.
-            for receiver, count in asked.items():
+            # Some receivers have left, or take fewer than they wanted.
+            for receiver, count in requested.items():
                 while left and count > 0 and (receiver.can_take if left[-1].message.token else receiver.is_there):
                     receiver.deliver(left.pop())
                     count -= 1
@@ -191,7 +196,7 @@ class Line:
 
 
 class Lines:
-    """The lines of all places where receivers wait, of all connections."""
+    """The lines of all entities that receivers wait for, across all connections."""
 
     def __init__(self, broker: Broker, limits: Limits) -> None:
         self._broker = broker
@@ -199,7 +204,7 @@ class Lines:
         self._lines: dict[tuple[int, int, Mode], Line] = {}
 
     def join(self, entity: int, address: Address, mode: Mode, receiver: InLine) -> Line:
-        """Stand in the line for the messages of an entity; the line, to leave it."""
+        """Add a receiver to the line of an entity. Return the line, so that the receiver can leave it."""
         key = (entity, int(address.sub_queue), mode)
         line = self._lines.get(key)
         if line is None:
@@ -213,33 +218,32 @@ class Lines:
         return line
 
     def of_session(self, address: Address, mode: Mode, session: Callable[[], SessionLock]) -> Line:
-        """A line of its own for the one receiver that holds a session."""
+        """Return a separate line for the one receiver that holds a session."""
         return Line(self._broker, address, mode, self.portion(session().entity), session=session)
 
     def portion(self, entity: int) -> Portion:
-        """For who receives from an entity."""
+        """Return a new estimate for receiving from an entity."""
         catalogue = self._broker.catalogue
-        found = catalogue.entity(entity)
-        holder = catalogue.topic_of(found) if isinstance(found, Subscription) else found
-        kilobytes = holder.max_message_size_in_kilobytes if holder is not None else None
-        return Portion(self._limits, (kilobytes or 256) * 1024)
+        return Portion(self._limits, catalogue.largest_message(catalogue.entity(entity)))
 
 
 async def put_back(broker: Broker, address: Address, messages: Sequence[Received]) -> None:
-    """Let go of messages that nobody has seen; the attempt does not count."""
+    """Release messages that no client has seen, without counting a delivery attempt."""
     tokens = [each.message.token for each in messages if each.message.token is not None]
     if len(tokens) < len(messages):
-        number = len(messages) - len(tokens)
-        log.warning("%d messages received and deleted from '%s' came too late", number, address.path)
+        lost = len(messages) - len(tokens)
+        log.warning("%d messages were received and deleted from '%s' after their receiver left", lost, address.path)
     await release(broker, address, tokens)
 
 
 async def release(broker: Broker, address: Address, tokens: Sequence[bytes]) -> None:
-    """Let go of the messages with these lock tokens; the attempt does not count."""
+    """Release the messages with these lock tokens, without counting a delivery attempt.
+
+    Errors are only logged, because the locks expire anyway.
+    """
     if not tokens:
         return
     try:
         await broker.settle(address, [Settlement(Action.RELEASE, token) for token in tokens])
     except OncebusError as error:
-        # Their locks run out.
-        log.info("%d messages could not be put back: %s", len(tokens), error)
+        log.info("%d messages could not be released and stay locked until their locks expire: %s", len(tokens), error)

@@ -1,4 +1,4 @@
-"""$management of an entity: the link on which requests come."""
+"""The link for requests to an entity's $management."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _LEAST_LIMIT = 1 << 20
 _AROUND = 64 << 10
 
 
-class _Asked(NamedTuple):
+class _Pending(NamedTuple):
     request: Request
     replies: Replies
     size: int
 
 
 class ManagementRequests(Attached[IncomingLink]):
-    """Answers each request when it is done: a slow one does not hold up the others. Too many at once wait."""
+    """Runs requests concurrently, so that a slow request does not delay the others. Above a limit, requests wait."""
 
     def __init__(self, client: Client, link: IncomingLink, node: Node) -> None:
         super().__init__(client, link, node)
         self._entity = managed(self)
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: deque[_Pending] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
@@ -51,9 +51,9 @@ class ManagementRequests(Attached[IncomingLink]):
         if begun is None:
             self._top_up()
             return
-        asked = _Asked(*begun, len(delivery.payload))
-        self.client.hold(asked.size)
-        self._waiting.append(asked)
+        pending = _Pending(*begun, len(delivery.payload))
+        self.client.hold(pending.size)
+        self._waiting.append(pending)
         self._begin()
 
     def check(self) -> None:
@@ -62,25 +62,25 @@ class ManagementRequests(Attached[IncomingLink]):
             raise NotFound(self.node.address.path)
 
     def ended(self) -> None:
-        """Nobody waits for the answers any more; what was begun may be done all the same."""
-        self.client.hold(-sum(asked.size for asked in self._waiting))
+        """See `Attached`. Requests are cancelled, but one that has started may still take effect."""
+        self.client.hold(-sum(pending.size for pending in self._waiting))
         self._waiting.clear()
         for task in self._running:
             task.cancel()
 
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self.front.limits.requests:
-            asked = self._waiting.popleft()
-            task = self.front.tasks.start(self._answer(asked.request, asked.replies))
+            pending = self._waiting.popleft()
+            task = self.front.tasks.start(self._answer(pending.request, pending.replies))
             self._running.add(task)
-            task.add_done_callback(partial(self._done, asked))
+            task.add_done_callback(partial(self._done, pending))
 
-    def _done(self, asked: _Asked, task: asyncio.Task[None]) -> None:
+    def _done(self, pending: _Pending, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self.client.hold(-asked.size)
+        self.client.hold(-pending.size)
         self._begin()
-        # Who does not take its answers may ask no more.
-        asked.replies.when_written(self._top_up)
+        # No new credit for a client that does not read its answers.
+        pending.replies.when_written(self._top_up)
         self.client.flush()
 
     async def _answer(self, request: Request, replies: Replies) -> None:
@@ -94,7 +94,7 @@ class ManagementRequests(Attached[IncomingLink]):
     async def _respond(self, request: Request) -> Response:
         does = OPERATIONS.get(request.operation)
         if does is None:
-            text = f"The operation '{request.operation:.100}' is not known at $management."
+            text = f"The operation '{request.operation:.100}' is not supported at $management."
             raise Refused(NOT_IMPLEMENTED, 501, text)
         self.client.credentials.require(does.operation, self.node.path)
         link_name = request.properties.get(ASSOCIATED_LINK)
@@ -110,12 +110,12 @@ class ManagementRequests(Attached[IncomingLink]):
         return Response(200, "OK", body)
 
     def _largest(self) -> int:
-        """A request may hold the largest message, and what stands around it."""
+        """Return the largest size of a request: it may hold the largest message, plus some overhead."""
         kilobytes = None if isinstance(self._entity, Subscription) else self._entity.max_message_size_in_kilobytes
         return max(_LEAST_LIMIT, (kilobytes or 0) * 1024 + _AROUND)
 
     def _seconds(self, request: Request) -> float:
-        """How long the client waits for the answer. It writes 0 where it has no time to tell."""
+        """Return the time-out of a request. Clients write 0 for none."""
         given = request.properties.get(SERVER_TIMEOUT)
         if isinstance(given, int) and given > 0:
             return min(given, _LONGEST_TIMEOUT) / 1000
@@ -129,7 +129,7 @@ class ManagementRequests(Attached[IncomingLink]):
 
 
 def holder_of(client: Client, entity: int, session: str, link_name: object) -> SessionReceiver | None:
-    """The link of a client that holds a session. Should there be two, one of them on its way out, the name tells."""
+    """Return the client's link that holds a session, or None. If two do, one of them closing, prefer `link_name`."""
     found = [
         each
         for each in client.links

@@ -1,13 +1,13 @@
-"""Messages on their way in and out: what stands around the bare message, whose bytes are left as they are.
+"""Translates incoming and outgoing messages. The bytes of the bare message stay unchanged.
 
-Coming in, the header's ttl and the annotations x-opt-partition-key and x-opt-scheduled-enqueue-time are read. Going
-out, a header and these annotations are put in front:
+The header's ttl and the annotations x-opt-partition-key and x-opt-scheduled-enqueue-time of an incoming message are
+read. An outgoing message gets a new header and these annotations:
 
     x-opt-sequence-number           long        x-opt-enqueue-sequence-number   long
     x-opt-enqueued-time             timestamp   x-opt-message-state             int: 0 active, 1 deferred, 2 scheduled
-    x-opt-locked-until              timestamp   x-opt-lock-token                uuid      while it is held
-    x-opt-partition-key             string      x-opt-scheduled-enqueue-time    timestamp where there is one
-    x-opt-deadletter-source         string      of a dead letter that was forwarded
+    x-opt-locked-until              timestamp   x-opt-lock-token                uuid      while it is locked
+    x-opt-partition-key             string      x-opt-scheduled-enqueue-time    timestamp if set
+    x-opt-deadletter-source         string      for a dead letter that was forwarded
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ DEAD_LETTER_REASON = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
 
 _LONGEST_TTL = (2**32 - 1) * 1000
-"""What the header holds at most: who means more says so in the properties."""
+"""The longest time to live in the header. For a longer one, clients also set expiry and creation time."""
 
 
 def incoming(payload: bytes, message_format: int = 0) -> list[Incoming]:
-    """The messages of one transfer: one, or those of a batch. Raises `DecodeError` or `BadRequest`."""
+    """Return the messages of one transfer: a single message or a batch. Raises `DecodeError` or `BadRequest`."""
     if message_format != amqp.BATCH_FORMAT:
         return [incoming_message(payload)]
     split = amqp.split_batch(payload, MOST_MESSAGES + 1)
@@ -51,7 +51,7 @@ def incoming(payload: bytes, message_format: int = 0) -> list[Incoming]:
 
 
 def incoming_message(payload: bytes) -> Incoming:
-    """One encoded message."""
+    """Return one encoded message as the broker takes it. Raises `DecodeError` or `BadRequest`."""
     header, annotations, head, body = amqp.split(payload)
     message_id, group_id = amqp.identity(head)
     scheduled = partition_key = None
@@ -74,7 +74,7 @@ def incoming_message(payload: bytes) -> Incoming:
 
 
 def outgoing(received: Received, dead_letter_source: str | None = None, *, is_peeked: bool = False) -> bytes:
-    """A message for a receiver. The delivery count is that before this delivery, so a new message has 0."""
+    """Return an encoded message for a receiver. The delivery count excludes this delivery, so a new message has 0."""
     message = received.message
     annotations: dict[str, object] = {
         SEQUENCE_NUMBER: message.sequence,
@@ -99,20 +99,20 @@ def outgoing(received: Received, dead_letter_source: str | None = None, *, is_pe
 
 
 def tag_of(token: bytes) -> bytes:
-    """The delivery tag of a lock token: the same GUID in .NET's order of bytes. The way back is the same."""
+    """Return the delivery tag for a lock token: the same GUID in .NET's byte order. The function is its own inverse."""
     return token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
 
 
 def _head_of(received: Received) -> bytes:
     message = received.message
     reasons = {DEAD_LETTER_REASON: message.reason, DEAD_LETTER_DESCRIPTION: message.description}
-    told = {name: text for name, text in reasons.items() if text is not None}
-    if not told:
+    given = {name: text for name, text in reasons.items() if text is not None}
+    if not given:
         return message.head
     try:
-        return amqp.with_application_properties(message.head, told)
+        return amqp.with_application_properties(message.head, given)
     except amqp.DecodeError:
-        # It was taken without a look at its own properties: it goes out as it came.
+        # Sending does not check application properties, so they may be malformed: deliver them as they came.
         return message.head
 
 

@@ -1,7 +1,7 @@
-"""What can be asked at an entity's $management, and how it is answered.
+"""The operations of an entity's $management.
 
-An operation is a coroutine of what was asked; it returns the body of the answer, or None where there is nothing to tell
-(204). What it raises becomes the answer's status and condition.
+An operation is a coroutine that takes a request and returns the body of the answer, or None for an empty answer (204).
+An exception becomes the status and condition of the answer.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from oncebus.store import Action, Mode, Outcome, SessionLock, SessionLockLost, S
 Body = dict[str, object]
 
 _NO_TIME = 253_402_300_800_000_000
-"""The time that clients send who want all sessions: the end of the year 9999."""
+"""The end of the year 9999: clients send this time to list all sessions."""
 
 _STATUSES = {
     "completed": Action.COMPLETE,
     "abandoned": Action.ABANDON,
-    # Spelt so by the service.
+    # The service's own spelling.
     "defered": Action.DEFER,
     "suspended": Action.DEAD_LETTER,
 }
@@ -45,7 +45,7 @@ _MOST_SKIPPED = 1_000_000
 
 @dataclass(frozen=True)
 class Asked:
-    """One request: where, and with what. `holder` finds the link of the same client that holds a session."""
+    """One request: its entity and arguments. `holder` finds the client's link that holds a session."""
 
     front: Front
     address: Address
@@ -53,19 +53,19 @@ class Asked:
     holder: Callable[[str], SessionReceiver | None]
 
     def held(self, session: str) -> SessionReceiver:
-        """The link that holds a session, and through it its lock."""
+        """Return the client's link that holds a session. Raises `SessionLockLost` if it has none."""
         found = self.holder(session)
         if found is None or found.lock is None:
             raise SessionLockLost(f"Session '{session}' is not held by a receiver of this connection.")
         return found
 
     def lock(self) -> SessionLock | None:
-        """The lock of the session that the request names, if it does."""
+        """Return the lock of the session that the request names, or None if it names none."""
         session = self.given.optional_text("session-id")
         return None if session is None else self.held(session).lock
 
     def encoded(self, received: Received, *, is_peeked: bool = False) -> bytes:
-        """A message in an answer."""
+        """Return the encoding of a message for an answer."""
         message = received.message
         return outgoing(received, self.front.path_of(message.source, message.entity), is_peeked=is_peeked)
 
@@ -74,7 +74,7 @@ class Asked:
 
 
 async def schedule(asked: Asked) -> Body:
-    """Send messages that bear their time."""
+    """Schedule messages, each at the time in its annotations. Answers with their sequence numbers."""
     messages = []
     for each in asked.given.maps("messages"):
         payload = each.binary("message")
@@ -86,7 +86,7 @@ async def schedule(asked: Asked) -> Body:
 
 
 async def cancel_scheduled(asked: Asked) -> Body:
-    """Take scheduled messages back."""
+    """Cancel scheduled messages."""
     numbers = asked.given.numbers("sequence-numbers")
     _check(await asked.front.broker.cancel_scheduled(asked.address.path, numbers))
     return {}
@@ -96,7 +96,7 @@ async def cancel_scheduled(asked: Asked) -> Body:
 
 
 async def peek(asked: Asked) -> Body | None:
-    """Look at messages without holding them."""
+    """Return messages without locking them."""
     limits = asked.front.limits
     start, session = (
         asked.given.number("from-sequence-number", least=-(1 << 63)),
@@ -106,30 +106,30 @@ async def peek(asked: Asked) -> Body | None:
     is_bodiless = asked.given.flag("omit-message-body")
     messages: list[dict[str, object]] = []
     size = 0
-    # In portions, so that large bodies do not all lie in memory: a client asks again for the rest.
+    # In portions, so that large bodies do not fill the memory: the client requests the rest again.
     while left and size < limits.peeked_bytes:
-        asked_for = min(left, _PEEKED_AT_ONCE)
-        found = await asked.front.broker.peek(asked.address, start, asked_for, session, limits.peeked_bytes - size)
+        wanted = min(left, _PEEKED_AT_ONCE)
+        found = await asked.front.broker.peek(asked.address, start, wanted, session, limits.peeked_bytes - size)
         for each in found:
             shown = Received(each.message, b"") if is_bodiless else each
             messages.append({"message": asked.encoded(shown, is_peeked=True)})
             size += len(shown.body) + len(each.message.head)
         left -= len(found)
-        # Without bodies there is room for more than the store thinks.
-        if not found or (len(found) < asked_for and not is_bodiless):
+        # The store's byte limit counts bodies, so without bodies there is room for more.
+        if not found or (len(found) < wanted and not is_bodiless):
             break
         start = found[-1].message.sequence + 1
     return {"messages": messages} if messages else None
 
 
 async def receive_by_number(asked: Asked) -> Body:
-    """Receive deferred messages: all that were asked for, or none."""
+    """Receive deferred messages by sequence number: all of them, or none."""
     numbers = list(dict.fromkeys(asked.given.numbers("sequence-numbers")))
     is_deleting = asked.given.number("receiver-settle-mode", otherwise=1) == _RECEIVE_AND_DELETE
     lock = asked.lock()
     broker, limits = asked.front.broker, asked.front.limits
     if len(numbers) > limits.deferred:
-        raise OutOfRange(f"{len(numbers)} messages are asked for at once, {limits.deferred} is the limit.")
+        raise OutOfRange(f"The request asks for {len(numbers)} messages, but the limit is {limits.deferred}.")
 
     async def receive(wanted: list[int]) -> list[Received]:
         return await broker.receive_deferred(
@@ -142,7 +142,7 @@ async def receive_by_number(asked: Asked) -> Body:
     if len(found) < len(numbers):
         await broker.settle(asked.address, [Settlement(Action.RELEASE, token) for token in tokens], session=lock)
         if more:
-            raise OutOfRange(f"The messages are larger together than the {limits.deferred_bytes} bytes of the limit.")
+            raise OutOfRange(f"The messages together exceed the limit of {limits.deferred_bytes} bytes.")
         _check([Outcome.MESSAGE_NOT_FOUND])
     if is_deleting:
         _check(
@@ -181,7 +181,7 @@ async def update_disposition(asked: Asked) -> Body:
 
 
 async def renew_lock(asked: Asked) -> Body:
-    """Hold messages longer."""
+    """Renew the locks of messages."""
     answers = await asked.front.broker.renew_locks(asked.address, asked.given.lock_tokens("lock-tokens"))
     _check([answer for answer in answers if isinstance(answer, Outcome)])
     ends = [timestamp(answer) for answer in answers if not isinstance(answer, Outcome)]
@@ -189,7 +189,7 @@ async def renew_lock(asked: Asked) -> Body:
 
 
 async def delete_messages(asked: Asked) -> Body | None:
-    """Delete the oldest messages that nobody holds."""
+    """Delete the oldest messages that are not locked."""
     if asked.given.any("session-id") is not None:
         raise Refused(NOT_IMPLEMENTED, 501, "Deleting the messages of one session is not supported.")
     count = min(asked.given.number("message-count", least=1), asked.front.limits.deleted)
@@ -202,20 +202,20 @@ async def delete_messages(asked: Asked) -> Body | None:
 
 
 async def renew_session(asked: Asked) -> Body:
-    """Hold a session longer."""
+    """Renew the lock of a session."""
     lock = await asked.held(asked.given.text("session-id")).renew()
     return {"expiration": timestamp(lock.locked_until)}
 
 
 async def get_state(asked: Asked) -> Body:
-    """What was left in a session."""
+    """Return the state of a session."""
     lock = asked.held(asked.given.text("session-id")).lock
     assert lock is not None
     return {"session-state": await asked.front.broker.session_state(lock)}
 
 
 async def set_state(asked: Asked) -> Body:
-    """Leave something in a session."""
+    """Set the state of a session."""
     lock = asked.held(asked.given.text("session-id")).lock
     assert lock is not None
     await asked.front.broker.set_session_state(lock, asked.given.binary("session-state"))
@@ -223,7 +223,7 @@ async def set_state(asked: Asked) -> Body:
 
 
 async def list_sessions(asked: Asked) -> Body | None:
-    """Sessions with messages or state, or those whose state was set since a time."""
+    """List the sessions with messages or state, or those whose state was set since a time."""
     skip, top = _page(asked)
     time = asked.given.time("last-updated-time")
     top = min(top, asked.front.limits.sessions)
@@ -238,7 +238,7 @@ async def list_sessions(asked: Asked) -> Body | None:
 
 
 async def add_rule(asked: Asked) -> Body:
-    """Give a subscription one rule more."""
+    """Add a rule to a subscription."""
     owner = _subscription(asked)
     rule = rule_of(asked.given.text("rule-name"), asked.given.any("rule-description"))
     await asked.front.broker.change(lambda catalogue, now: catalogue.create_rule(owner.topic, owner.name, rule, now))
@@ -246,21 +246,21 @@ async def add_rule(asked: Asked) -> Body:
 
 
 async def remove_rule(asked: Asked) -> Body:
-    """Take a rule away from a subscription."""
+    """Remove a rule from a subscription."""
     owner, name = _subscription(asked), asked.given.text("rule-name")
     await asked.front.broker.change(lambda catalogue, _: catalogue.delete_rule(owner.topic, owner.name, name))
     return {}
 
 
 async def list_rules(asked: Asked) -> Body | None:
-    """The rules of a subscription."""
+    """List the rules of a subscription."""
     skip, top = _page(asked)
     rules = _subscription(asked).rules[skip : skip + min(top, asked.front.limits.rules)]
     return {"rules": [{"rule-description": described(rule)} for rule in rules]} if rules else None
 
 
 class Does(NamedTuple):
-    """The right that an operation needs, and what it does."""
+    """An operation: the right that it needs, and the coroutine that runs it."""
 
     operation: Operation
     handler: Callable[[Asked], Awaitable[Body | None]]
@@ -288,7 +288,7 @@ OPERATIONS: dict[str, Does] = {
 
 
 def _page(asked: Asked) -> tuple[int, int]:
-    """How many to pass over, and how many to tell."""
+    """Return how many results to skip, and how many to return."""
     skip = asked.given.number("skip", otherwise=0, most=_MOST_SKIPPED)
     return skip, asked.given.number("top", otherwise=100)
 
@@ -297,12 +297,12 @@ def _subscription(asked: Asked) -> Subscription:
     path = asked.address.path
     entity = asked.front.broker.catalogue.find(path)
     if not isinstance(entity, Subscription):
-        raise BadRequest(f"Rules belong to subscriptions: '{path}' is none.")
+        raise BadRequest(f"Rules belong to subscriptions: '{path}' is not a subscription.")
     return entity
 
 
 def _check(outcomes: Sequence[Outcome]) -> None:
-    """Raise for the first message with which it did not work."""
+    """Raise `Refused` for the first message that failed."""
     for outcome in outcomes:
         refusal = refusal_of_outcome(outcome)
         if refusal is not None:

@@ -1,4 +1,4 @@
-"""A receiver of the client: messages of a place go out on it, and what became of them comes back."""
+"""A client's receiver: sends messages of an entity, and settles them as the client decides."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from oncebus.store import Outcome as StoreOutcome
 log = logging.getLogger(__name__)
 
 
-class _Wish(NamedTuple):
-    """What the client has decided on one delivery."""
+class _Decision(NamedTuple):
+    """The client's decision on one delivery."""
 
     delivery: OutgoingDelivery
     state: Outcome | None
@@ -36,9 +36,11 @@ class _Wish(NamedTuple):
 
 
 class Receiver(Attached[OutgoingLink]):
-    """Hands out messages as long as there is credit. A message that was not settled when the link ends stays locked
-    until its lock runs out, as the service has it: the client may still settle it by its lock token. One that the
-    client cannot have had is put back."""
+    """Sends messages while there is credit.
+
+    A message that is unsettled when the link ends stays locked until its lock expires, as in the service: the client
+    may still settle it by its lock token. A message that the client cannot have received is released.
+    """
 
     is_sessionful = False
 
@@ -47,7 +49,7 @@ class Receiver(Attached[OutgoingLink]):
         self.mode = Mode.RECEIVE_AND_DELETE if link.attach.snd_settle_mode == SETTLED else Mode.PEEK_LOCK
         self.entity = self.permitted()
         self._line: Line | None = None
-        self._wishes: list[_Wish] = []
+        self._decisions: list[_Decision] = []
         self._settling: asyncio.Task[None] | None = None
         self._draining: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
@@ -55,7 +57,7 @@ class Receiver(Attached[OutgoingLink]):
 
     @property
     def lock(self) -> SessionLock | None:
-        """The session that is received from."""
+        """The lock of the session that it receives from, if any."""
         return None
 
     def open(self) -> None:
@@ -70,7 +72,7 @@ class Receiver(Attached[OutgoingLink]):
             raise NotFound(self.node.address.path)
 
     def permitted(self) -> Queue | Subscription:
-        """What is received from; raises unless the client may."""
+        """Return the entity to receive from. Raises if the client lacks the right or the entity does not allow it."""
         operation = Operation.ACCEPT_SESSION if self.is_sessionful else Operation.RECEIVE
         self.held_by = self.client.credentials.require(operation, self.node.path)
         return self.front.broker.receivable(self.node.address, is_sessionful=self.is_sessionful)
@@ -84,7 +86,7 @@ class Receiver(Attached[OutgoingLink]):
             tokens = [tag_of(delivery.tag) for delivery in self.link.unsent]
             self._returning = self.front.tasks.start(release(self.front.broker, self.node.address, tokens))
 
-    # Handing out
+    # Sending
 
     @property
     def wanted(self) -> int:
@@ -113,7 +115,7 @@ class Receiver(Attached[OutgoingLink]):
             self._leave()
 
     def join(self) -> Line:
-        """Stand in line for messages."""
+        """Join the line for messages, and return it."""
         return self.front.lines.join(self.entity.id, self.node.address, self.mode, self)
 
     def deliver(self, received: Received) -> None:
@@ -122,7 +124,7 @@ class Receiver(Attached[OutgoingLink]):
         source = self.front.path_of(message.source, message.entity)
         is_settled = message.token is None
         tag = message.sequence.to_bytes(16) if message.token is None else tag_of(message.token)
-        # What is deleted must go out: to the client it is as if it had crossed the flow that took the credit back.
+        # A deleted message must be sent even without credit: to the client, it has crossed its flow on the wire.
         is_late = is_settled and self.link.credit <= 0
         self.link.send(
             outgoing(received, source), tag, settled=is_settled, context=message.locked_until, beyond_credit=is_late
@@ -138,7 +140,7 @@ class Receiver(Attached[OutgoingLink]):
             self._line.leave(self)
 
     async def _drain(self) -> None:
-        """Hand out what is there now, and say that the credit is used up."""
+        """Send the messages available now, then report the credit as used up."""
         portion = self.front.lines.portion(self.entity.id)
         try:
             if self._line is not None:
@@ -146,7 +148,7 @@ class Receiver(Attached[OutgoingLink]):
             while self.link.drain and self.link.credit > 0:
                 wanted = self.link.sendable
                 if not wanted:
-                    # It goes on when there is room: `credit_changed` is called then.
+                    # `credit_changed` continues when there is room.
                     self._draining = None
                     return
                 received = await self.front.broker.receive(
@@ -177,7 +179,7 @@ class Receiver(Attached[OutgoingLink]):
     # Settling
 
     def lapse(self) -> None:
-        """Forget deliveries whose lock has ended: the client has as many as it may, and should get others."""
+        """Drop deliveries whose lock has expired, so that a client at its limit can get others."""
         if self._lapsing is None:
             now = self.front.broker.clock.steady()
             ended = [it for it in self.link.unsettled.values() if it.context is None or it.context <= now]
@@ -187,7 +189,7 @@ class Receiver(Attached[OutgoingLink]):
     async def _lapse(self, deliveries: list[OutgoingDelivery]) -> None:
         try:
             tokens = [tag_of(each.tag) for each in deliveries]
-            # Locks can be renewed without a word to this link.
+            # Locks may have been renewed over $management, which this link does not see.
             ends = await self.front.broker.locked_until(self.node.address, tokens, self.lock)
             over: list[OutgoingDelivery] = []
             for delivery, end in zip(deliveries, ends, strict=True):
@@ -200,21 +202,21 @@ class Receiver(Attached[OutgoingLink]):
             self.link.lapse(over, Rejected(refusal.error))
             self.client.flush()
         except OncebusError as error:
-            log.info("Locks could not be looked at: %s", error)
+            log.info("Expired locks could not be checked, and are checked again later: %s", error)
         finally:
             self._lapsing = None
 
     def disposed(self, event: Disposed) -> None:
         """See `Attached`."""
         if isinstance(event.state, performatives.Received) and not event.settled:
-            # Nothing is decided.
+            # The client has not decided yet.
             return
-        self._wishes += [_Wish(delivery, event.state, event.settled) for delivery in event.deliveries]
+        self._decisions += [_Decision(delivery, event.state, event.settled) for delivery in event.deliveries]
         if self._settling is None:
             self._settling = self.front.tasks.start(self._settle_all())
 
     async def finished(self) -> None:
-        """Of a link that is over: wait until what the client has decided is done, and what it was not sent put back."""
+        """Wait, after the link has ended, until all decisions are applied and unsent messages are released."""
         if self._line is not None:
             await self._line.looked()
         for task in (self._draining, self._settling, self._returning):
@@ -223,27 +225,28 @@ class Receiver(Attached[OutgoingLink]):
 
     async def _settle_all(self) -> None:
         try:
-            while self._wishes:
-                wishes, self._wishes = self._wishes, []
-                await self._settle(wishes)
+            while self._decisions:
+                decisions, self._decisions = self._decisions, []
+                await self._settle(decisions)
                 self.client.flush()
         finally:
             self._settling = None
             self.link.finish()
             self.client.flush()
 
-    async def _settle(self, wishes: Sequence[_Wish]) -> None:
-        """Settle all of them in one call; each is answered for itself."""
-        understood: list[_Wish] = []
+    async def _settle(self, decisions: Sequence[_Decision]) -> None:
+        """Apply decisions in one call of the broker. Each gets its own answer."""
+        understood: list[_Decision] = []
         settlements: list[Settlement] = []
-        for wish in wishes:
+        for decision in decisions:
             try:
-                settlement = settlement_of(tag_of(wish.delivery.tag), wish.state, is_settled=wish.is_settled)
+                token = tag_of(decision.delivery.tag)
+                settlement = settlement_of(token, decision.state, is_settled=decision.is_settled)
             except Refused as error:
-                self._answer([wish], Rejected(error.refusal.error))
+                self._answer([decision], Rejected(error.refusal.error))
                 continue
             if settlement is not None:
-                understood.append(wish)
+                understood.append(decision)
                 settlements.append(settlement)
         if not settlements:
             return
@@ -252,20 +255,20 @@ class Receiver(Attached[OutgoingLink]):
         except Exception as error:
             self._answer(understood, Rejected(refusal_of(error).error))
             return
-        # Neighbours with the same answer are told together.
-        together: list[_Wish] = []
+        # Group successive deliveries with the same answer, so that they can share a frame.
+        together: list[_Decision] = []
         last: Outcome | None = None
-        for wish, outcome in zip(understood, outcomes, strict=True):
+        for decision, outcome in zip(understood, outcomes, strict=True):
             refusal = refusal_of_outcome(outcome)
-            answer = answer_to(wish.state) if refusal is None else Rejected(refusal.error)
+            answer = answer_to(decision.state) if refusal is None else Rejected(refusal.error)
             if together and answer != last:
                 self._answer(together, last)
                 together = []
-            together.append(wish)
+            together.append(decision)
             last = answer
         self._answer(together, last)
 
-    def _answer(self, wishes: Sequence[_Wish], answer: Outcome | None) -> None:
-        waiting = [wish.delivery for wish in wishes if not wish.is_settled]
+    def _answer(self, decisions: Sequence[_Decision], answer: Outcome | None) -> None:
+        waiting = [decision.delivery for decision in decisions if not decision.is_settled]
         if waiting and answer is not None:
             self.link.settle(waiting, answer)

@@ -1,7 +1,8 @@
-"""Requests and their answers: what $cbs and $management have in common.
+"""Requests and their answers: the part that $cbs and $management share.
 
-A request is a message on a link of the client's; its answer goes out on a link that the client has attached to the same
-place in the same session. Of several, the request's reply-to names one: by its target's address, or by its own name.
+A request is a message on one of the client's links. The answer goes out on a link that the client has attached to the
+same node in the same session. If there are several, the request's reply-to selects one: by the address of its target or
+by its name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NO_REPLY = Refusal(NOT_ALLOWED, 400, "There is no link for the answer: attach a
 
 
 class Request(NamedTuple):
-    """What was asked. `properties` are the application's, `body` the value of the message."""
+    """A request. `properties` are the application properties, `body` is the value of the message."""
 
     operation: str
     properties: Mapping[str, Any]
@@ -33,7 +34,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What is answered."""
+    """The answer to a request."""
 
     status: int
     text: str = "OK"
@@ -42,7 +43,7 @@ class Response(NamedTuple):
 
 
 def read_request(payload: bytes) -> Request:
-    """The request in a message. Raises `DecodeError` or `BadRequest`."""
+    """Return the request in a message. Raises `DecodeError` or `BadRequest`."""
     _, _, head, body = amqp.split(payload)
     fields = amqp.properties(head)
     properties = amqp.application_properties(head)
@@ -58,12 +59,12 @@ def read_request(payload: bytes) -> Request:
 
 
 def refused(refusal: Refusal) -> Response:
-    """The answer to a request that is refused."""
+    """Return the answer for a refused request."""
     return Response(refusal.status, refusal.text, None, refusal.condition)
 
 
 def encoded(response: Response, identity: amqp.Id | None, kind: Kind) -> bytes:
-    """The message of an answer. For tokens the names are AMQP's own, for management the service's."""
+    """Return an answer as a message. $cbs uses the property names of AMQP, $management those of the service."""
     if kind is Kind.TOKENS:
         properties: dict[str, object] = {
             "status-code": Int(response.status),
@@ -78,7 +79,10 @@ def encoded(response: Response, identity: amqp.Id | None, kind: Kind) -> bytes:
 
 
 def managed(attached: Attached[Any]) -> Entity:
-    """The entity whose $management a link is attached to; raises unless the client has a token for it."""
+    """Return the entity whose $management a link is attached to.
+
+    Raises `AccessRefused` if the client has no token for it, `NotFound` if it does not exist.
+    """
     node = attached.node
     attached.held_by = attached.client.credentials.require_any(node.path)
     entity = attached.front.broker.catalogue.find(node.address.path)
@@ -88,7 +92,7 @@ def managed(attached: Attached[Any]) -> Entity:
 
 
 class Replies(Attached[OutgoingLink]):
-    """The link on which answers go out."""
+    """The link for answers."""
 
     def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
         super().__init__(client, link, node)
@@ -98,7 +102,7 @@ class Replies(Attached[OutgoingLink]):
 
     def open(self) -> None:
         """See `Attached`."""
-        # Nobody settles an answer.
+        # Answers are sent settled: the client need not settle them.
         self.link.accept(snd_settle_mode=SETTLED)
         self.is_accepted = True
 
@@ -108,22 +112,22 @@ class Replies(Attached[OutgoingLink]):
             managed(self)
 
     def send(self, payload: bytes) -> None:
-        """Answer, if the link is still there. It does not wait for credit: there are clients that never renew it."""
+        """Send an answer if the link is open. It does not wait for credit, because some clients never renew it."""
         if self.link.is_open:
             self._sent += 1
             self.link.send(payload, self._sent.to_bytes(8), settled=True, beyond_credit=True)
             self.client.flush()
 
     def when_written(self, then: Callable[[], None]) -> None:
-        """Call this when no answer waits to be written any more, or nobody for it: now, if that is so."""
+        """Call `then` once no answer waits to be written, or the link has ended; at once if that is so already."""
         self._then[then] = None
         self.credit_changed()
 
     def credit_changed(self) -> None:
-        """See `Attached`. There is room for answers again."""
+        """See `Attached`. Calls the callbacks of `when_written`."""
         if not self.link.waiting:
-            told, self._then = self._then, {}
-            for then in told:
+            callbacks, self._then = self._then, {}
+            for then in callbacks:
                 then()
 
     def ended(self) -> None:
@@ -131,7 +135,7 @@ class Replies(Attached[OutgoingLink]):
         self.credit_changed()
 
     def answers_to(self, reply_to: str | None) -> bool:
-        """Whether a request means this link."""
+        """Return whether a request's reply-to selects this link."""
         target = self.link.attach.target
         return reply_to is not None and (
             self.link.name == reply_to or (isinstance(target, Target) and target.address == reply_to)
@@ -139,7 +143,7 @@ class Replies(Attached[OutgoingLink]):
 
 
 def reply_link(link: IncomingLink, node: Node, reply_to: str | None) -> Replies | None:
-    """Where the answer to a request goes that came on a link."""
+    """Return the link for the answer to a request that came on `link`, or None if there is none."""
     found = None
     for other in link.session.links:
         replies = other.context
@@ -152,7 +156,7 @@ def reply_link(link: IncomingLink, node: Node, reply_to: str | None) -> Replies 
 
 
 def begin(link: IncomingLink, node: Node, delivery: Delivery) -> tuple[Request, Replies] | None:
-    """Read a request and take it; None where it was rejected, because it cannot be read or answered."""
+    """Read and accept a request. Reject it and return None if it is malformed or has no link for the answer."""
     try:
         request = read_request(delivery.payload)
     except Exception as error:

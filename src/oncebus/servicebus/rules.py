@@ -1,4 +1,4 @@
-"""Rules of subscriptions as AMQP has them. They come as maps, and go as described lists:
+"""Translates the rules of subscriptions. Requests hold them as maps, answers as described lists:
 
     rule            0x13700000004   filter, action, name, created at
     no action       0x13700000005   (empty)
@@ -9,7 +9,7 @@
     correlation     0x1370000009    correlation id, message id, to, reply to, label, session id, reply-to session id,
                                     content type, properties (map)
 
-The filters have one digit fewer, as the clients have it.
+The filters' codes have one digit fewer. That is not a mistake: clients expect it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from oncebus.entities import (
     SqlFilter,
     TrueFilter,
 )
+from oncebus.entities.descriptions import CORRELATION_FIELDS
 from oncebus.servicebus.times import timestamp
 
 RULE = ULong(0x13700000004)
@@ -41,17 +42,8 @@ TRUE_FILTER = ULong(0x1370000007)
 FALSE_FILTER = ULong(0x1370000008)
 CORRELATION_FILTER = ULong(0x1370000009)
 
-# In the order of the list.
-_CORRELATION = {
-    "correlation-id": "correlation_id",
-    "message-id": "message_id",
-    "to": "to",
-    "reply-to": "reply_to",
-    "label": "label",
-    "session-id": "session_id",
-    "reply-to-session-id": "reply_to_session_id",
-    "content-type": "content_type",
-}
+# In the order of the described list.
+_CORRELATION = {field.replace("_", "-"): field for field in CORRELATION_FIELDS}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_SPAN = Symbol("com.microsoft:timespan")
 _DATE = "com.microsoft:datetime-offset"
@@ -59,7 +51,7 @@ _TICKS_AT_1970 = 621_355_968_000_000_000
 
 
 def rule_of(name: str, description: Any) -> Rule:
-    """The rule of an add-rule request: the map under `rule-description`."""
+    """Return the rule of an add-rule request, from the map in `rule-description`. Raises `BadRequest`."""
     given = _map(description, "rule-description")
     sql, correlation = given.get("sql-filter"), given.get("correlation-filter")
     if (sql is None) == (correlation is None):
@@ -74,7 +66,7 @@ def rule_of(name: str, description: Any) -> Rule:
 
 
 def described(rule: Rule) -> Described:
-    """The rule in an answer to enumerate-rules."""
+    """Return the rule as a described list, for an answer to enumerate-rules."""
     action = Described(NO_ACTION, [])
     if rule.action is not None:
         action = Described(SQL_ACTION, [rule.action.expression, Int(rule.action.compatibility_level)])
@@ -123,7 +115,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def _from_amqp(name: str, value: Any) -> FilterValue:
-    """A value to compare with, in the types that rules have."""
+    """Return a property of a correlation filter in a type of rules. Raises `BadRequest` if there is none."""
     try:
         match value:
             case bool() | UUID():

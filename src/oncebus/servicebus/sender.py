@@ -1,4 +1,4 @@
-"""A sender of the client: its transfers become messages of a queue or a topic."""
+"""A client's sender: its transfers become messages of a queue or a topic."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MOST_MESSAGES, Incoming, check_encoded, largest_batch
 from oncebus.entities import BadRequest, EntityDisabled, NotFound, Queue, Topic
+from oncebus.entities.limits import largest_message
 from oncebus.inbox import InboxFull
 from oncebus.servicebus.addresses import Node
 from oncebus.servicebus.attached import Attached, Client
@@ -26,13 +27,13 @@ from oncebus.store import SubQueue
 log = logging.getLogger(__name__)
 
 MAX_BATCH_SIZE = "com.microsoft:max-message-batch-size"
-# Not for what a transfer holds: the others would be refused too.
+# Errors that do not depend on the messages: all other transfers would fail too.
 _FOR_ALL = (BrokerClosed, ClockLeapt, InboxFull, NotFound, EntityDisabled, ServerBusy)
 _READ_BEYOND = 16 << 20
 
 
 class _Sent(NamedTuple):
-    """A transfer, and the messages in it: all of them are accepted, or none."""
+    """A transfer and its messages, which are accepted together or not at all."""
 
     delivery: Delivery
     messages: Sequence[Incoming]
@@ -43,9 +44,10 @@ class _Sent(NamedTuple):
 
 
 class Sender(Attached[IncomingLink]):
-    """Sends in the order of the transfers. What comes while the broker is busy goes together.
+    """Sends messages in the order of their transfers.
 
-    What has come is sent though the link be over: the client may have gone without waiting for an answer.
+    Transfers that arrive during a call of the broker are sent together in the next one.
+    Received transfers are sent even if the link has ended, because a client may leave without waiting for an answer.
     """
 
     def __init__(self, client: Client, link: IncomingLink, node: Node) -> None:
@@ -56,9 +58,9 @@ class Sender(Attached[IncomingLink]):
 
     def open(self) -> None:
         """See `Attached`."""
-        largest = _largest_message(self._entity)
+        largest = largest_message(self._entity)
         self.link.accept(max_message_size=largest, properties={MAX_BATCH_SIZE: ULong(largest_batch(self._entity))})
-        # What is not far too large is read to its end: then the message is refused, and not the link.
+        # Read a message that is somewhat too large to its end, so that the message is rejected and the link stays.
         self.link.largest_message = largest + _READ_BEYOND
         self.is_accepted = True
         self.link.grant(self.front.limits.credit)
@@ -100,7 +102,7 @@ class Sender(Attached[IncomingLink]):
             self.link.grant(most - len(self._waiting))
 
     def _groups(self) -> list[list[_Sent]]:
-        """All that waits, in order, each group no larger than a batch may be."""
+        """Return the waiting transfers in order, in groups no larger than the largest batch. Rejects malformed ones."""
         most = largest_batch(self._entity)
         groups: list[list[_Sent]] = []
         size = count = 0
@@ -120,7 +122,7 @@ class Sender(Attached[IncomingLink]):
         return groups
 
     async def _send(self, group: list[_Sent]) -> None:
-        """Send a group together. Where it is refused, its halves are tried: one bad transfer refuses itself alone."""
+        """Send a group in one call. If it is refused, try its halves, so that only the bad transfers are rejected."""
         messages = [message for sent in group for message in sent.messages]
         try:
             await self.front.broker.send(self.node.address.path, messages)
@@ -140,11 +142,8 @@ class Sender(Attached[IncomingLink]):
         refusal = refusal_of(error)
         self.front.broker.note_refusal(self.node.path, error)
         if delivery.settled:
-            log.info("A message for '%s' that nobody waits for was refused: %s", self.node.path, refusal.text)
+            # The sender does not wait for an answer, so only the log has the reason.
+            log.info("A message for '%s' was refused: %s", self.node.path, refusal.text)
         else:
             self.link.settle([delivery], Rejected(refusal.error))
         self.client.hold(-len(delivery.payload))
-
-
-def _largest_message(entity: Queue | Topic) -> int:
-    return (entity.max_message_size_in_kilobytes or 256) * 1024

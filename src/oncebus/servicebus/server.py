@@ -1,4 +1,4 @@
-"""The server: listens for AMQP, with or without TLS, and keeps the connections."""
+"""The server: listens for AMQP, with or without TLS, and manages the connections."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ log = logging.getLogger(__name__)
 
 _HOST = "localhost"
 CHECKED_AT_ONCE = 1000
-"""So many connections, links and tokens are checked in one turn of the loop; of one connection all."""
+"""After checking this many connections, links and tokens, the server lets other tasks run."""
 MOST_SESSIONS = 5000
-"""Of a connection. There are clients that begin a session for each link: this is no less than it may have of those."""
+"""Sessions of a connection. Some clients begin a session for each link, so this is not less than the limit of links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is connected now, and how many connections there were."""
+    """Counts of open connections and links, and of all connections so far."""
 
     connections: int
     senders: int
     receivers: int
-    # Of the receivers, those that hold a session or wait for one.
+    # The receivers that hold a session or wait for one.
     session_receivers: int
     connections_total: int
 
@@ -62,13 +62,13 @@ class ServiceBusServer:
         self._is_empty = asyncio.Event()
 
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Begin to answer at a socket; may be called for several."""
+        """Accept connections on a socket. May be called for several sockets."""
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
         self._servers.append(await serve(listener, self._protocol, tls, self._strangers))
 
     async def stop(self) -> None:
-        """Take no more connections, close those there are, and wait a moment for clients to go."""
+        """Accept no more connections, close all connections, and wait a moment for the clients to disconnect."""
         for server in self._servers:
             server.close()
         for client in self._clients:
@@ -88,25 +88,25 @@ class ServiceBusServer:
         await self.front.tasks.finish(seconds)
 
     def metrics(self) -> list[Metric]:
-        """What is counted, for a monitor."""
+        """Return the metrics of the server."""
         counts = self.counts
         return [
             GaugeMetricFamily("oncebus_amqp_connections", "AMQP connections.", counts.connections),
             CounterMetricFamily(
-                "oncebus_amqp_connections", "AMQP connections there have been.", counts.connections_total
+                "oncebus_amqp_connections", "AMQP connections since the start.", counts.connections_total
             ),
             GaugeMetricFamily("oncebus_amqp_senders", "Senders over AMQP.", counts.senders),
             GaugeMetricFamily("oncebus_amqp_receivers", "Receivers over AMQP.", counts.receivers),
             GaugeMetricFamily(
                 "oncebus_amqp_session_receivers",
-                "Of those, the ones with a session or waiting for one.",
+                "Receivers over AMQP that hold a session or wait for one.",
                 counts.session_receivers,
             ),
         ]
 
     @property
     def counts(self) -> Counts:
-        """What is connected."""
+        """The current counts."""
         links = [attached for client in self._clients for attached in client.links]
         return Counts(
             connections=len(self._clients),
@@ -137,29 +137,29 @@ class ServiceBusServer:
         if client in self._known:
             return
         if len(self._known) >= self.front.limits.connections:
-            # It came while there was room, as others did.
+            # It connected while there was room, but others authenticated first.
             self._refuse(client)
             return
         self._strangers.leave(client)
         self._known.add(client)
 
     def _distrusted(self, client: ClientConnection) -> None:
-        """Its keys are rotated or its tokens have expired: it stays, but takes no place from those who may."""
+        """Count a client as unauthenticated: its key was rotated or its tokens expired. It stays connected."""
         if client in self._known:
             self._known.discard(client)
             self._strangers.enter(client)
 
     def _refuse(self, client: ClientConnection) -> None:
-        """Tell a client that there are too many. Until it is gone it is a stranger, and may have to give way."""
+        """Refuse a client because there are too many. Until it disconnects, it counts as unauthenticated."""
         most = self.front.limits.connections
         self._warn(most)
-        client.refuse(AmqpError(LIMIT, f"The namespace has {most} connections already."))
+        client.refuse(AmqpError(LIMIT, f"The namespace already has {most} connections."))
 
     def _warn(self, most: int) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._warned + SECONDS_BETWEEN_WARNINGS:
             self._warned = now
-            log.warning("AMQP connections are refused: there are %d already", most)
+            log.warning("AMQP connections are refused: the limit of %d is reached", most)
 
     def _gone(self, client: ClientConnection) -> None:
         self._clients.discard(client)
@@ -169,7 +169,7 @@ class ServiceBusServer:
             self._is_empty.set()
 
     async def _watch(self) -> None:
-        """Look now and then whether links may go on: nothing tells when the catalogue or the time has moved on."""
+        """Check links at intervals, because nothing signals that the catalogue has changed or a token has expired."""
         catalogue, rules = self.front.broker.catalogue, self._rules(())
         while True:
             await asyncio.sleep(self.front.limits.look_seconds)
@@ -184,11 +184,11 @@ class ServiceBusServer:
                     checked += client.weight
                     if checked >= CHECKED_AT_ONCE:
                         checked = 0
-                        # Others want to go on meanwhile.
+                        # Let other tasks run.
                         await asyncio.sleep(0)
 
     def _rules(self, known: tuple[AuthorizationRule, ...]) -> tuple[AuthorizationRule, ...]:
-        """The rules of the namespace as they are now, or as they were known, while they cannot be read."""
+        """Return the current rules of the namespace, or `known` if they cannot be read."""
         try:
             return self.front.guard.namespace_rules()
         except OncebusError as error:
@@ -203,7 +203,7 @@ def make_server(
     host: str | None = None,
     limits: Limits | None = None,
 ) -> ServiceBusServer:
-    """A server over a broker. With `host`, tokens must be for that one."""
+    """Return a server over a broker. With `host`, tokens must be for that host."""
     chosen = limits or Limits()
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
     lines = Lines(broker, chosen)

@@ -1,4 +1,4 @@
-"""A receiver of the client that holds a session."""
+"""A client's receiver that holds a session."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _LONGEST_WAIT = 86_400_000
 
 
 def asks_for_session(link: OutgoingLink) -> bool:
-    """Whether a receiver is to hold a session."""
+    """Return whether the client asks for a session on this link."""
     source = link.attach.source
     return source is not None and source.filter is not None and SESSION_FILTER in source.filter
 
 
 class SessionReceiver(Receiver):
-    """Holds one session, named by the client or the next free one, from the answer to the attach to the link's end.
+    """Holds one session, named by the client or the next free one, until the link ends.
 
-    The session is let go with the link, and what was received in it and not settled is put back. When its lock runs out
-    the link is detached.
+    The attach is answered once the session is locked. When the link ends, the session is released, and so are its
+    unsettled messages. When the session lock expires, the link is detached.
     """
 
     is_sessionful = True
 
     def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
-        self._asked = _asked_session(link)
+        self._wanted_session = _wanted_session(link)
         self._wait = _wait_of(link, client.front.limits.session_seconds)
         self._lock: SessionLock | None = None
         self._own_line: Line | None = None
@@ -54,7 +54,7 @@ class SessionReceiver(Receiver):
         return self._lock
 
     def open(self) -> None:
-        """The answer waits for a session."""
+        """See `Attached`. The answer waits for a session."""
         self._accepting = self.front.tasks.start(self._accept())
 
     def check(self) -> None:
@@ -66,7 +66,7 @@ class SessionReceiver(Receiver):
             self.client.look_at(self, self._lock.locked_until)
 
     def credit_changed(self) -> None:
-        """See `Attached`. Clients give their first credit without waiting for the answer to the attach."""
+        """See `Attached`. Credit before the answer to the attach is ignored here; `_accept` applies it later."""
         if self._lock is not None:
             super().credit_changed()
 
@@ -83,10 +83,10 @@ class SessionReceiver(Receiver):
         if self._accepting is not None:
             self._accepting.cancel()
         if self._lock is not None:
-            self.front.tasks.start(self._let_go(self._lock))
+            self.front.tasks.start(self._release(self._lock))
 
     async def renew(self) -> SessionLock:
-        """Hold the session longer."""
+        """Renew the session lock and return it."""
         self._lock = await self.front.broker.renew_session(self._held())
         self.client.look_at(self, self._lock.locked_until)
         return self._lock
@@ -97,7 +97,7 @@ class SessionReceiver(Receiver):
 
     async def _accept(self) -> None:
         try:
-            lock = await self.front.broker.accept_session(self.node.address, self._asked, self._wait)
+            lock = await self.front.broker.accept_session(self.node.address, self._wanted_session, self._wait)
             if lock is None:
                 raise Refused(TIMEOUT, 408, f"No session of '{self.node.address.path}' became free in time.")
         except Exception as error:
@@ -106,7 +106,7 @@ class SessionReceiver(Receiver):
             return
         self._accepting = None
         if self._is_over:
-            self.front.tasks.start(self._let_go(lock))
+            self.front.tasks.start(self._release(lock))
             return
         self._lock = lock
         self._own_line = self.front.lines.of_session(self.node.address, self.mode, self._held)
@@ -120,17 +120,17 @@ class SessionReceiver(Receiver):
         self.client.flush()
         self.credit_changed()
 
-    async def _let_go(self, lock: SessionLock) -> None:
-        """What the client decided last counts before the session is let go; and what it never had, as never sent."""
+    async def _release(self, lock: SessionLock) -> None:
+        """Release the session, after the client's last decisions are applied and unsent messages are released."""
         await self.finished()
         try:
             await self.front.broker.release_session(lock)
         except OncebusError:
-            # It runs out by itself; or its entity is gone.
+            # The lock expires anyway, or the entity has been deleted.
             return
 
 
-def _asked_session(link: OutgoingLink) -> str | None:
+def _wanted_session(link: OutgoingLink) -> str | None:
     assert link.attach.source is not None
     assert link.attach.source.filter is not None
     value: Any = link.attach.source.filter[Symbol(SESSION_FILTER)]
@@ -143,7 +143,7 @@ def _asked_session(link: OutgoingLink) -> str | None:
 
 def _wait_of(link: OutgoingLink, otherwise: float) -> float:
     value = link.properties.get(Symbol(WAIT))
-    # So written that it holds for a float that is no number.
+    # `not value >= 0` also rejects NaN, unlike `value < 0`.
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         return otherwise
     return min(value, _LONGEST_WAIT) / 1000

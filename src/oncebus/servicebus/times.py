@@ -1,4 +1,4 @@
-"""Times as clients have them. Ours are microseconds since 1970."""
+"""Converts times between Oncebus (microseconds since 1970) and clients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _LATEST = (1 << 63) - 1
 
 
 def timestamp(time: int) -> Timestamp:
-    """AMQP's."""
+    """Return an AMQP timestamp, which has milliseconds."""
     return Timestamp(time // MILLISECOND)
 
 
 def of_timestamp(milliseconds: int) -> int:
-    """From AMQP's; one that 64 bits do not hold is the first or the last that they do."""
+    """Return the time of an AMQP timestamp, clamped to 64 bits."""
     return max(min(milliseconds * MILLISECOND, _LATEST), -_LATEST)
 
 
 def ticks(time: int) -> int:
-    """.NET's: tenths of microseconds since the year 1."""
+    """Return .NET ticks: tenths of microseconds since the year 1."""
     return _TICKS_AT_1970 + time * _TICKS_PER_MICROSECOND

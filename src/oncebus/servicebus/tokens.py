@@ -1,4 +1,4 @@
-"""$cbs: the place where a client puts its tokens, before and while it uses entities."""
+"""$cbs: the node to which a client puts its tokens, before and while it uses entities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_SAS = "MalformedToken: The token is not a shared access signature. Tokens o
 
 
 class TokenRequests(Attached[IncomingLink]):
-    """The link on which tokens are put. `trusted` is called for each that is believed."""
+    """The link for put-token requests. It calls `trusted` for each valid token."""
 
     def __init__(self, client: Client, link: IncomingLink, node: Node, trusted: Callable[[], None]) -> None:
         super().__init__(client, link, node)
@@ -51,11 +51,11 @@ class TokenRequests(Attached[IncomingLink]):
 
     def _put(self, request: Request) -> None:
         if request.operation != PUT_TOKEN:
-            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is not known at $cbs.")
+            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is not supported at $cbs.")
         token = request.body.decode(errors="replace") if isinstance(request.body, bytes) else request.body
         if not isinstance(token, str):
             raise BadRequest("The body of a put-token request is not a string.")
-        # The type says nothing: azure-servicebus puts its shared access signatures as jwt.
+        # Ignore the declared type: azure-servicebus puts its shared access signatures as jwt.
         if not token.lower().startswith(TYPE.lower()):
             raise AccessRefused(Reason.MALFORMED, _NOT_SAS)
         self.client.credentials.put(token)
