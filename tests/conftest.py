@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 import object_stores
 from cluster import FILE_MANAGER, QUICK_JVM, Cluster, standalone_cluster
 from object_stores import Server
+from suites import TESTS, forbid_processes, is_slow
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -26,10 +28,37 @@ settings.load_profile("tests")
 _LONGEST = ("spark", "clients", "administration", "staged", "dedup", "cli", "serve", "history")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest come first: where tests run in two processes, neither is left alone with them at the end."""
+    """Mark the slow ones, and let the longest come first.
+
+    Where tests run in two processes, neither is left alone with the longest at the end.
+    """
+    for item in items:
+        if is_slow(item.path, _fixtures_of(item)):
+            item.add_marker("slow")
     order = {name: at for at, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
+
+
+def _fixtures_of(item: pytest.Item) -> dict[str, Path]:
+    known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return {
+        name: Path(definition.func.__code__.co_filename)
+        for name, definitions in known.items()
+        for definition in definitions
+        if hasattr(definition.func, "__code__") and definition.func.__code__.co_filename.startswith(str(TESTS))
+    }
+
+
+@pytest.fixture(autouse=True)
+def _only_slow_tests_start_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """`make test-fast` leaves slow tests out, so no other may start Spark, a browser or a command."""
+    if request.node.get_closest_marker("slow") is not None:
+        yield
+        return
+    with forbid_processes(request.node.nodeid):
+        yield
 
 
 _TOGETHER = ("tests/clients/", "tests/serve/staged/", "tests/administration/")

@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from oncebus.cli import main
 from pipeline.no_spark import without_spark
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

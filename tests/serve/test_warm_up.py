@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from oncebus.cli import main
 from oncebus.pipeline.jvm import ClassArchive
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_saves_what_later_starts_use_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"

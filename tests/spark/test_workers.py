@@ -9,6 +9,8 @@ import pytest
 
 from oncebus.spark.workers import WorkersDiffer, check_python, check_workers
 
+pytestmark = pytest.mark.slow
+
 FOR_SQL = "spark.sql.execution.pyspark.python"
 HINT = f"Before Spark is started: export PYSPARK_PYTHON='{sys.executable}'"
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,0 +1,102 @@
+"""Which tests are slow, by what they use: nobody has to remember to mark one.
+
+A test is slow if its module, a module of the tests that this one imports, or one that makes a fixture of it can start
+another process: Spark, a browser, a command of ours, an official client in another language. A test that starts one
+through our own code is marked by hand. `make test-fast` leaves the slow ones out. To be sure that none is missed,
+`forbid_processes` fails a test that starts a process and is not slow.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+_STARTERS = {"multiprocessing", "playwright", "pty", "subprocess"}
+_STARTING_NAMES = {"SparkSession", "create_subprocess_exec", "create_subprocess_shell", "fork", "posix_spawn"}
+_STARTING_EVENTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"}
+_SHARED = TESTS / "conftest.py"
+"""All tests have it, and few use what it starts: its fixtures count by their names."""
+_STARTING_FIXTURES = {"cluster", "object_servers", "spark"}
+
+
+def is_slow(path: Path, fixtures: dict[str, Path]) -> bool:
+    """Whether a test in a module can start another process. `fixtures` are all that it uses, with their modules."""
+    if not _STARTING_FIXTURES.isdisjoint(fixtures):
+        return True
+    return any(_starts(each) for each in {path, *fixtures.values()} if each != _SHARED)
+
+
+@cache
+def _starts(path: Path) -> bool:
+    seen: set[Path] = set()
+    ahead = [path]
+    while ahead:
+        module = ahead.pop()
+        if module in seen or module == _SHARED:
+            continue
+        seen.add(module)
+        tree = ast.parse(module.read_text(encoding="utf-8"))
+        imported = set(_imports(tree, module))
+        if _STARTERS & {name.partition(".")[0] for name in imported} or _STARTING_NAMES & set(_names(tree)):
+            return True
+        ahead += [found for name in imported if (found := _file_of(name)) is not None]
+    return False
+
+
+def _imports(tree: ast.Module, module: Path) -> Iterator[str]:
+    """The names of all modules that are imported, wherever in the file; also `a.b` for `from a import b`."""
+    package = module.relative_to(TESTS).parent.parts if module.is_relative_to(TESTS) else ()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """The names that code uses, but not those in annotations of arguments: a test that is given Spark says so there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield from (each.id for each in ast.walk(node.func) if isinstance(each, ast.Name))
+            yield from (each.attr for each in ast.walk(node.func) if isinstance(each, ast.Attribute))
+
+
+def _file_of(name: str) -> Path | None:
+    """The file of a module of the tests; None for any other."""
+    place = TESTS.joinpath(*name.split("."))
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+_forbidden_to: list[str] = []
+
+
+def _watch(event: str, arguments: tuple[object, ...]) -> None:
+    if _forbidden_to and event in _STARTING_EVENTS:
+        started = next((str(each) for each in arguments if each is not None), event)
+        raise AssertionError(
+            f"{_forbidden_to[-1]} starts a process ({started}), but tests/suites.py does not see it. Mark it slow."
+        )
+
+
+@contextmanager
+def forbid_processes(test: str) -> Iterator[None]:
+    """Fail the test if it starts a process in the block."""
+    if not _is_watched:
+        sys.addaudithook(_watch)
+        _is_watched.append(True)
+    _forbidden_to.append(test)
+    try:
+        yield
+    finally:
+        _forbidden_to.pop()
+
+
+_is_watched: list[bool] = []
