@@ -43,7 +43,7 @@ def test_a_start_deletes_the_bodies_that_no_message_names_and_no_others(tmp_path
             await first.send("source", message("forwarded", LARGE))
             await first.flow()
             first.pipeline.is_paused = True
-            await first.core._chores.pump.step()
+            await first.core._chores.requeue.step()
             await first.send("q", message("in the inbox", LARGE))
             needed = files(tmp_path)
         # Written, and then everything died before a row could name them.
@@ -180,9 +180,9 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core._transactions._store, "pumped", is_full)
+            patched.setattr(scene.core._transactions._store, "requeued", is_full)
             with pytest.raises(StoreFull):
-                await scene.core._chores.pump.step()
+                await scene.core._chores.requeue.step()
         # The row is in the inbox; the store does not know, and the source is deleted.
         await scene.delete_queue("source")
         for _ in range(2):
@@ -205,9 +205,9 @@ def test_what_had_not_left_a_deleted_source_is_not_appended_any_more(tmp_path: P
         await scene.send("source", message("a", LARGE))
         await scene.flow()
         policies = scene.core.policies
-        batch = await scene.core.run(lambda store: store.pump_batch(policies, 1))
+        batch = await scene.core.run(lambda store: store.requeue_batch(policies, 1))
         await scene.delete_queue("source")
-        await scene.core._chores.pump._append(target.id, batch)
+        await scene.core._chores.requeue._append(target.id, batch)
         assert (len(batch), scene.core.acceptor.last_commit) == (1, 1)
 
     play(tmp_path, plot)

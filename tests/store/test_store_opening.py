@@ -145,7 +145,7 @@ def test_nothing_looks_at_all_messages(tmp_path: Path) -> None:
         store.expire_locks(POLICIES, START + 2**40)
         store.expire(POLICIES, START + 3)
         store.due(POLICIES, START)
-        store.pump_batch(POLICIES, 1)
+        store.requeue_batch(POLICIES, 1)
         store.peek(QUEUE, 3, 5, START)
         store.peek(QUEUE, 3, 5, START, "s")
         store.list_sessions(QUEUE, 5)

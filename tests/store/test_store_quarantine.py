@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oncebus.messages import Fate
-from oncebus.store import Errand, Kind, Mode, Outcome, Policy, State, Store
+from oncebus.store import Kind, Mode, Outcome, Policy, RequeueKind, State, Store
 from store.store_rows import QUEUE, START, come_back, take
 
 TOPIC, SUBSCRIPTION = 20, 21
@@ -52,11 +52,11 @@ def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: 
     assert release(store, [1]) == [Outcome.MESSAGE_NOT_FOUND]
     with store.transaction():
         assert store.due(POLICIES, START + 5).handled == 1
-        (transfer,) = store.pump_batch(POLICIES, appended=1)
-    assert (transfer.errand, transfer.target, transfer.message.session) == (Errand.DUE, TOPIC, "s")
-    assert (transfer.message.head, transfer.message.blob, transfer.message.sequence) == (b"head", "file", 1)
+        (requeue,) = store.requeue_batch(POLICIES, appended=1)
+    assert (requeue.kind, requeue.target, requeue.message.session) == (RequeueKind.DUE, TOPIC, "s")
+    assert (requeue.message.head, requeue.message.blob, requeue.message.sequence) == (b"head", "file", 1)
     with store.transaction():
-        store.pumped([transfer], 2)
+        store.requeued([requeue], 2)
     row = {"entity": TOPIC, "sequence": 2, "origin_entity": TOPIC, "origin_sequence": 1, "blob": "file"}
     take(store, [{**row, "destination": SUBSCRIPTION}], POLICIES)
     counts = store.counts(TOPIC)

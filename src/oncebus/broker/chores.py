@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
-from oncebus.broker.pump import Pump
+from oncebus.broker.requeue import Requeuer
 from oncebus.broker.trouble import Trouble
 from oncebus.entities import Catalogue, Entity
 from oncebus.store import Store, Sweep
@@ -64,8 +64,8 @@ class Chores:
         self._last_commit: int | None = None
         # When a message falls due next, as far as the last round knows.
         self._next_due: int | None = None
-        self.pump = Pump(core)
-        self._forwarding = Chore("forwarding", self.pump.step)
+        self.requeue = Requeuer(core)
+        self._forwarding = Chore("forwarding", self.requeue.step)
         self.all = [
             Chore("locks", self._end_locks),
             Chore("pulse", self._pulse),

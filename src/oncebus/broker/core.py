@@ -187,7 +187,7 @@ class Core:
         self._chores.wake()
 
     async def forward(self) -> None:
-        """Put into the pipeline at once what the store has handed to the pump. Where that fails, chores try again."""
+        """Put into the pipeline at once what the store has handed to requeue. Where that fails, chores try again."""
         # On its own: an append that is cut short could not be told to the store.
         task = asyncio.create_task(self._chores.forward())
         self._others.add(task)
@@ -228,7 +228,7 @@ class Core:
             return after
 
     async def _delete(self, gone: set[int], version: int) -> None:
-        # Before anything is awaited: what the pump appends later is of entities that are still there.
+        # Before anything is awaited: what requeue appends later is of entities that are still there.
         appended = self.acceptor.highest_commit
         self.accesses.forget(gone)
         self.refusals.forget(gone)
@@ -386,7 +386,7 @@ class Core:
         self.arrivals.tell(report.arrived)
         for watch in self.watchers:
             watch(report)
-        if report.transfers or report.scheduled:
+        if report.to_requeue or report.scheduled:
             self.wake_chores()
 
     def _take(self, commit: int) -> None:

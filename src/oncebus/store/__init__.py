@@ -16,7 +16,6 @@ from oncebus.store.values import (
     Action,
     Counts,
     Drop,
-    Errand,
     Highest,
     IngestReport,
     Kind,
@@ -26,13 +25,14 @@ from oncebus.store.values import (
     Place,
     Policy,
     Quarantined,
+    Requeue,
+    RequeueKind,
     Scheduled,
     SessionLock,
     Settlement,
     State,
     SubQueue,
     Sweep,
-    Transfer,
 )
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "Counts",
     "Drop",
     "EntryRefused",
-    "Errand",
     "Highest",
     "IngestReport",
     "Kind",
@@ -52,6 +51,8 @@ __all__ = [
     "Place",
     "Policy",
     "Quarantined",
+    "Requeue",
+    "RequeueKind",
     "Scheduled",
     "SessionCannotBeLocked",
     "SessionLock",
@@ -65,5 +66,4 @@ __all__ = [
     "StoreMismatch",
     "SubQueue",
     "Sweep",
-    "Transfer",
 ]

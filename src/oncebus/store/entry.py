@@ -127,7 +127,7 @@ class Copies:
         )
         leaves = np.where(dead, each(rules.forward_dead), each(rules.forward))
         self.sub_queue = np.where(dead, SubQueue.DEAD_LETTER, SubQueue.MAIN)
-        self.stage = np.where(waits & ~dead, Stage.SCHEDULED, np.where(leaves, Stage.TRANSFER, Stage.READY))
+        self.stage = np.where(waits & ~dead, Stage.SCHEDULED, np.where(leaves, Stage.FORWARD, Stage.READY))
         self.sequence = integers(rows, "sequence").copy()
         self.numbered = each(rules.subscription)
         if self.numbered.any():

@@ -14,8 +14,8 @@ from oncebus.store.base import StoreBase
 from oncebus.store.drops import add_drops
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
+from oncebus.store.requeueing import returned
 from oncebus.store.sql.tables import Tables
-from oncebus.store.transfers import returned
 from oncebus.store.values import Highest, IngestReport, Kind, Policy, Quarantined, Stage
 
 JUDGED, CATALOGUE = "judged", "catalogue"
@@ -161,7 +161,7 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
     tables.sessions.ensure(others)
     report.arrived = copies.arrived()
     report.scheduled = copies.scheduled()
-    report.transfers = bool((copies.stage == Stage.TRANSFER).any())
+    report.to_requeue = bool((copies.stage == Stage.FORWARD).any())
 
 
 def _last_number(tables: Tables) -> Callable[[int, int], int | None]:

@@ -58,7 +58,7 @@ def bury(tables: Tables, copy: Copy, policy: Policy, reason: str | None, descrip
         SubQueue.TRANSFER_DEAD_LETTER if copy.sub_queue == SubQueue.TRANSFER_DEAD_LETTER else SubQueue.DEAD_LETTER
     )
     leaves = policy.forward_dead_letters_to is not None and sub_queue is SubQueue.DEAD_LETTER
-    tables.messages.bury(copy, sub_queue, Stage.TRANSFER if leaves else Stage.READY, reason, description)
+    tables.messages.bury(copy, sub_queue, Stage.FORWARD if leaves else Stage.READY, reason, description)
     return None if leaves else Place(copy.entity, sub_queue)
 
 

@@ -8,16 +8,16 @@ from oncebus.store.drops import Drops
 from oncebus.store.ingest import Ingest
 from oncebus.store.quarantine import Quarantine
 from oncebus.store.receiving import Receiving
+from oncebus.store.requeueing import Requeueing
 from oncebus.store.rules import discard
 from oncebus.store.sessions import Sessions
 from oncebus.store.settling import Settling
 from oncebus.store.sql import times
 from oncebus.store.sweeping import Sweeping
-from oncebus.store.transfers import Transfers
 from oncebus.store.values import Counts, SubQueue
 
 
-class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Transfers, Drops, Quarantine):
+class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Drops, Quarantine):
     """Everything that can be asked of the store. See `StoreBase` for its contract, and each part for its methods."""
 
     def counts(self, entity: int) -> Counts:

@@ -40,7 +40,7 @@ class Sweeping(StoreBase):
         return sweep
 
     def due(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
-        """Hand scheduled messages whose time has come to the pump: they are enqueued by way of the inbox.
+        """Hand scheduled messages whose time has come to requeue: they are enqueued by way of the inbox.
 
         Until they have left, they are shown and counted as scheduled, but cannot be cancelled any more.
         """
@@ -82,7 +82,7 @@ class Sweeping(StoreBase):
     ) -> list[Outcome]:
         """Make dead letters new messages of their entity: a new number, no deliveries, their time to live from now.
 
-        A queue's are handed to the pump. One that a receiver holds is not found. `behind` is how far `now` is behind
+        A queue's are handed to requeue. One that a receiver holds is not found. `behind` is how far `now` is behind
         the time that expiry goes by.
         """
         tables = self._change()
@@ -113,7 +113,7 @@ def _resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int
     # It bears this time, and no row of the inbox does.
     tables.records.raise_time(now)
     leaves = policy.forward_to is not None
-    tables.messages.enqueue(copy, Stage.TRANSFER if leaves else Stage.READY, lane, sequence, now, expires)
+    tables.messages.enqueue(copy, Stage.FORWARD if leaves else Stage.READY, lane, sequence, now, expires)
     if policy.requires_session and not leaves:
         tables.sessions.arrive([(copy.entity, lane, sequence)])
 

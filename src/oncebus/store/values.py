@@ -57,14 +57,14 @@ class Stage(enum.IntEnum):
     SCHEDULED = 2
     LOCKED = 3
     # Decided to go elsewhere: neither received, cancelled nor expired any more.
-    TRANSFER = 4
+    FORWARD = 4
     DEFERRED_LOCKED = 5
     # Goes through the inbox to be enqueued in its own entity. Until it has left, it is shown and counted where it was.
     RETURN = 6
 
 
-LEAVING = (Stage.TRANSFER, Stage.RETURN)
-"""The pump appends these to the inbox."""
+LEAVING = (Stage.FORWARD, Stage.RETURN)
+"""Requeue appends these to the inbox."""
 
 _STATES = {
     Stage.DEFERRED: State.DEFERRED,
@@ -220,8 +220,8 @@ class IngestReport:
 
     arrived: set[Place] = field(default_factory=set)
     scheduled: list[Scheduled] = field(default_factory=list)
-    # Whether the requeue pump has something to do.
-    transfers: bool = False
+    # Whether requeue has something to do.
+    to_requeue: bool = False
     # Rows whose origin had been taken before.
     repeated: int = 0
     # By entity, then by the names of `Counts`.
@@ -288,7 +288,7 @@ class Quarantined(NamedTuple):
     blob: str | None
 
 
-class Errand(enum.Enum):
+class RequeueKind(enum.Enum):
     """Why a message is appended to the inbox again."""
 
     FORWARD = "forward"
@@ -297,10 +297,10 @@ class Errand(enum.Enum):
     DUE = "due"
 
 
-class Transfer(NamedTuple):
+class Requeue(NamedTuple):
     """A message to append for `target`, with the origin (message.entity, message.sequence) and these hops."""
 
-    errand: Errand
+    kind: RequeueKind
     target: int
     hops: int
     message: Message

@@ -23,7 +23,7 @@ _MAIN = {
 _SUB_QUEUES = {SubQueue.DEAD_LETTER: "dead_letter", SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter"}
 _HELD: dict[tuple[int, int], int] = {
     (int(sub_queue), int(stage)): _INDEX[
-        "transfer" if stage is Stage.TRANSFER else _SUB_QUEUES.get(sub_queue, _MAIN.get(stage, "active"))
+        "transfer" if stage is Stage.FORWARD else _SUB_QUEUES.get(sub_queue, _MAIN.get(stage, "active"))
     ]
     for sub_queue in SubQueue
     for stage in Stage

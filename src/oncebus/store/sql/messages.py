@@ -307,7 +307,7 @@ class Messages:
             (entity, sub_queue, limit),
         )
         for copy in claimed:
-            self.set_stage(copy, Stage.TRANSFER)
+            self.set_stage(copy, Stage.FORWARD)
         return len(claimed)
 
     def remove(self, copies: Sequence[Copy | Message], *, keep_blob: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The requeue pump: messages that are appended to the inbox again.
+"""Requeue: messages that are appended to the inbox again.
 
 They are forwarded, or they are to be enqueued in their own entity: they fell due, were released from quarantine or
 resubmitted. Only the inbox gives them a place behind all that was accepted before, so nothing here makes a queue's
@@ -7,11 +7,11 @@ message receivable under a new number by itself.
 A message that leaves is first set on its way, durably; then the caller appends it with its origin; then it is removed.
 Whatever dies between leaves it on its way, and it is appended again with the same origin, which `ingest` takes once.
 
-An origin is remembered from the first row that was taken until no other can come. No row with it is appended after
-`pumped`, which names the inbox commit that the last one stands in: once the store has taken that commit, the origin is
-forgotten. So no more origins are remembered than messages are under way.
+The store remembers an origin from its first row until no other can come. No row with it is appended after `requeued`,
+which names the inbox commit of the last one. Once the store has ingested that commit, it forgets the origin. So it
+remembers no more origins than messages are under way.
 
-A message that returns to its own entity is shown there until it is removed. Where its row arrives before `pumped` is
+A message that returns to its own entity is shown there until it is removed. Where its row arrives before `requeued` is
 called, the arrival removes it, so that it never counts twice.
 """
 
@@ -22,21 +22,21 @@ from collections.abc import Mapping, Sequence
 from oncebus.store.base import StoreBase
 from oncebus.store.rules import NO_TARGET, TOO_MANY_HOPS
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import LEAVING, MAX_HOPS, Copy, Errand, Kind, Policy, Stage, SubQueue, Transfer
+from oncebus.store.values import LEAVING, MAX_HOPS, Copy, Kind, Policy, Requeue, RequeueKind, Stage, SubQueue
 
 
-class Transfers(StoreBase):
+class Requeueing(StoreBase):
     """Messages that leave by way of the inbox."""
 
-    def begin_pump(self, appended: int) -> None:
-        """Take up what an earlier broker left; called once, before the first `pump_batch`.
+    def begin_requeue(self, appended: int) -> None:
+        """Take up what an earlier broker left; called once, before the first `requeue_batch`.
 
         The store must have taken all that the inbox held at the start; `appended` is the inbox's newest commit.
         """
         self._change().records.settle_taken(appended)
 
-    def pump_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Transfer]:
-        """Messages to append to the inbox, after the transaction has ended; then call `pumped` or `pump_refused`.
+    def requeue_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Requeue]:
+        """Messages to append to the inbox, after the transaction has ended; then call `requeued` or `requeue_refused`.
 
         `appended` is the inbox's newest commit. What was appended before a crash and has arrived is not listed again.
         """
@@ -46,7 +46,7 @@ class Transfers(StoreBase):
                 tables.messages.claim(entity, SubQueue.MAIN, limit)
             if policy.forward_dead_letters_to is not None:
                 tables.messages.claim(entity, SubQueue.DEAD_LETTER, limit)
-        batch: list[Transfer] = []
+        batch: list[Requeue] = []
         sources = tables.messages.leaving_entities()
         # A share for each, so that one with very many does not hold up the others.
         share = max(limit // max(len(sources), 1), 1)
@@ -55,11 +55,11 @@ class Transfers(StoreBase):
         tables.records.forget_origins(tables.records.position())
         return batch
 
-    def pumped(self, batch: Sequence[Transfer], commit: int) -> None:
+    def requeued(self, batch: Sequence[Requeue], commit: int) -> None:
         """These are durable in the inbox, none of them beyond this commit."""
         tables = self._change()
-        for transfer in batch:
-            message = transfer.message
+        for requeue in batch:
+            message = requeue.message
             copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
             if copy is not None and copy.stage in LEAVING:
                 _leave(tables, copy, commit)
@@ -68,19 +68,19 @@ class Transfers(StoreBase):
                 tables.records.settle_origin(message.entity, message.sequence, commit, None)
         tables.records.forget_origins(tables.records.position())
 
-    def pump_refused(self, batch: Sequence[Transfer], reason: str, description: str) -> None:
+    def requeue_refused(self, batch: Sequence[Requeue], reason: str, description: str) -> None:
         """These were not appended, and never will be: to the transfer dead letters of their source."""
         tables = self._change()
-        for transfer in batch:
-            message = transfer.message
+        for requeue in batch:
+            message = requeue.message
             copy = tables.messages.at(message.entity, message.sub_queue, message.sequence)
             if copy is not None and copy.stage in LEAVING:
                 _strand(tables, copy, reason, description)
 
 
-def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Transfer]:
+def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Requeue]:
     """The next messages to append of those that leave one entity; others may turn out to stay."""
-    batch: list[Transfer] = []
+    batch: list[Requeue] = []
     if source not in policies:
         # It is being deleted, with all that it holds.
         return batch
@@ -88,26 +88,26 @@ def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended:
         for copy in copies:
             if tables.records.is_taken(copy.entity, copy.sequence):
                 _leave(tables, copy, appended)
-            elif (found := _errand(tables, copy, policies)) is not None:
-                errand, target = found
-                hops = copy.hops if errand is Errand.DUE else copy.hops + 1
-                batch.append(Transfer(errand, target, hops, tables.messages.full(copy.id)))
+            elif (found := _kind_and_target(tables, copy, policies)) is not None:
+                kind, target = found
+                hops = copy.hops if kind is RequeueKind.DUE else copy.hops + 1
+                batch.append(Requeue(kind, target, hops, tables.messages.full(copy.id)))
     return batch
 
 
 def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
-    """Remove messages whose row has come back to their entity before the pump could say that it was appended."""
+    """Remove messages whose row has come back to their entity before requeue could report that it was appended."""
     for entity, sequence in origins:
         copy = tables.messages.returning(entity, sequence)
         if copy is not None:
             tables.messages.remove([copy])
 
 
-def _errand(tables: Tables, copy: Copy, policies: Mapping[int, Policy]) -> tuple[Errand, int] | None:
+def _kind_and_target(tables: Tables, copy: Copy, policies: Mapping[int, Policy]) -> tuple[RequeueKind, int] | None:
     policy = policies[copy.entity]
     # A topic forwards nothing: an earlier version has set this on its way when it fell due.
     if copy.stage == Stage.RETURN or policy.kind is Kind.TOPIC:
-        return Errand.DUE, copy.entity
+        return RequeueKind.DUE, copy.entity
     dead = copy.sub_queue == SubQueue.DEAD_LETTER
     target = policy.forward_dead_letters_to if dead else policy.forward_to
     if target is None:
@@ -121,7 +121,7 @@ def _errand(tables: Tables, copy: Copy, policies: Mapping[int, Policy]) -> tuple
     if copy.hops >= MAX_HOPS:
         _strand(tables, copy, TOO_MANY_HOPS, f"The message was forwarded {copy.hops} times; {MAX_HOPS} is the limit.")
         return None
-    return (Errand.FORWARD_DEAD_LETTER if dead else Errand.FORWARD), target
+    return (RequeueKind.FORWARD_DEAD_LETTER if dead else RequeueKind.FORWARD), target
 
 
 def _leave(tables: Tables, copy: Copy, commit: int) -> None:

@@ -14,13 +14,13 @@ from oncebus.broker.sending import Incoming, Origin, check, check_quota, row_of
 from oncebus.entities import EntityError, NotFound, Queue, Topic
 from oncebus.inbox import Row
 from oncebus.messages import PARTITION_SHIFT
-from oncebus.store import Errand, Message, Store, Transfer
+from oncebus.store import Message, Requeue, RequeueKind, Store
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
 
 
-class Pump:
+class Requeuer:
     """Appends what leaves an entity, in steps of bounded length. One step runs at a time."""
 
     def __init__(self, core: Core) -> None:
@@ -28,7 +28,7 @@ class Pump:
         self._stepping = asyncio.Lock()
         self._has_begun = False
         # What is in the inbox and the store has yet to be told of.
-        self._appended: deque[tuple[list[Transfer], int]] = deque()
+        self._appended: deque[tuple[list[Requeue], int]] = deque()
 
     async def step(self) -> bool:
         """Append some of what is to leave; whether there may be more."""
@@ -46,37 +46,37 @@ class Pump:
             return False
         policies, appended = core.policies, core.acceptor.last_commit
         if not self._has_begun:
-            await core.run(lambda store: store.begin_pump(appended))
+            await core.run(lambda store: store.begin_requeue(appended))
             self._has_begun = True
-        batch = await core.run(lambda store: store.pump_batch(policies, appended))
-        by_target: dict[int, list[Transfer]] = {}
-        for transfer in batch:
-            by_target.setdefault(transfer.target, []).append(transfer)
-        for target, transfers in by_target.items():
-            await self._append(target, transfers)
+        batch = await core.run(lambda store: store.requeue_batch(policies, appended))
+        by_target: dict[int, list[Requeue]] = {}
+        for requeue in batch:
+            by_target.setdefault(requeue.target, []).append(requeue)
+        for target, requeues in by_target.items():
+            await self._append(target, requeues)
         return bool(batch)
 
-    async def _append(self, target: int, transfers: list[Transfer]) -> None:
+    async def _append(self, target: int, requeues: list[Requeue]) -> None:
         core = self._core
-        taken: list[Transfer] = []
-        refused: list[tuple[Transfer, str, str]] = []
+        taken: list[Requeue] = []
+        refused: list[tuple[Requeue, str, str]] = []
         rows: list[Row] = []
         added = 0
-        for transfer in transfers:
-            if transfer.message.entity not in core.policies:
+        for requeue in requeues:
+            if requeue.message.entity not in core.policies:
                 # Deleted since, with all that had not left. From now on nothing of it may be appended.
                 continue
             try:
-                row = self._row_of(transfer, added)
+                row = self._row_of(requeue, added)
             except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
                 # It will not do better the next time, and must not hold up the others.
-                refused.append((transfer, type(error).__name__, str(error)))
+                refused.append((requeue, type(error).__name__, str(error)))
             else:
-                taken.append(transfer)
+                taken.append(requeue)
                 rows.append(row)
                 added += row["size"]
         if rows:
-            for used in {target, *(transfer.message.entity for transfer in taken)}:
+            for used in {target, *(requeue.message.entity for requeue in taken)}:
                 core.accesses.note(used)
             # Nothing is awaited between the stamps and this: the inbox keeps the order of time.
             self._appended.append((taken, await core.append(target, rows)))
@@ -84,24 +84,24 @@ class Pump:
         if refused:
 
             def refuse(store: Store) -> None:
-                for transfer, reason, text in refused:
-                    store.pump_refused([transfer], reason, text)
+                for requeue, reason, text in refused:
+                    store.requeue_refused([requeue], reason, text)
 
             await core.run(refuse)
 
     async def _tell_store(self) -> None:
         """Tell the store what is in the inbox; until it knows, none of that may be appended again."""
         while self._appended:
-            self._core.note_sizes(await self._core.run(partial(_pumped, *self._appended[0])))
+            self._core.note_sizes(await self._core.run(partial(_note_requeued, *self._appended[0])))
             self._appended.popleft()
 
-    def _row_of(self, transfer: Transfer, added: int) -> Row:
+    def _row_of(self, requeue: Requeue, added: int) -> Row:
         """The row to append; `added` bytes go to the same target before it."""
-        core, message = self._core, transfer.message
-        target = core.catalogue.entity(transfer.target)
+        core, message = self._core, requeue.message
+        target = core.catalogue.entity(requeue.target)
         if not isinstance(target, Queue | Topic):
-            raise NotFound(str(transfer.target))
-        is_judged, is_dead = transfer.errand is Errand.DUE, transfer.errand is Errand.FORWARD_DEAD_LETTER
+            raise NotFound(str(requeue.target))
+        is_judged, is_dead = requeue.kind is RequeueKind.DUE, requeue.kind is RequeueKind.FORWARD_DEAD_LETTER
         head, identity = message.head, _identity(message, is_judged)
         if is_dead:
             why = {"DeadLetterReason": message.reason, "DeadLetterErrorDescription": message.description}
@@ -119,7 +119,7 @@ class Pump:
             check_quota(target, core.held(target) + added, incoming.size)
         # Dead letters have no end: one that has expired begins anew where it is forwarded to.
         expires = None if is_dead else message.expires
-        origin = Origin(message.entity, message.sequence, transfer.hops, expires)
+        origin = Origin(message.entity, message.sequence, requeue.hops, expires)
         if is_judged:
             partition = message.sequence >> PARTITION_SHIFT if target.enable_partitioning else 0
             # A topic's row with a time would wait again.
@@ -137,10 +137,10 @@ class Pump:
         )
 
 
-def _pumped(transfers: Sequence[Transfer], commit: int, store: Store) -> dict[int, int]:
+def _note_requeued(requeues: Sequence[Requeue], commit: int, store: Store) -> dict[int, int]:
     """Tell the store of what is in the inbox; how large the entities are that it has left."""
-    store.pumped(transfers, commit)
-    return {entity: store.size_of(entity) for entity in {transfer.message.entity for transfer in transfers}}
+    store.requeued(requeues, commit)
+    return {entity: store.size_of(entity) for entity in {requeue.message.entity for requeue in requeues}}
 
 
 def _identity(message: Message, is_judged: bool) -> str | bytes:
