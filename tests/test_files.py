@@ -13,7 +13,7 @@ from oncebus.dedup.outputs import Outputs
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.files import make_folder
 from oncebus.folders import Folders
-from oncebus.inbox import Blobs, InboxWriter
+from oncebus.inbox import BodyFiles, InboxWriter
 from oncebus.ledger.storage import storage_at
 from oncebus.outbox import Outbox
 
@@ -31,7 +31,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "data": lambda folder: Folders(folder).make(),
     "broker": open_broker,
     "inbox": lambda folder: InboxWriter.open(folder, 2).close(),
-    "blobs": lambda folder: Blobs(folder).write(b"body"),
+    "blobs": lambda folder: BodyFiles(folder).write(b"body"),
     "outbox": lambda folder: Outbox(folder).begin(),
     "catalogue": lambda folder: CatalogueFiles(folder).publish(Catalogue(version=1)),
     "ledger": lambda folder: storage_at(os.fspath(folder)).publish("name", [b"content"]),

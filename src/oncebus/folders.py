@@ -44,7 +44,7 @@ class Folders:
         return self.data / "checkpoint"
 
     @property
-    def blobs(self) -> Path:
+    def body_files(self) -> Path:
         """Large bodies."""
         return self.data / "blobs"
 

@@ -23,7 +23,7 @@ def test_what_is_forwarded_into_a_detecting_queue_is_judged_there(tmp_path: Path
         await scene.send("source", "a", "b", message("c", session="s"), "b")
         await scene.rounds(2)
         assert await scene.taken("target") == ["a", "b", "c"]
-        assert [drop.message_id for drop in await scene.drops("target")] == ["a", "b"]
+        assert [each.message_id for each in await scene.duplicates("target")] == ["a", "b"]
         counts = await scene.counts("source")
         assert (counts.active, counts.transfer, counts.duplicates) == (0, 0, 0)
 

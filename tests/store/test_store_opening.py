@@ -149,7 +149,7 @@ def test_nothing_looks_at_all_messages(tmp_path: Path) -> None:
         store.peek(QUEUE, 3, 5, START)
         store.peek(QUEUE, 3, 5, START, "s")
         store.list_sessions(QUEUE, 5)
-        store.drops(QUEUE, "m1")
+        store.duplicates(QUEUE, "m1")
     take(store, [{"entity": QUEUE, "sequence": 99}], POLICIES)
     store.close()
     store = Store.open(tmp_path / "store")

@@ -39,9 +39,9 @@ def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
         Outcome.MESSAGE_NOT_FOUND,
         Outcome.MESSAGE_NOT_FOUND,
     ]
-    assert (numbers(store), store.unused_blobs()) == ([second], [])
+    assert (numbers(store), store.unused_body_files()) == ([second], [])
     assert discard(store, [second]) == [Outcome.DONE]
-    assert (numbers(store), store.unused_blobs()) == ([], ["file"])
+    assert (numbers(store), store.unused_body_files()) == ([], ["file"])
     assert (store.size_of(TOPIC), store.size_of(QUEUE)) == (0, 0)
 
 
@@ -62,7 +62,7 @@ def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: 
     counts = store.counts(TOPIC)
     assert (counts.accepted, counts.quarantined, counts.transfer, counts.size) == (1, 1, 0, 0)
     assert [message.session for message in store.peek(SUBSCRIPTION, 0, 9, START)] == [None]
-    assert store.unused_blobs() == []
+    assert store.unused_body_files() == []
 
 
 def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
@@ -84,7 +84,7 @@ def test_what_a_deleted_entity_had_in_quarantine_is_gone(store: Store) -> None:
     take(store, [ROW], POLICIES)
     with store.transaction():
         store.delete_entities([TOPIC], appended=1)
-    assert (store.quarantined(), store.unused_blobs(), release(store, [1])) == (
+    assert (store.quarantined(), store.unused_body_files(), release(store, [1])) == (
         [],
         ["file"],
         [Outcome.MESSAGE_NOT_FOUND],

@@ -180,25 +180,25 @@ def test_dead_letters_are_forwarded_with_their_reason(store: Store) -> None:
     assert (store.counts(SOURCE).transfer, store.counts(SOURCE).dead_letter) == (2, 0)
 
 
-def test_a_blob_is_needed_while_its_message_is_under_way(store: Store) -> None:
+def test_a_body_file_is_needed_while_its_message_is_under_way(store: Store) -> None:
     take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
     requeues = next_batch(store)
     requeued(store, requeues, 2)
-    assert store.unused_blobs() == []
+    assert store.unused_body_files() == []
     take(store, [again(requeues[0], 1)], POLICIES)
-    assert store.unused_blobs() == []
+    assert store.unused_body_files() == []
     with store.transaction():
         assert store.batch_delete(TARGET, 2**62, 1) == 1
-    assert store.unused_blobs() == ["file"]
+    assert store.unused_body_files() == ["file"]
 
 
-def test_a_blob_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
+def test_a_body_file_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
     take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
     requeues = next_batch(store)
     take(store, [again(requeues[0], 1, fate=Fate.DUPLICATE)], POLICIES)
-    assert store.unused_blobs() == []
+    assert store.unused_body_files() == []
     requeued(store, requeues, 2)
-    assert store.unused_blobs() == ["file"]
+    assert store.unused_body_files() == ["file"]
 
 
 def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
@@ -211,10 +211,10 @@ def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
     take(store, [again(requeues[0], 1, blob=None)], POLICIES)
     with store.transaction():
         store.delete_entities([SOURCE], appended=3)
-    assert (store.counts(SOURCE).size, store.drops(SOURCE), store.unused_blobs()) == (0, [], [])
+    assert (store.counts(SOURCE).size, store.duplicates(SOURCE), store.unused_body_files()) == (0, [], [])
     assert remembered(store) == 1
     assert take(store, [again(requeues[0], 2)], POLICIES).repeated == 1
-    assert (remembered(store), held(store, TARGET), store.unused_blobs()) == (0, [1], ["file"])
+    assert (remembered(store), held(store, TARGET), store.unused_body_files()) == (0, [1], ["file"])
     requeued(store, requeues, 3)
     assert remembered(store) == 0
 
@@ -233,10 +233,10 @@ def test_a_body_outlives_its_source_while_a_row_that_names_it_is_under_way(store
             requeued(store, [requeue], 2)
         else:
             take(store, [again(requeue, 1)], remaining)
-        assert "file" not in store.unused_blobs()
+        assert "file" not in store.unused_body_files()
     # What had not left goes with its source.
     take(store, [], remaining)
-    assert (store.unused_blobs(), remembered(store)) == (["left"], 0)
+    assert (store.unused_body_files(), remembered(store)) == (["left"], 0)
     with store.transaction():
         assert store.batch_delete(TARGET, 2**62, 1) == 1
-    assert store.unused_blobs() == ["file", "left"]
+    assert store.unused_body_files() == ["file", "left"]

@@ -37,7 +37,7 @@ class Appending(NamedTuple):
     work: int
 
 
-Settled = Callable[[Sequence[Appending], int | None], None]
+Done = Callable[[Sequence[Appending], int | None], None]
 """Called with the commit that holds these, or with None where they were refused; then their callers are answered."""
 
 
@@ -48,10 +48,10 @@ class Acceptor:
     what the inbox said; the rows have then not been accepted. Who gives up waiting does not take them back.
     """
 
-    def __init__(self, inbox: InboxWriter, settled: Settled, latency: Latency, passed: Callable[[], int]) -> None:
+    def __init__(self, inbox: InboxWriter, done: Done, latency: Latency, passed: Callable[[], int]) -> None:
         """`latency` is that of commits, `passed` a clock in microseconds that nobody sets."""
         self._inbox = inbox
-        self._settled = settled
+        self._done = done
         self._latency = latency
         self._passed = passed
         self._waiting: deque[Appending] = deque()
@@ -94,7 +94,7 @@ class Acceptor:
         """Make rows durable that were accepted under a version of the catalogue and have so many bytes.
 
         `weight` bounds what goes together: their bytes, and more where each is to be copied often. `work` is handed
-        on to `Settled`.
+        on to `Done`.
         """
         if self._is_closed:
             raise BrokerClosed
@@ -185,7 +185,7 @@ class Acceptor:
 
     def _answer(self, group: Sequence[Appending], commit: int) -> None:
         self._unanswered -= len(group)
-        self._settled(group, commit)
+        self._done(group, commit)
         for each in group:
             # Who asked may be gone; the rows are accepted all the same.
             if not each.durable.done():
@@ -193,7 +193,7 @@ class Acceptor:
 
     def _refuse(self, group: Sequence[Appending], error: Exception) -> None:
         self._unanswered -= len(group)
-        self._settled(group, None)
+        self._done(group, None)
         for each in group:
             if not each.durable.done():
                 each.durable.set_exception(error)

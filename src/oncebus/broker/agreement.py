@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 
 from oncebus.agreement import DataMismatch, check_ledger
 from oncebus.folders import Folders
-from oncebus.inbox import Blobs, InboxReader
+from oncebus.inbox import BodyFiles, InboxReader
 from oncebus.ledger import Ledger
 from oncebus.outbox import Outbox
 from oncebus.store import Store
@@ -80,11 +80,11 @@ def _check_catalogue(folders: Folders, appended: int, store: Store, versions: Se
 
 def check_bodies(folders: Folders, store: Store, awaited: Collection[str]) -> None:
     """Raise `DataMismatch` unless there is every body that messages name; `awaited` are those of rows on their way."""
-    found = {*Blobs(folders.blobs).names()}
-    missing = sorted({name for name in (*store.needed_blobs(), *awaited) if name not in found})
+    found = {*BodyFiles(folders.body_files).names()}
+    missing = sorted({name for name in (*store.needed_body_files(), *awaited) if name not in found})
     if missing:
         raise DataMismatch(
-            f"Folder '{folders.blobs}' does not have body '{missing[0]}' of a message"
+            f"Folder '{folders.body_files}' does not have body '{missing[0]}' of a message"
             + (f", nor {len(missing) - 1} more" if len(missing) > 1 else ""),
             " To give up a body for good, make an empty file of its name there.",
         )

@@ -15,7 +15,7 @@ from oncebus.broker.refusals import Refusals
 from oncebus.entities import Catalogue, Entity, Namespace, NotFound
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.store import DROPS_KEPT, Counts, IngestReport, Policy, Store
+from oncebus.store import DUPLICATES_KEPT, Counts, IngestReport, Policy, Store
 
 READ_YOUR_SENDS_SECONDS = 2.0
 """How long a look at an entity waits for what was accepted before it."""
@@ -48,7 +48,7 @@ class BrokerBase:
         shards: int,
         namespace: Namespace | None = None,
         most_bytes: int = DEFAULT_PIPELINE_BYTES,
-        drops_kept: int = DROPS_KEPT,
+        duplicates_kept: int = DUPLICATES_KEPT,
         read_your_sends: float = READ_YOUR_SENDS_SECONDS,
         silent_for: float = 0.0,
         clock: Clock | None = None,
@@ -61,7 +61,7 @@ class BrokerBase:
         """
         # The store belongs to one thread at a time, and may change threads between calls.
         core = await asyncio.to_thread(
-            Core.open, folders, shards, namespace or Namespace(), most_bytes, drops_kept, silent_for, clock
+            Core.open, folders, shards, namespace or Namespace(), most_bytes, duplicates_kept, silent_for, clock
         )
         return cls(core, read_your_sends)
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from oncebus.inbox import Blobs, InboxError
+from oncebus.inbox import BodyFiles, InboxError
 from oncebus.store import Store
 
 log = logging.getLogger(__name__)
@@ -24,8 +24,8 @@ StartTask = Callable[[Coroutine[Any, Any, object]], None]
 class Bodies:
     """The bodies that lie in files of their own. `start_task` does what nobody waits for."""
 
-    def __init__(self, blobs: Blobs, start_task: StartTask) -> None:
-        self._blobs = blobs
+    def __init__(self, body_files: BodyFiles, start_task: StartTask) -> None:
+        self._body_files = body_files
         self._start_task = start_task
         # Bodies that no message needs, and since when that is known.
         self._unused: dict[str, float] = {}
@@ -44,12 +44,12 @@ class Bodies:
 
     async def read(self, name: str) -> bytes:
         """A body. Raises `FileNotFoundError`, or `InboxDamaged`."""
-        return await asyncio.to_thread(lambda: bytes(self._blobs.read(name)))
+        return await asyncio.to_thread(lambda: bytes(self._body_files.read(name)))
 
     def discard(self, names: Sequence[str]) -> None:
         """No row was ever to name these."""
         if names:
-            self._start_task(asyncio.to_thread(self._blobs.delete, names))
+            self._start_task(asyncio.to_thread(self._body_files.delete, names))
 
     def refused(self, names: list[str]) -> None:
         """The rows that name these were not accepted. They stay while a crash could bring those rows back."""
@@ -59,7 +59,7 @@ class Bodies:
     async def delete_refused(self) -> None:
         """Delete the bodies of refused rows: no crash can bring back what was refused up to now."""
         for _ in range(len(self._refused)):
-            await asyncio.to_thread(self._blobs.delete, self._refused[0])
+            await asyncio.to_thread(self._body_files.delete, self._refused[0])
             self._refused.popleft()
 
     async def delete_unused(self, unused: Sequence[str]) -> list[str]:
@@ -68,32 +68,32 @@ class Bodies:
         self._unused = {name: self._unused.get(name, now) for name in unused}
         old = [name for name, since in self._unused.items() if now - since >= KEPT_SECONDS]
         if old:
-            await asyncio.to_thread(self._blobs.delete, old)
+            await asyncio.to_thread(self._body_files.delete, old)
         return old
 
     def _write_all(self, bodies: Sequence[bytes]) -> list[str]:
         names: list[str] = []
         try:
             for body in bodies:
-                names += [self._blobs.write(body)]
+                names += [self._body_files.write(body)]
         except BaseException:
-            self._blobs.delete(names)
+            self._body_files.delete(names)
             raise
         return names
 
     async def _undo(self, writing: asyncio.Future[list[str]]) -> None:
-        await asyncio.to_thread(self._blobs.delete, await writing)
+        await asyncio.to_thread(self._body_files.delete, await writing)
 
 
-def sweep_bodies(blobs: Blobs, store: Store, awaited: Collection[str]) -> None:
+def sweep_bodies(body_files: BodyFiles, store: Store, awaited: Collection[str]) -> None:
     """Delete bodies that no message will ever name: their sender's broker died, or its disk was full.
 
     Nobody may be writing. `awaited` are those of rows that are in the inbox and not yet in the store.
     """
     try:
-        orphans = store.unknown_blobs([name for name in blobs.names() if name not in awaited])
-        blobs.delete(orphans)
-        blobs.delete_unfinished()
+        orphans = store.unknown_body_files([name for name in body_files.names() if name not in awaited])
+        body_files.delete(orphans)
+        body_files.delete_unfinished()
     except (OSError, InboxError) as error:
         # They only take room.
         log.warning("Bodies that no message names could not be deleted: %s", error)

@@ -12,7 +12,7 @@ from oncebus.broker.sending import Incoming, check, check_quota, row_of, with_id
 from oncebus.entities import BadRequest, EntityDisabled, Queue, Topic, may_send
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY
-from oncebus.store import Counts, Drop, Outcome, Place, Quarantined, SubQueue
+from oncebus.store import Counts, Duplicate, Outcome, Place, Quarantined, SubQueue
 
 __all__ = ["Broker", "Received"]
 
@@ -68,8 +68,8 @@ class Broker(Receiving):
         rows = []
         for message, has_own_id in complete:
             self._turn += 1
-            blob = next(files) if len(message.body) > LARGEST_INLINE_BODY else None
-            rows.append(row_of(entity, message, numbers, now, self._turn, is_checked=has_own_id, blob=blob))
+            file = next(files) if len(message.body) > LARGEST_INLINE_BODY else None
+            rows.append(row_of(entity, message, numbers, now, self._turn, is_checked=has_own_id, body_file=file))
         return rows
 
     def sendable(self, path: str) -> Queue | Topic:
@@ -93,14 +93,14 @@ class Broker(Receiving):
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.counts(entity.id))
 
-    async def drops(
+    async def duplicates(
         self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
-    ) -> list[Drop]:
+    ) -> list[Duplicate]:
         """The record of dropped duplicates of a queue or a topic."""
         entity = lookup.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(
-            lambda store: store.drops(entity.id, message_id=message_id, since=since, limit=limit, after=after)
+            lambda store: store.duplicates(entity.id, message_id=message_id, since=since, limit=limit, after=after)
         )
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:

@@ -73,7 +73,7 @@ class Chores:
             Chore("schedule", self._fall_due),
             self._forwarding,
             Chore("expiry", self._expire, SELDOM_SECONDS),
-            Chore("record of drops", self._prune_drops, SELDOM_SECONDS),
+            Chore("record of drops", self._prune_duplicates, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
             Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
             Chore("sizes", self._refresh_sizes, SELDOM_SECONDS),
@@ -150,18 +150,18 @@ class Chores:
         policies, now = core.policies, core.clock.steady()
         return self._told(await core.run(lambda store: store.expire(policies, now)))
 
-    async def _prune_drops(self) -> None:
+    async def _prune_duplicates(self) -> None:
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.prune_drops(now))
+        await self._core.run(lambda store: store.prune_duplicates(now))
 
     async def _delete_bodies(self) -> None:
         core = self._core
         if not core.acceptor.may_return:
             await core.bodies.delete_refused()
-        unused = await core.run(lambda store: store.unused_blobs(bodies.MOST_AT_ONCE))
+        unused = await core.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:
-            await core.run(lambda store: store.forget_blobs(deleted))
+            await core.run(lambda store: store.forget_body_files(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core

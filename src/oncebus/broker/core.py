@@ -33,7 +33,7 @@ from oncebus.entities.rules import check_rule
 from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
+from oncebus.inbox import BodyFiles, InboxReader, InboxWriter, Row
 from oncebus.ledger import Ledger
 from oncebus.messages import NOBODY
 from oncebus.store import IngestReport, Place, Store, SubQueue
@@ -76,8 +76,8 @@ class Core:
         self.policies = policies_of(catalogue)
         self._copies = copies_by_topic(catalogue, above=1)
         self.latencies = Latencies()
-        self.acceptor = Acceptor(inbox, self._settled, self.latencies.commit, self.clock.passed)
-        self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
+        self.acceptor = Acceptor(inbox, self._appended, self.latencies.commit, self.clock.passed)
+        self.bodies = Bodies(BodyFiles(folders.body_files), self.start_task)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
         # What was sent and forwarded before this broker was opened ends here, and may not have been seen yet.
@@ -113,7 +113,7 @@ class Core:
         shards: int,
         namespace: Namespace,
         most_bytes: int,
-        drops_kept: int,
+        duplicates_kept: int,
         silent_for: float,
         clock: Clock | None,
     ) -> Core:
@@ -123,7 +123,7 @@ class Core:
         files = CatalogueFiles(folders.catalogue)
         with ExitStack() as undone:
             inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
-            store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+            store = undone.enter_context(closing(Store.open(folders.store, duplicates_kept=duplicates_kept)))
             check_no_repair(folders)
             # Before anything is deleted: what one part does not know, the right copy of another may need.
             check_parts(folders, inbox.last_commit, store, files.versions())
@@ -135,7 +135,7 @@ class Core:
             core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
             awaited = core._note_left(folders, store.position())
             check_bodies(folders, store, awaited)
-            sweep_bodies(Blobs(folders.blobs), store, awaited)
+            sweep_bodies(BodyFiles(folders.body_files), store, awaited)
             undone.pop_all()
             return core
 
@@ -285,7 +285,7 @@ class Core:
         """How much work messages for an entity are to the pipeline, that have so many bytes together."""
         return work_of(messages, size, self._copies.get(entity, 1))
 
-    def _settled(self, group: Sequence[Appending], commit: int | None) -> None:
+    def _appended(self, group: Sequence[Appending], commit: int | None) -> None:
         """What was appended is durable, or was refused."""
         if commit is None:
             for each in group:
@@ -408,7 +408,7 @@ class Core:
     def _note_left(self, folders: Folders, position: int) -> set[str]:
         """Count what an earlier broker has left in the pipeline; the bodies that its rows name."""
         now, passed = self.clock.now(), self.clock.passed()
-        blobs: set[str] = set()
+        body_files: set[str] = set()
         reader = InboxReader(folders.inbox)
         for left in left_in(InboxReader(folders.inbox).read(position + 1, self.left_behind)):
             if left.time is None:
@@ -420,8 +420,8 @@ class Core:
             for entity, size in left.sizes:
                 self.shares.add(entity, size)
             self.shares.commit(left.commit, left.sizes, since)
-            blobs.update(left.blobs)
-        return blobs
+            body_files.update(left.body_files)
+        return body_files
 
 
 def _own_bodies(rows: Sequence[Row]) -> list[str]:

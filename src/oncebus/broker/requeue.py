@@ -132,7 +132,7 @@ class Requeuer:
             core.clock.stamp(message.scheduled or 0),
             message.sequence,
             is_checked=not is_judged,
-            blob=message.blob,
+            body_file=message.blob,
             origin=origin,
         )
 

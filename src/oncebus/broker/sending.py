@@ -152,7 +152,7 @@ def row_of(
     turn: int,
     *,
     is_checked: bool,
-    blob: str | None = None,
+    body_file: str | None = None,
     origin: Origin | None = None,
 ) -> Row:
     """The row of a message that may be accepted. `is_checked` says whether its id is to be looked up and remembered."""
@@ -176,8 +176,8 @@ def row_of(
         hops=0,
         size=message.size,
         head=message.head,
-        body=None if blob else message.body,
-        blob=blob,
+        body=None if body_file else message.body,
+        blob=body_file,
     )
     ttl = min(message.ttl if message.ttl is not None else NO_LIMIT, entity.default_message_time_to_live)
     if ttl < NO_LIMIT:

@@ -27,7 +27,7 @@ class Left(NamedTuple):
     commit: int
     sizes: list[tuple[int, int]]
     time: int | None
-    blobs: list[str]
+    body_files: list[str]
     rows: dict[int, int]
     inline: int
 
@@ -57,13 +57,13 @@ def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
             np.diff(np.append(starts, len(order))).tolist(),
             strict=True,
         )
-        blobs, inline = _blobs_of(some), _inline_of(some)
+        body_files, inline = _body_files_of(some), _inline_of(some)
         for number, parts in itertools.groupby(found, lambda part: part[0]):
             of_commit = list(parts)
             times = [time for _, entity, _, time, _ in of_commit if entity != NOBODY]
             sizes = [(entity, size) for _, entity, size, _, _ in of_commit]
             rows = {entity: count for _, entity, _, _, count in of_commit}
-            yield Left(number, sizes, min(times, default=None), blobs.get(number, []), rows, inline[number])
+            yield Left(number, sizes, min(times, default=None), body_files.get(number, []), rows, inline[number])
 
 
 def _in_whole_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -86,7 +86,7 @@ def _inline_of(batches: Iterable[pa.RecordBatch]) -> Counter[int]:
     return found
 
 
-def _blobs_of(batches: Iterable[pa.RecordBatch]) -> dict[int, list[str]]:
+def _body_files_of(batches: Iterable[pa.RecordBatch]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for batch in batches:
         column = batch.column("blob")

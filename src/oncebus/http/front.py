@@ -274,7 +274,7 @@ class Front:
                 )
         limit, after = self._page_of(query)
         path = _plain(parse_address(target.entity))
-        drops = await self._broker.drops(
+        drops = await self._broker.duplicates(
             path, message_id=query.get("message-id"), since=since, limit=limit, after=after
         )
         return JSONResponse(drops_page(path, drops, limit))

@@ -65,7 +65,7 @@ def recover(folder: str, shards: int) -> Recovered:
         commit += 1
     if commit <= announced:
         raise damaged(path, commit, end, "ends")
-    _settle(path, data, end if unannounced is None else unannounced, end)
+    _cut_and_sync(path, data, end if unannounced is None else unannounced, end)
     sync_folder(folder)
     return Recovered(segments[-1], end, commit - 1, position)
 
@@ -88,7 +88,7 @@ def _is_followed(data: memoryview, offset: int, commit: int) -> bool:
         return False
 
 
-def _settle(path: str, data: memoryview, unannounced: int, end: int) -> None:
+def _cut_and_sync(path: str, data: memoryview, unannounced: int, end: int) -> None:
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.ftruncate(descriptor, end)

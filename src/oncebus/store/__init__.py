@@ -1,6 +1,6 @@
 """The delivery store: what receivers see. `Store.open` is the way in."""
 
-from oncebus.store.base import DROPS_KEPT
+from oncebus.store.base import DUPLICATES_KEPT
 from oncebus.store.errors import (
     EntryRefused,
     SessionCannotBeLocked,
@@ -15,7 +15,7 @@ from oncebus.store.values import (
     MAX_HOPS,
     Action,
     Counts,
-    Drop,
+    Duplicate,
     Highest,
     IngestReport,
     Kind,
@@ -36,11 +36,11 @@ from oncebus.store.values import (
 )
 
 __all__ = [
-    "DROPS_KEPT",
+    "DUPLICATES_KEPT",
     "MAX_HOPS",
     "Action",
     "Counts",
-    "Drop",
+    "Duplicate",
     "EntryRefused",
     "Highest",
     "IngestReport",

@@ -10,8 +10,8 @@ from typing import Self
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
 
-DROPS_KEPT = 100_000
-DROPS_AGE = 7 * 24 * 3600 * 1_000_000
+DUPLICATES_KEPT = 100_000
+DUPLICATES_AGE = 7 * 24 * 3600 * 1_000_000
 _TOKEN_BYTES = 16
 
 
@@ -22,13 +22,15 @@ class StoreBase:
     block has ended well. Where the block fails, nothing in it has happened. A full disk raises `StoreFull`.
     """
 
-    def __init__(self, connection: Connection, random: Callable[[int], bytes], drops_kept: int, drops_age: int) -> None:
+    def __init__(
+        self, connection: Connection, random: Callable[[int], bytes], duplicates_kept: int, duplicates_age: int
+    ) -> None:
         """For `open` alone."""
         self._connection = connection
         self._tables = Tables.over(connection)
         self._random = random
-        self._drops_kept = drops_kept
-        self._drops_age = drops_age
+        self._duplicates_kept = duplicates_kept
+        self._duplicates_age = duplicates_age
 
     @classmethod
     def open(
@@ -37,15 +39,15 @@ class StoreBase:
         *,
         start: int = 0,
         random: Callable[[int], bytes] = os.urandom,
-        drops_kept: int = DROPS_KEPT,
-        drops_age: int = DROPS_AGE,
+        duplicates_kept: int = DUPLICATES_KEPT,
+        duplicates_age: int = DUPLICATES_AGE,
     ) -> Self:
         """Open the store at a path, made where missing. Takes no longer for many messages than for none.
 
         A new store expects the inbox commit `start` + 1 first. `random` gives so many bytes for a lock token. Raises
         `StoreInUse` where another process has it, `StoreMismatch` where the file is another's or newer.
         """
-        return cls(Connection.open(path, start), random, drops_kept, drops_age)
+        return cls(Connection.open(path, start), random, duplicates_kept, duplicates_age)
 
     def close(self) -> None:
         """Give the file back."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from oncebus.messages import NOBODY, Fate
 from oncebus.store.base import StoreBase
-from oncebus.store.drops import add_drops
+from oncebus.store.duplicates import add_duplicates
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
 from oncebus.store.requeueing import returned
@@ -52,7 +52,7 @@ class Ingest(StoreBase):
             tables.records.raise_time(int(time.max()))
         _note_marks(tables, rows, time)
         fresh = _untaken(tables, rows)
-        blobs = _blobs_of(rows)
+        body_files = _body_files_of(rows)
         if fresh is not None:
             report.repeated = int(np.count_nonzero(~fresh))
             rows = rows.filter(pa.array(fresh))
@@ -88,15 +88,15 @@ class Ingest(StoreBase):
 
         copies = Copies(rows if taken.all() else rows.filter(pa.array(taken)), policies, _last_number(tables))
         _insert(tables, copies, report)
-        # Drops are numbered by the count of duplicates, so that is counted first.
+        # Duplicates are numbered by the count of duplicates, so that is counted first.
         dropped, quarantined = known & (fate == Fate.DUPLICATE), known & (fate == Fate.QUARANTINED)
         if dropped.any():
-            add_drops(tables, rows.filter(pa.array(dropped)), now, self._drops_kept, self._drops_age)
+            add_duplicates(tables, rows.filter(pa.array(dropped)), now, self._duplicates_kept, self._duplicates_age)
         if quarantined.any():
             _quarantine(tables, rows.filter(pa.array(quarantined)))
-        if blobs:
+        if body_files:
             kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "blob") if name)
-            tables.blobs.refer((name, kept[name]) for name in blobs)
+            tables.body_files.refer((name, kept[name]) for name in body_files)
         tables.records.set_position(last_commit)
         tables.records.forget_origins(last_commit)
         return report
@@ -212,7 +212,7 @@ def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:
     return fresh
 
 
-def _blobs_of(rows: pa.Table) -> set[str]:
+def _body_files_of(rows: pa.Table) -> set[str]:
     if rows.column("blob").null_count == rows.num_rows:
         return set()
     return {name for name in values(rows, "blob") if name is not None}

@@ -41,7 +41,7 @@ def _release(tables: Tables, number: int, policies: Mapping[int, Policy], now: i
     policy = policies.get(row.entity) if row is not None else None
     if row is None or policy is None:
         return Outcome.MESSAGE_NOT_FOUND
-    tables.records.forget_quarantined(row, keep_blob=True)
+    tables.records.forget_quarantined(row, keep_body_file=True)
     lane = (row.session or "") if policy.requires_session else ""
     # As if it had been scheduled for now: what falls due was judged, is routed by today's rules, and arrives once.
     tables.messages.schedule(row, lane, now)

@@ -33,7 +33,7 @@ class Requeueing(StoreBase):
 
         The store must have taken all that the inbox held at the start; `appended` is the inbox's newest commit.
         """
-        self._change().records.settle_taken(appended)
+        self._change().records.end_taken_origins(appended)
 
     def requeue_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Requeue]:
         """Messages to append to the inbox, after the transaction has ended; then call `requeued` or `requeue_refused`.
@@ -65,7 +65,7 @@ class Requeueing(StoreBase):
                 _leave(tables, copy, commit)
             else:
                 # It has arrived, or its entity was deleted meanwhile and its rows come all the same.
-                tables.records.settle_origin(message.entity, message.sequence, commit, None)
+                tables.records.end_origin(message.entity, message.sequence, commit, None)
         tables.records.forget_origins(tables.records.position())
 
     def requeue_refused(self, batch: Sequence[Requeue], reason: str, description: str) -> None:
@@ -125,9 +125,9 @@ def _kind_and_target(tables: Tables, copy: Copy, policies: Mapping[int, Policy])
 
 
 def _leave(tables: Tables, copy: Copy, commit: int) -> None:
-    # Rows that are still on their way may need the blob: the origin refers to it until the last of them is in.
-    tables.messages.remove([copy], keep_blob=True)
-    tables.records.settle_origin(copy.entity, copy.sequence, commit, copy.blob)
+    # Rows that are still on their way may need the body file: the origin refers to it until the last of them is in.
+    tables.messages.remove([copy], keep_body_file=True)
+    tables.records.end_origin(copy.entity, copy.sequence, commit, copy.blob)
 
 
 def _strand(tables: Tables, copy: Copy, reason: str, description: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from oncebus.store.drops import Drops
+from oncebus.store.duplicates import Duplicates
 from oncebus.store.ingest import Ingest
 from oncebus.store.quarantine import Quarantine
 from oncebus.store.receiving import Receiving
@@ -17,7 +17,7 @@ from oncebus.store.sweeping import Sweeping
 from oncebus.store.values import Counts, SubQueue
 
 
-class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Drops, Quarantine):
+class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Duplicates, Quarantine):
     """Everything that can be asked of the store. See `StoreBase` for its contract, and each part for its methods."""
 
     def counts(self, entity: int) -> Counts:
@@ -32,11 +32,11 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Drops, 
         """Forget entities and all they hold. No row with an origin in them may stand beyond the commit `appended`."""
         tables = self._change()
         for entity in entities:
-            for sequence, blob in tables.messages.remove_all(entity):
-                tables.records.settle_origin(entity, sequence, appended, blob)
+            for sequence, body_file in tables.messages.remove_all(entity):
+                tables.records.end_origin(entity, sequence, appended, body_file)
             tables.sessions.delete_all(entity)
             tables.records.delete_entity(entity)
-            tables.records.settle_origins_of(entity, appended)
+            tables.records.end_origins_of(entity, appended)
         tables.counters.delete(entities)
 
     def batch_delete(self, entity: int, enqueued_before: int, count: int, sub_queue: SubQueue = SubQueue.MAIN) -> int:
@@ -47,21 +47,21 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Drops, 
             discard(tables, copy)
         return len(copies)
 
-    def unknown_blobs(self, names: Iterable[str]) -> list[str]:
+    def unknown_body_files(self, names: Iterable[str]) -> list[str]:
         """Those of these body files that no row which was taken ever named."""
-        return self._tables.blobs.unknown(names)
+        return self._tables.body_files.unknown(names)
 
-    def needed_blobs(self) -> list[str]:
+    def needed_body_files(self) -> list[str]:
         """Names of body files that messages need."""
-        return self._tables.blobs.needed()
+        return self._tables.body_files.needed()
 
-    def unused_blobs(self, limit: int = 1000) -> list[str]:
+    def unused_body_files(self, limit: int = 1000) -> list[str]:
         """Names of body files that no message needs any more."""
-        return self._tables.blobs.unused(limit)
+        return self._tables.body_files.unused(limit)
 
-    def forget_blobs(self, names: Sequence[str]) -> None:
+    def forget_body_files(self, names: Sequence[str]) -> None:
         """Their files are gone."""
-        self._change().blobs.forget(names)
+        self._change().body_files.forget(names)
 
     def bring_back(self, now: int, longest_lock: int) -> int:
         """Let no time that the broker has written lie in the future; how many messages were enqueued later than now.

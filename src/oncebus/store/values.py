@@ -257,7 +257,7 @@ class Highest(NamedTuple):
     time: int
 
 
-class Drop(NamedTuple):
+class Duplicate(NamedTuple):
     """A duplicate that was dropped, and the message that won. `number` is the cursor for the next page."""
 
     entity: int

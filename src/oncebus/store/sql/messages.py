@@ -1,4 +1,4 @@
-"""Messages and their content. Each change here keeps the counters and the blobs' reference counts true."""
+"""Messages and their content. Each change here keeps the counters and the body files' reference counts true."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from oncebus.store.sql.blobs import BlobReferences
+from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.sql.counters import Counters
 from oncebus.store.values import LEAVING, Copy, Message, Quarantined, Stage, SubQueue
@@ -51,11 +51,11 @@ def _marks(number: int) -> str:
 class Messages:
     """The rows of all messages. Callers decide what may happen; nothing is judged here."""
 
-    def __init__(self, connection: Connection, counters: Counters, blobs: BlobReferences) -> None:
+    def __init__(self, connection: Connection, counters: Counters, body_files: BodyFileReferences) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._counters = counters
-        self._blobs = blobs
+        self._body_files = body_files
         # Not above the first end of any lock: saves a statement a receive while no lock runs out.
         self._first_end = 0
         connection.after_rollback.append(self._forget)
@@ -310,12 +310,12 @@ class Messages:
             self.set_stage(copy, Stage.FORWARD)
         return len(claimed)
 
-    def remove(self, copies: Sequence[Copy | Message], *, keep_blob: bool = False) -> None:
-        """Delete messages and their contents. Their blobs lose a reference, unless they are handed on."""
+    def remove(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
+        """Delete messages and their contents. Their body files lose a reference, unless they are handed on."""
         for copy in copies:
             self._counters.hold(copy.entity, copy.sub_queue, copy.stage, -1, -copy.size)
-            if copy.blob is not None and not keep_blob:
-                self._blobs.release(copy.blob)
+            if copy.blob is not None and not keep_body_file:
+                self._body_files.release(copy.blob)
         for ids in portions([copy.id for copy in copies]):
             for table in ("message", "content"):
                 self._execute(f"DELETE FROM {table} WHERE id IN ({_marks(len(ids))})", ids)
@@ -323,17 +323,17 @@ class Messages:
     def remove_all(self, entity: int) -> list[tuple[int, str]]:
         """Delete every message of an entity. The caller deletes its counters.
 
-        Answers (number, blob) of those on their way elsewhere: rows that name the blob may be in the inbox, so the
+        Answers (number, body file) of those on their way elsewhere: rows that name the file may be in the inbox, so the
         reference is the caller's to hand on.
         """
         leaving = []
-        for sequence, stage, blob in self._execute(
+        for sequence, stage, body_file in self._execute(
             "SELECT sequence, stage, blob FROM message WHERE entity = ? AND blob IS NOT NULL", (entity,)
         ).fetchall():
             if stage in LEAVING:
-                leaving.append((sequence, blob))
+                leaving.append((sequence, body_file))
             else:
-                self._blobs.release(blob)
+                self._body_files.release(body_file)
         self._execute("DELETE FROM content WHERE id IN (SELECT id FROM message WHERE entity = ?)", (entity,))
         self._execute("DELETE FROM message WHERE entity = ?", (entity,))
         return leaving

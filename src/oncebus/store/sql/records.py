@@ -1,25 +1,25 @@
-"""What the store remembers besides messages: how far it came, numbers seen, drops, quarantine, origins taken."""
+"""What the store remembers besides messages: how far it came, numbers seen, duplicates, quarantine, origins taken."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from oncebus.store.sql.blobs import BlobReferences
+from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection
-from oncebus.store.values import Drop, Highest, Quarantined
+from oncebus.store.values import Duplicate, Highest, Quarantined
 
-_DROP = ", ".join(Drop._fields)
+_COLUMNS = ", ".join(Duplicate._fields)
 _QUARANTINED = ", ".join(Quarantined._fields)
 
 
 class Records:
-    """Positions, highest numbers, drops, quarantined rows and origins."""
+    """Positions, highest numbers, duplicates, quarantined rows and origins."""
 
-    def __init__(self, connection: Connection, blobs: BlobReferences) -> None:
+    def __init__(self, connection: Connection, body_files: BodyFileReferences) -> None:
         self._connection = connection
         self._execute = connection.execute
-        self._blobs = blobs
+        self._body_files = body_files
 
     def position(self) -> int:
         """The last inbox commit that was taken."""
@@ -79,16 +79,16 @@ class Records:
             seen,
         )
 
-    # Drops
+    # Duplicates
 
-    def add_drops(self, drops: Iterable[tuple[Any, ...]]) -> None:
-        """Add drops, in the order of `Drop`."""
-        self._connection.execute_values(f"INSERT INTO dropped ({_DROP}) VALUES", "(?, ?, ?, ?, ?, ?, ?)", drops)
+    def add_duplicates(self, duplicates: Iterable[tuple[Any, ...]]) -> None:
+        """Add duplicates, in the order of `Duplicate`."""
+        self._connection.execute_values(f"INSERT INTO dropped ({_COLUMNS}) VALUES", "(?, ?, ?, ?, ?, ?, ?)", duplicates)
 
-    def drops(
+    def duplicates(
         self, entity: int, message_id: str | None, since: int | None, limit: int, after: int | None
-    ) -> list[Drop]:
-        """An entity's drops in the order they came."""
+    ) -> list[Duplicate]:
+        """An entity's duplicates in the order they came."""
         condition, values = "entity = ? AND number > ?", list[Any]([entity, after or 0])
         if message_id is not None:
             condition += " AND message_id = ?"
@@ -96,21 +96,23 @@ class Records:
         if since is not None:
             condition += " AND time >= ?"
             values.append(since)
-        rows = self._execute(f"SELECT {_DROP} FROM dropped WHERE {condition} ORDER BY number LIMIT ?", (*values, limit))
-        return [Drop._make(row) for row in rows]
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM dropped WHERE {condition} ORDER BY number LIMIT ?", (*values, limit)
+        )
+        return [Duplicate._make(row) for row in rows]
 
-    def oldest_drops(self, entity: int, limit: int) -> list[tuple[int, int]]:
-        """(number, time) of the oldest drops of an entity."""
+    def oldest_duplicates(self, entity: int, limit: int) -> list[tuple[int, int]]:
+        """(number, time) of the oldest duplicates of an entity."""
         return self._execute(
             "SELECT number, time FROM dropped WHERE entity = ? ORDER BY number LIMIT ?", (entity, limit)
         ).fetchall()
 
-    def forget_drops(self, entity: int, through: int) -> None:
-        """Forget an entity's drops up to a number."""
+    def forget_duplicates(self, entity: int, through: int) -> None:
+        """Forget an entity's duplicates up to a number."""
         self._execute("DELETE FROM dropped WHERE entity = ? AND number <= ?", (entity, through))
 
-    def next_with_drops(self, after: int) -> int | None:
-        """The next entity beyond this one that has drops."""
+    def next_with_duplicates(self, after: int) -> int | None:
+        """The next entity beyond this one that has duplicates."""
         row = self._execute("SELECT min(entity) FROM dropped WHERE entity > ?", (after,)).fetchone()
         return None if row[0] is None else int(row[0])
 
@@ -137,10 +139,10 @@ class Records:
         row = self._execute(f"SELECT {_QUARANTINED} FROM quarantine WHERE number = ?", (number,)).fetchone()
         return None if row is None else Quarantined._make(row)
 
-    def forget_quarantined(self, row: Quarantined, *, keep_blob: bool = False) -> None:
-        """Let go of a quarantined row. Its blob loses a reference, unless it is handed on."""
+    def forget_quarantined(self, row: Quarantined, *, keep_body_file: bool = False) -> None:
+        """Let go of a quarantined row. Its body file loses a reference, unless it is handed on."""
         self._execute("DELETE FROM quarantine WHERE number = ?", (row.number,))
-        if not keep_blob:
+        if not keep_body_file:
             self._release([(row.blob,)])
 
     # Origins
@@ -158,20 +160,20 @@ class Records:
             origins,
         )
 
-    def settle_origin(self, entity: int, sequence: int, commit: int, blob: str | None) -> None:
-        """No row with this origin stands beyond this commit. The blob stays referred to until then."""
+    def end_origin(self, entity: int, sequence: int, commit: int, body_file: str | None) -> None:
+        """No row with this origin stands beyond this commit. The body file stays referred to until then."""
         self._execute(
             "INSERT INTO origin (entity, sequence, taken, settled, blob) VALUES (?, ?, 0, ?, ?) "
             "ON CONFLICT (entity, sequence) DO UPDATE SET settled = excluded.settled, "
             "blob = coalesce(excluded.blob, origin.blob)",
-            (entity, sequence, commit, blob),
+            (entity, sequence, commit, body_file),
         )
 
-    def settle_origins_of(self, entity: int, commit: int) -> None:
+    def end_origins_of(self, entity: int, commit: int) -> None:
         """No row with an origin in this entity stands beyond this commit."""
         self._execute("UPDATE origin SET settled = ? WHERE entity = ? AND settled IS NULL", (commit, entity))
 
-    def settle_taken(self, commit: int) -> None:
+    def end_taken_origins(self, commit: int) -> None:
         """No row stands beyond this commit with an origin that was taken and whose message is gone."""
         self._execute(
             "UPDATE origin SET settled = ? WHERE settled IS NULL AND taken = 1 AND NOT EXISTS (SELECT 1 FROM message m "
@@ -191,7 +193,7 @@ class Records:
     # Entities
 
     def delete_entity(self, entity: int) -> None:
-        """Forget an entity's numbers, drops and quarantined rows, but not its time. Its origins end by themselves."""
+        """Forget an entity's numbers, duplicates and quarantined rows. Keep its time; its origins end on their own."""
         newest = self._execute("SELECT max(time) FROM highest WHERE entity = ?", (entity,)).fetchone()[0]
         if newest is not None:
             self.raise_time(newest)
@@ -199,7 +201,7 @@ class Records:
         self._execute("DELETE FROM dropped WHERE entity = ?", (entity,))
         self._release(self._execute("DELETE FROM quarantine WHERE entity = ? RETURNING blob", (entity,)).fetchall())
 
-    def _release(self, blobs: Iterable[tuple[str | None]]) -> None:
-        for (blob,) in blobs:
-            if blob is not None:
-                self._blobs.release(blob)
+    def _release(self, names: Iterable[tuple[str | None]]) -> None:
+        for (name,) in names:
+            if name is not None:
+                self._body_files.release(name)

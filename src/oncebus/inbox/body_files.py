@@ -28,7 +28,7 @@ _EVER = 2**62
 _NAME = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
-class Blobs:
+class BodyFiles:
     """A folder of bodies. A body is durable before the commit that names it, and never changed."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -52,14 +52,14 @@ class Blobs:
         path = self._path(name)
         data = memoryview(map_file(path)).cast("B")
         if len(data) < _HEADER_BYTES or data[:8] != MAGIC:
-            raise InboxDamaged(f"Inbox blob '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
+            raise InboxDamaged(f"Body file '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
         length = len(data) - _HEADER_BYTES
         if _CHECKED.unpack_from(data, 12)[1] != length:
             raise InboxDamaged(
-                f"Inbox blob '{path}' holds {length} bytes instead of {_CHECKED.unpack_from(data, 12)[1]}"
+                f"Body file '{path}' holds {length} bytes instead of {_CHECKED.unpack_from(data, 12)[1]}"
             )
         if zlib.crc32(data[12:]).to_bytes(4, "little") != data[8:12]:
-            raise InboxDamaged(f"Inbox blob '{path}' is damaged: its checksum differs")
+            raise InboxDamaged(f"Body file '{path}' is damaged: its checksum differs")
         return data[_HEADER_BYTES:]
 
     def delete(self, names: Iterable[str]) -> None:
@@ -69,7 +69,7 @@ class Blobs:
             try:
                 Path(path).unlink(missing_ok=True)
             except OSError as error:
-                raise InboxError(f"Inbox blob '{path}' cannot be deleted: {error.strerror}") from error
+                raise InboxError(f"Body file '{path}' cannot be deleted: {error.strerror}") from error
 
     def names(self) -> list[str]:
         """All bodies that are there, in no order."""
@@ -83,5 +83,7 @@ class Blobs:
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise InboxError(f"Blob name '{name}' has other characters than letters, digits, '-' and '_', or too many")
+            raise InboxError(
+                f"Body file name '{name}' is too long or has other characters than letters, digits, - and _"
+            )
         return os.path.join(self.folder, name)

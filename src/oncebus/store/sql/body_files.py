@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from oncebus.store.sql.connection import Connection
 
 
-class BlobReferences:
+class BodyFileReferences:
     """References by name. A name stays with the count 0 until its file is gone and it is forgotten."""
 
     def __init__(self, connection: Connection) -> None:
