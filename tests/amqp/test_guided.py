@@ -28,8 +28,8 @@ def test_no_input_crashes_hangs_or_grows(tmp_path: Path, seed: int) -> None:
         f"-rss_limit_mb={MEGABYTES}",
     ]
     words = [sys.executable, "-m", "amqp.guided", str(tmp_path / "corpus"), *options, f"-artifact_prefix={tmp_path}/"]
-    # By a shell between the two: libFuzzer reads the peak of its memory, and a process inherits the peak of the one that
-    # starts it. This one may have run tests that needed more.
+    # Through a shell: libFuzzer limits the peak of its memory, and a process inherits the peak of the one that starts
+    # it, which may have run tests that needed more.
     words = ["sh", "-c", '"$@"; exit $?', "sh", *words]
     done = subprocess.run(words, cwd=TESTS, capture_output=True, text=True, check=False)
     output = (done.stdout + done.stderr).splitlines()
