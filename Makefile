@@ -39,6 +39,7 @@ check: setup ## lint and type-check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 	@$(MAKE) --no-print-directory docs
 
 warm-up: setup

@@ -27,7 +27,18 @@ PAGES = {
 }
 SOURCES = {page: name for name, page in PAGES.items()}
 
+DECISIONS = "Decisions"
+"""Their heading in the navigation."""
+
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+
+
+def on_config(config: Any) -> Any:
+    """List all decisions in the navigation, in order, so that a new one needs no entry there."""
+    for item in config.nav:
+        if DECISIONS in item:
+            item[DECISIONS] += sorted(f"decisions/{path.name}" for path in (DOCS / "decisions").glob("[0-9]*.md"))
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

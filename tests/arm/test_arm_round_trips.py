@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from atom.examples import examples
 from entities.catalogues import QUEUES, SUBSCRIPTIONS, TOPICS
 from oncebus.arm import reading, resources
-from oncebus.arm.paths import Shape, Target, is_resource, target_of
+from oncebus.arm.paths import ResourceName, Shape, is_resource, resource_of
 from oncebus.entities import (
     Catalogue,
     CorrelationFilter,
@@ -32,7 +32,8 @@ from oncebus.management.rules import read_rule
 from oncebus.management.runtime import Runtime
 from oncebus.store import Counts
 
-TARGET = Target(Shape.QUEUE, "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus", "oncebus")
+SCOPE = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus"
+TARGET = ResourceName(Shape.ENTITY, Queue, SCOPE, "oncebus")
 RUNTIME = Runtime(Counts(), 0, 0)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SOME = TEXTS.filter(bool)
@@ -140,7 +141,7 @@ def test_any_path_below_the_provider_is_a_resource_or_leads_nowhere(segments: li
     raw = "/".join([path, *segments]).encode()
     assert is_resource(raw)
     try:
-        target = target_of(raw)
+        target = resource_of(raw)
     except OncebusError as error:
         assert "There is no resource at the path" in str(error)
     else:

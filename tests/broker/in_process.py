@@ -47,7 +47,7 @@ class InProcessPipeline:
         self._ledger = Ledger.open(folders.ledger)
         self._ledger.describe_or_check(KEY_SIGNATURE)
         self._batch = 0
-        self._after, drafts, follows = resume(folders.outbox, self._ledger)
+        self._after, drafts, follows = resume(folders.outbox, self._ledger, is_local=True)
         self._places = Places(str(folders.inbox), str(folders.catalogue), drafts)
         self._writer = Writer(uuid.uuid4().hex, uuid.uuid4().hex, Owner.this_process(), follows)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,13 +59,57 @@ def test_every_file_that_a_page_names_is_there(name: str) -> None:
     assert [path for path in paths if not is_there(path)] == []
 
 
-def test_every_package_is_in_one_layer() -> None:
+def layers() -> dict[str, int]:
+    """The layer of each package and module, by the map."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     table = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if re.match(r"\| \d", line)]
-    layered = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    return {name: number for number, row in enumerate(rows) for name in re.findall(r"`(\w+)`", row)}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The packages of ours that a module imports, also inside its functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names = [
+                f"{node.module}.{each.name}" if node.module == "oncebus" else str(node.module) for each in node.names
+            ]
+        elif isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("oncebus."))
+
+
+def test_every_package_is_in_one_layer() -> None:
     there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert sorted(layered) == sorted(there - {"__init__", "__pycache__"})
+    assert set(layers()) == there - {"__init__"}
+
+
+def test_packages_import_only_what_is_further_in() -> None:
+    layer = layers()
+    wrong = {
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in PACKAGE.rglob("*.py")
+        for name in imported(path)
+        if name in layer and layer[name] > layer.get(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), 0)
+    }
+    assert wrong == set()
+
+
+# Pages with a table of all modules of their package. The portal's page has a test of its own.
+TABLES = ["arm", "atom", "broker", "entities", "management", "servicebus", "templates"]
+
+
+@pytest.mark.parametrize("package", TABLES)
+def test_the_table_of_modules_is_complete(package: str) -> None:
+    text = (DOCS / f"{package}.md").read_text()
+    table = text.partition("\n| module |")[2].partition("\n\n")[0]
+    named = {name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+?)(?:\.py)?`", line.split("|")[1])}
+    also = set(re.findall(r"`(\w+)\.py`", table))
+    there = {path.stem for path in (PACKAGE / package).glob("*.py")} - {"__init__"}
+    assert named <= there
+    assert there - named - also == set()
 
 
 def test_every_package_is_on_the_map() -> None:

@@ -99,7 +99,7 @@ def test_the_api_comes_from_the_docstrings(site: Path) -> None:
     page = (site / "api.html").read_text()
     for name in ("detect_duplicates", "Ledger.open", "Ledger.batch", "Ledger.confirm", "LedgerBatch"):
         assert f'id="oncebus.spark.{name}"' in page
-    assert "A row in which one of them is null is never a duplicate." in " ".join(re.sub(r"<[^>]+>", "", page).split())
+    assert "A row with a null in one of them is never a duplicate." in " ".join(re.sub(r"<[^>]+>", "", page).split())
 
 
 def test_links_of_pages_of_the_root_lead_into_the_site(site: Path) -> None:
@@ -108,3 +108,11 @@ def test_links_of_pages_of_the_root_lead_into_the_site(site: Path) -> None:
     assert 'src="images/portal-overview.png"' in index
     assert 'href="architecture.html"' in index
     assert 'href="reporting.html"' in (site / "security.html").read_text()
+
+
+def test_every_decision_is_in_the_list_and_in_the_navigation(site: Path) -> None:
+    listed, index = (DOCS / "decisions" / "README.md").read_text(), (site / "index.html").read_text()
+    decisions = sorted(path.stem for path in (DOCS / "decisions").glob("[0-9]*.md"))
+    assert len(decisions) >= 12
+    assert [name for name in decisions if f"]({name}.md)" not in listed] == []
+    assert [name for name in decisions if f'href="decisions/{name}.html"' not in index] == []

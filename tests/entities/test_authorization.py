@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from oncebus import access
-from oncebus.entities import AuthorizationRule, EntityError, Kind, Queue, Right
+from oncebus.entities import AuthorizationRule, EntityError, ErrorKind, Queue, Right
 from oncebus.entities.authorization import check_authorization_rules
 
 RULE = AuthorizationRule("reader", frozenset({Right.LISTEN}), "secret-one", "secret-two")
@@ -25,7 +25,7 @@ def test_a_name_is_used_once_whatever_its_case() -> None:
     with pytest.raises(EntityError) as raised:
         check_authorization_rules([RULE, replace(RULE, name="Reader")])
     text = "The authorization rule name 'Reader' is used more than once."
-    assert (raised.value.kind, raised.value.sub_code, raised.value.text) == (Kind.BAD_REQUEST, 40000, text)
+    assert (raised.value.kind, raised.value.sub_code, raised.value.text) == (ErrorKind.BAD_REQUEST, 40000, text)
 
 
 def test_an_entity_has_at_most_twelve_rules() -> None:
@@ -33,5 +33,5 @@ def test_an_entity_has_at_most_twelve_rules() -> None:
     check_authorization_rules(rules[:12])
     with pytest.raises(EntityError) as raised:
         check_authorization_rules(rules)
-    assert raised.value.kind is Kind.QUOTA
+    assert raised.value.kind is ErrorKind.QUOTA
     assert raised.value.text == "The entity has 13 authorization rules, but at most 12 are allowed."

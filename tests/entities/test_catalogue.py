@@ -13,8 +13,8 @@ from oncebus.entities import (
     Catalogue,
     CorrelationFilter,
     EntityError,
+    ErrorKind,
     FalseFilter,
-    Kind,
     Namespace,
     NotFound,
     Queue,
@@ -106,7 +106,7 @@ def test_a_name_is_taken_whatever_its_case(change: Callable[[], Catalogue], path
     with pytest.raises(AlreadyExists) as raised:
         change()
     assert (raised.value.kind, raised.value.detail) == (
-        Kind.CONFLICT,
+        ErrorKind.CONFLICT,
         f"SubCode=40900. The messaging entity '{path}' already exists.",
     )
 
@@ -136,7 +136,7 @@ def test_what_is_not_there(change: Callable[[], object], path: str) -> None:
     with pytest.raises(NotFound) as raised:
         change()
     assert (raised.value.kind, raised.value.detail) == (
-        Kind.NOT_FOUND,
+        ErrorKind.NOT_FOUND,
         f"SubCode=40400. The messaging entity '{path}' could not be found.",
     )
 
@@ -281,7 +281,7 @@ def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(QuotaExceeded) as raised:
         SOME.created(Queue(name="a"), T2)
     assert (raised.value.kind, raised.value.detail) == (
-        Kind.QUOTA,
+        ErrorKind.QUOTA,
         "SubCode=40300. The maximum entity count has been reached or exceeded for Namespace: 'ns'."
         " At most 2 queues and topics are allowed.",
     )

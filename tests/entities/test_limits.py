@@ -11,7 +11,7 @@ from oncebus.entities import (
     BadRequest,
     CorrelationFilter,
     Entity,
-    Kind,
+    ErrorKind,
     Namespace,
     OutOfRange,
     Queue,
@@ -46,7 +46,7 @@ def check(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating
 def refusal(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> str:
     with pytest.raises(BadRequest) as raised:
         check(entity, namespace, verb)
-    assert (raised.value.kind, raised.value.sub_code) == (Kind.BAD_REQUEST, 40000)
+    assert (raised.value.kind, raised.value.sub_code) == (ErrorKind.BAD_REQUEST, 40000)
     return raised.value.text
 
 

@@ -9,8 +9,8 @@ from oncebus.entities import (
     EntityDisabled,
     EntityError,
     EntityStatus,
+    ErrorKind,
     InvalidOperation,
-    Kind,
     Namespace,
     OutOfRange,
     Queue,
@@ -89,7 +89,7 @@ def test_a_queue_with_sessions_takes_no_message_without(session: str | None) -> 
         "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session"
         " support enabled can only receive messages that have the SessionId set to a valid value."
     )
-    assert raised.value.kind is Kind.BAD_REQUEST
+    assert raised.value.kind is ErrorKind.BAD_REQUEST
     check(SESSIONS, session="a")
 
 
@@ -142,7 +142,7 @@ def test_the_status_decides(status: EntityStatus, sends: bool, receives: bool) -
     else:
         with pytest.raises(EntityDisabled) as raised:
             check_receiver(queue, is_sessionful=False)
-        assert (raised.value.kind, raised.value.sub_code) == (Kind.FORBIDDEN, 40300)
+        assert (raised.value.kind, raised.value.sub_code) == (ErrorKind.FORBIDDEN, 40300)
 
 
 NOT_SESSIONFUL = "It is not possible for an entity that requires sessions to create a non-sessionful message receiver."

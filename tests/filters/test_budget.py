@@ -42,6 +42,14 @@ def test_an_action_that_costs_too_much_fails() -> None:
     assert "needs more than" in getattr(failure, "error", "")
 
 
+@pytest.mark.parametrize("value", ["x" * 200_000, b"x" * 200_000], ids=["text", "binary"])
+def test_an_action_cannot_make_a_message_many_times_as_large(value: object) -> None:
+    few, many = (parse_action("; ".join(f"SET b{at} = a" for at in range(count))) for count in (3, 30))
+    assert isinstance(few.apply(Properties(user={"a": value})), Properties)
+    failure = many.apply(Properties(user={"a": value}))
+    assert "needs more than" in getattr(failure, "error", "")
+
+
 def test_all_rules_together_are_bounded_and_the_cheap_ones_go_on() -> None:
     slow = [Rule(f"slow {at}", parse_filter("a LIKE b OR TRUE = TRUE")) for at in range(200)]
     cheap = Rule("cheap", parse_filter("n = 1"), parse_action("SET sys.Label = 'cheap'"))

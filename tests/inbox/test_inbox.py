@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,20 @@ def test_marks_are_kept_for_each_partition_of_an_entity(tmp_path: Path) -> None:
         )
         assert writer.unread_marks(1).sequences == {(1, 0): 4, (1, 3): (3 << 48) + 1}
         assert writer.unread_marks(2) == Marks()
+
+
+def test_who_waits_for_a_commit_is_woken_also_by_a_writer_that_begins_anew(tmp_path: Path) -> None:
+    def append() -> None:
+        with InboxWriter.open(tmp_path, 2) as writer:
+            writer.append([row(1)], 1)
+
+    reader = InboxReader(tmp_path)
+    reader.wait(0, 0.01)
+    for commit in range(1, 4):
+        thread = threading.Thread(target=append)
+        thread.start()
+        reader.wait(commit - 1, 60)
+        assert reader.durable() == commit
+        # What is there already is not waited for.
+        reader.wait(commit - 1, 60)
+        thread.join()

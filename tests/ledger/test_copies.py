@@ -94,6 +94,22 @@ def test_a_damaged_copy_is_fetched_again(
     assert copy.read_bytes() == good
 
 
+@pytest.mark.parametrize("name", ["generation-", "ledger.json"])
+def test_a_copy_without_a_checksum_is_fetched_again_if_it_was_cut(machine: Callable[[str], Machine], name: str) -> None:
+    def look() -> Generation:
+        """As a process that has just started."""
+        with machine("here").ledger() as ledger:
+            ledger.describe_or_check(["key string"])
+            ledger.join(WRITER, 0)
+            return ledger.join(WRITER, 0)
+
+    look()
+    before = look()
+    [copy] = kept(machine("here").cache, name)
+    copy.write_bytes(b"")
+    assert look() == before
+
+
 def test_a_damaged_file_in_the_store_is_not_hidden(
     ledger_of_two_runs: tuple[Machine, Generation], machine: Callable[[str], Machine]
 ) -> None:

@@ -51,7 +51,11 @@ def drafts_in(folder: Path) -> Path:
 
 
 def parts_in(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if not name.startswith("drafts-"))
+    return sorted(name for name in os.listdir(folder) if name != "kernel" and not name.startswith("drafts-"))
+
+
+def draft_folders_in(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.startswith("drafts-")]
 
 
 def write(
@@ -265,7 +269,8 @@ def test_what_a_task_writes_after_its_query_was_succeeded_never_appears(
     last = outbox.begin().last
     assert last is not None
     assert (last.last, last.batch()) == (5, ("new", 0))
-    assert len(os.listdir(tmp_path)) == 3
+    assert len(parts_in(tmp_path)) == 2
+    assert len(draft_folders_in(tmp_path)) == 1
 
 
 def test_a_query_begins_though_a_task_of_the_one_before_goes_on_writing(
@@ -285,7 +290,8 @@ def test_a_query_begins_though_a_task_of_the_one_before_goes_on_writing(
     monkeypatch.setattr(Path, "rmdir", write_first)
     begun = outbox.begin()
     assert begun.last is None
-    assert os.listdir(tmp_path) == [os.path.basename(begun.drafts)]
+    assert parts_in(tmp_path) == []
+    assert draft_folders_in(tmp_path) == [os.path.basename(begun.drafts)]
 
 
 def test_other_files_are_left_alone_and_unfinished_ones_deleted_when_a_query_begins(tmp_path: Path) -> None:
@@ -304,3 +310,15 @@ def test_an_outbox_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "outbox").touch()
     with pytest.raises(OutboxError, match=rf"Outbox '{tmp_path}/outbox' cannot be (read|written): Not a directory"):
         Outbox(tmp_path / "outbox").begin()
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_who_waits_for_parts_is_woken(tmp_path: Path, is_local: bool) -> None:
+    outbox = Outbox(tmp_path / "outbox")
+    watch = outbox.watch()
+    watch.wait(60)
+    drafts = outbox.begin(is_local=is_local).drafts
+    watch.wait(60)
+    write_part(drafts, OutboxPart(1, 1, 0, 1), table([]), BATCH)
+    watch.wait(60)
+    assert outbox.next_entry(0) is not None

@@ -7,6 +7,7 @@ from starlette.responses import JSONResponse, Response
 from oncebus.access import AccessRefused, Reason
 from oncebus.entities import QuotaExceeded
 from oncebus.http.errors import Refused, verdict
+from oncebus.management.authorization_rules import RulesFixed
 from oncebus.management.reading import NotAnObject
 
 _CODES = {
@@ -35,6 +36,8 @@ def answer(error: Exception) -> Response:
     """Return the response to a request that failed."""
     if isinstance(error, NotAnObject):
         error = ArmRefused(400, "InvalidRequestContent", str(error))
+    elif isinstance(error, RulesFixed):
+        error = Refused(405, str(error), {"allow": "GET"})
     status, text, headers = verdict(error)
     if isinstance(error, AccessRefused) and error.reason in (Reason.RIGHT, Reason.AUDIENCE):
         # The feeds answer 401 here. The Resource Manager tells a caller that is known, but lacks the right.

@@ -13,21 +13,24 @@ from typing import NamedTuple
 from starlette.responses import Response
 from starlette.types import Scope
 
-from oncebus.access import Grant, Guard, Operation
+from oncebus.access import AuthorizationRule, Grant, Guard, Operation
+from oncebus.access.scopes import host_of
 from oncebus.arm import reading, resources
-from oncebus.arm.authorization import Authorization
-from oncebus.arm.changes import delete_entity, delete_rule, put_entity, put_rule
 from oncebus.arm.errors import ArmRefused, answer
-from oncebus.arm.paths import Shape, Target, is_resource, target_of
+from oncebus.arm.paths import ResourceName, Shape, is_resource, resource_of
 from oncebus.broker.broker import Broker
-from oncebus.entities import Catalogue, NotFound, Queue, Subscription, Topic, subscription_path
+from oncebus.entities import BadRequest, Catalogue, Entity, NotFound, Subscription, Topic, dotnet_timespan
+from oncebus.entities.descriptions import forward_targets
 from oncebus.errors import shown
 from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import number_in, query_of
 from oncebus.http.requests import Asked
 from oncebus.http.routes import admit, answered
-from oncebus.management.reading import Members
+from oncebus.management.authorization import GivenRule
+from oncebus.management.authorization_rules import AuthorizationRules
+from oncebus.management.changes import put, put_rule
+from oncebus.management.reading import RESOURCE_WINDOW, Members, read_description
 from oncebus.management.rules import read_rule
 from oncebus.management.runtime import Observer
 
@@ -37,17 +40,10 @@ LARGEST_BODY = 1 << 20
 _LAST_SKIP = (1 << 31) - 1
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
 
-Described = Queue | Topic | Subscription
-_KINDS: dict[Shape, type[Described]] = {
-    Shape.QUEUE: Queue,
-    Shape.TOPIC: Topic,
-    Shape.SUBSCRIPTION: Subscription,
-}
-
 
 class _Does(NamedTuple):
     operation: Operation
-    handler: Callable[[Asked, Target, Grant], Awaitable[Response]]
+    handler: Callable[[Asked, ResourceName, Grant], Awaitable[Response]]
 
 
 class Arm:
@@ -59,19 +55,15 @@ class Arm:
         guard: Guard,
         limits: Limits,
         observer: Observer,
-        authorization: Authorization,
+        authorizations: AuthorizationRules,
+        amqp_port: int | None,
     ) -> None:
         self._broker = broker
         self._guard = guard
         self._limits = limits
         self._observer = observer
-        self._authorization = authorization
-        one = {
-            "GET": _Does(Operation.READ_ENTITY, self._get),
-            "PUT": _Does(Operation.UPDATE_ENTITY, self._put),
-            "DELETE": _Does(Operation.DELETE_ENTITY, self._delete),
-        }
-        many = {"GET": _Does(Operation.ENUMERATE, self._list)}
+        self._authorizations = authorizations
+        self._amqp_port = amqp_port
         namespace = _Does(Operation.UPDATE_ENTITY, self._put_namespace)
         rules = Operation.AUTHORIZATION_RULES
         self._table: dict[Shape, dict[str, _Does]] = {
@@ -82,13 +74,13 @@ class Arm:
                 "PATCH": namespace,
                 "DELETE": _Does(Operation.DELETE_ENTITY, self._delete_namespace),
             },
-            Shape.NAME: {"POST": _Does(Operation.NAMESPACE_INFO, self._check_name)},
-            Shape.QUEUES: many,
-            Shape.TOPICS: many,
-            Shape.SUBSCRIPTIONS: many,
-            Shape.QUEUE: one,
-            Shape.TOPIC: one,
-            Shape.SUBSCRIPTION: one,
+            Shape.CHECK_NAME: {"POST": _Does(Operation.NAMESPACE_INFO, self._check_name)},
+            Shape.ENTITIES: {"GET": _Does(Operation.ENUMERATE, self._list)},
+            Shape.ENTITY: {
+                "GET": _Does(Operation.READ_ENTITY, self._get),
+                "PUT": _Does(Operation.UPDATE_ENTITY, self._put),
+                "DELETE": _Does(Operation.DELETE_ENTITY, self._delete),
+            },
             Shape.RULES: {"GET": _Does(Operation.READ_RULES, self._rules)},
             Shape.RULE: {
                 "GET": _Does(Operation.READ_RULES, self._get_rule),
@@ -129,23 +121,23 @@ class Arm:
                 "InvalidApiVersionParameter",
                 f"The api-version {shown(version)} is not one. Write it like '2024-01-01'.",
             )
-        target = self._resolved(target_of(request.scope["raw_path"]))
+        target = self._resolved(resource_of(request.scope["raw_path"]))
         methods = self._table[target.shape]
         does = methods.get(request.method)
         if does is None:
             raise wrong_method(request.method, methods)
-        self._guard.require(grant, does.operation, _path(target))
+        self._guard.require(grant, does.operation, target.path)
         if target.namespace and does.handler != self._put_namespace:
             self._check_namespace(target)
         return await does.handler(request, target, grant)
 
-    def _resolved(self, target: Target) -> Target:
+    def _resolved(self, target: ResourceName) -> ResourceName:
         """A tilde stands for a slash, as at Azure, unless an entity has it in its name."""
         if "~" in target.name and self._broker.catalogue.find(target.name) is None:
             return target._replace(name=target.name.replace("~", "/"))
         return target
 
-    def _check_namespace(self, target: Target) -> None:
+    def _check_namespace(self, target: ResourceName) -> None:
         name = self._broker.catalogue.namespace.name
         if target.namespace.lower() != name.lower():
             raise ArmRefused(
@@ -162,13 +154,13 @@ class Arm:
 
     # The namespace
 
-    async def _namespaces(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _namespaces(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         return _json({"value": [self._namespace_resource(request, target)]})
 
-    async def _namespace(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _namespace(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         return _json(self._namespace_resource(request, target))
 
-    async def _put_namespace(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _put_namespace(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         tier = reading.read_tier(await self._body(request))
         name = self._broker.catalogue.namespace.name
         if target.namespace.lower() != name.lower():
@@ -184,19 +176,19 @@ class Arm:
         await self._broker.change(how)
         return _json(self._namespace_resource(request, target))
 
-    async def _delete_namespace(self, _: Asked, target: Target, __: Grant) -> Response:
+    async def _delete_namespace(self, _: Asked, target: ResourceName, __: Grant) -> Response:
         raise Refused(
             405,
             f"The namespace '{target.namespace}' cannot be deleted. Stop the broker, and remove its data folder.",
             {"allow": "GET, PUT, PATCH"},
         )
 
-    def _namespace_resource(self, request: Asked, target: Target) -> resources.Resource:
+    def _namespace_resource(self, request: Asked, target: ResourceName) -> resources.Resource:
         host = request.named_host or self._broker.catalogue.namespace.name
         endpoint = f"{request.scope['scheme']}://{host}/"
         return resources.namespace(self._broker.catalogue, target, endpoint, self._broker.clock.now())
 
-    async def _check_name(self, request: Asked, _: Target, __: Grant) -> Response:
+    async def _check_name(self, request: Asked, _: ResourceName, __: Grant) -> Response:
         name, own = reading.read_name(await self._body(request)), self._broker.catalogue.namespace.name
         is_own = name.lower() == own.lower()
         return _json(
@@ -209,29 +201,39 @@ class Arm:
 
     # Queues, topics, subscriptions
 
-    async def _get(self, _: Asked, target: Target, __: Grant) -> Response:
+    async def _get(self, _: Asked, target: ResourceName, __: Grant) -> Response:
         return await self._described(self._broker.catalogue, target)
 
-    async def _put(self, request: Asked, target: Target, grant: Grant) -> Response:
+    async def _put(self, request: Asked, target: ResourceName, grant: Grant) -> Response:
         properties = reading.properties_of(await self._body(request))
-        how = put_entity(target, properties, _KINDS[target.shape], self._guard, grant)
+        new = target.blank
+        given, window = read_description(properties, type(new)), reading.read_window(properties, type(new))
+
+        def permit(old: Entity | None, new: Entity) -> None:
+            self._guard.require_forwarding(grant, forward_targets(old), forward_targets(new))
+
+        def how(catalogue: Catalogue, now: int) -> Catalogue:
+            if isinstance(new, Subscription):
+                _check_window(window, catalogue.topic(new.topic))
+            return put(new, given, permit)(catalogue, now)
+
         return await self._described(await self._broker.change(how), target)
 
-    async def _delete(self, _: Asked, target: Target, __: Grant) -> Response:
+    async def _delete(self, _: Asked, target: ResourceName, __: Grant) -> Response:
         try:
-            await self._broker.change(delete_entity(target))
+            await self._broker.change(lambda catalogue, _: catalogue.deleted(target.blank))
         except NotFound:
             return Response(status_code=204)
         return Response(b"", 200)
 
-    async def _described(self, catalogue: Catalogue, target: Target) -> Response:
-        entity = _found(catalogue, target)
+    async def _described(self, catalogue: Catalogue, target: ResourceName) -> Response:
+        entity = catalogue.get(target.path, type(target.blank))
         runtime = await self._observer.runtime_of(entity)
         return _json(resources.entity(entity, runtime, catalogue, target))
 
-    async def _list(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _list(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         catalogue = self._broker.catalogue
-        entities = _listed(catalogue, target)
+        entities = catalogue.listed(type(target.blank), target.name)
         skip, top = self._page_of(request)
         page = entities[skip : skip + top]
         runtimes = await self._observer.runtimes_of(page)
@@ -256,48 +258,72 @@ class Arm:
 
     # Rules
 
-    async def _rules(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _rules(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         owner = self._broker.catalogue.subscription(target.name, target.subscription)
         skip, top = self._page_of(request)
         values = [resources.rule(rule, owner, target) for rule in owner.rules[skip : skip + top]]
         return self._paged(request, values, len(owner.rules), skip, top)
 
-    async def _get_rule(self, _: Asked, target: Target, __: Grant) -> Response:
+    async def _get_rule(self, _: Asked, target: ResourceName, __: Grant) -> Response:
         return _rule(self._broker.catalogue, target)
 
-    async def _put_rule(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _put_rule(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         rule = read_rule(reading.properties_of(await self._body(request)), target.rule)
-        return _rule(await self._broker.change(put_rule(target, rule)), target)
+        return _rule(await self._broker.change(put_rule(target.name, target.subscription, rule)), target)
 
-    async def _delete_rule(self, _: Asked, target: Target, __: Grant) -> Response:
+    async def _delete_rule(self, _: Asked, target: ResourceName, __: Grant) -> Response:
         try:
-            await self._broker.change(delete_rule(target))
+            await self._broker.change(
+                lambda catalogue, _: catalogue.delete_rule(target.name, target.subscription, target.rule)
+            )
         except NotFound:
             return Response(status_code=204)
         return Response(b"", 200)
 
     # Authorization rules and keys
 
-    async def _authorization_rules(self, _: Asked, target: Target, __: Grant) -> Response:
-        return _json({"value": self._authorization.list(target)})
+    async def _authorization_rules(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+        owner = self._called(target)
+        return _json({"value": [resources.authorization_rule(rule, owner) for rule in self._rules_of(target)]})
 
-    async def _get_authorization(self, _: Asked, target: Target, __: Grant) -> Response:
-        return _json(self._authorization.get(target))
+    async def _get_authorization(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+        return self._authorization(target)
 
-    async def _put_authorization(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _put_authorization(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         rights = reading.read_rule_rights(await self._body(request))
-        return _json(await self._authorization.put(target, rights))
+        await self._authorizations.put(target.owner, GivenRule(target.rule, rights))
+        return self._authorization(target)
 
-    async def _delete_authorization(self, _: Asked, target: Target, __: Grant) -> Response:
-        is_deleted = await self._authorization.delete(target)
+    async def _delete_authorization(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+        is_deleted = await self._authorizations.delete(target.owner, target.rule)
         return Response(b"", 200) if is_deleted else Response(status_code=204)
 
-    async def _list_keys(self, request: Asked, target: Target, _: Grant) -> Response:
-        return _json(self._authorization.keys(target, request))
+    async def _list_keys(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+        return self._keys(request, target)
 
-    async def _regenerate(self, request: Asked, target: Target, _: Grant) -> Response:
+    async def _regenerate(self, request: Asked, target: ResourceName, _: Grant) -> Response:
         which, key = reading.read_new_key(await self._body(request))
-        return _json(await self._authorization.regenerate(target, which, key, request))
+        await self._authorizations.regenerate(target.owner, target.rule, which, key)
+        return self._keys(request, target)
+
+    def _rules_of(self, target: ResourceName) -> Sequence[AuthorizationRule]:
+        return self._authorizations.of(target.owner)
+
+    def _authorization(self, target: ResourceName) -> Response:
+        rule = self._authorizations.get(target.owner, target.rule)
+        return _json(resources.authorization_rule(rule, self._called(target)))
+
+    def _called(self, target: ResourceName) -> resources.Called:
+        if target.kind is None:
+            return resources.namespace_called(target)
+        return resources.called(self._broker.catalogue.get(target.path, target.kind), target)
+
+    def _keys(self, request: Asked, target: ResourceName) -> Response:
+        rule = self._authorizations.get(target.owner, target.rule)
+        host = request.named_host or self._broker.catalogue.namespace.name
+        entity = None if target.kind is None else self._broker.catalogue.get(target.path, target.kind).name
+        is_plain = request.scope["scheme"] == "http"
+        return _json(resources.access_keys(rule, host_of(host), self._amqp_port, is_plain, entity))
 
 
 def _json(content: resources.Resource) -> Response:
@@ -305,31 +331,16 @@ def _json(content: resources.Resource) -> Response:
     return Response(json.dumps(content).encode(), media_type="application/json")
 
 
-def _found(catalogue: Catalogue, target: Target) -> Described:
-    match target.shape:
-        case Shape.QUEUE:
-            return catalogue.queue(target.name)
-        case Shape.TOPIC:
-            return catalogue.topic(target.name)
-    return catalogue.subscription(target.name, target.subscription)
-
-
-def _listed(catalogue: Catalogue, target: Target) -> Sequence[Described]:
-    if target.shape is Shape.QUEUES:
-        return catalogue.queues
-    if target.shape is Shape.TOPICS:
-        return catalogue.topics
-    return catalogue.subscriptions_of(catalogue.topic(target.name))
-
-
-def _rule(catalogue: Catalogue, target: Target) -> Response:
+def _rule(catalogue: Catalogue, target: ResourceName) -> Response:
     owner = catalogue.subscription(target.name, target.subscription)
     rule = catalogue.rule(target.name, target.subscription, target.rule)
     return _json(resources.rule(rule, owner, target))
 
 
-def _path(target: Target) -> str:
-    """What a token must be for: the entity, or the namespace."""
-    if target.subscription:
-        return subscription_path(target.name, target.subscription)
-    return target.name
+def _check_window(window: int | None, topic: Topic) -> None:
+    if window is not None and window != topic.duplicate_detection_history_time_window:
+        raise BadRequest(
+            f"The property '{RESOURCE_WINDOW}' of a subscription is its topic's. Topic '{topic.name}' has"
+            f" {dotnet_timespan(topic.duplicate_detection_history_time_window)}.\nActual value was"
+            f" {dotnet_timespan(window)}."
+        )

@@ -6,140 +6,203 @@
     N/queues[/{queue}]      N/topics[/{topic}[/subscriptions[/{subscription}[/rules[/{rule}]]]]]
     …/authorizationRules[/{name}[/listKeys or /regenerateKeys]]                         of N, a queue or a topic
 
-Fixed words may have any case. A name's slashes are best escaped (%2F); plain ones are understood too.
+Fixed words may have any case. A name's slashes are best escaped (%2F); plain ones are understood too. Starlette
+compiles the paths; they are matched before they are decoded, so that an escaped slash stays within a name.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.routing import compile_path
 
 from oncebus.arm.errors import ArmRefused
+from oncebus.entities import Entity, Queue, Subscription, Topic, subscription_path
+from oncebus.entities.descriptions import EntityKind, blank
 from oncebus.errors import shown
 from oncebus.http.paths import segments_of
+from oncebus.management.authorization_rules import Owner
 
 GROUP = "local"
 """The resource group that the namespace is in, where the client names none."""
 
+_SERVICE_BUS = r"providers/microsoft\.servicebus"
 _PROVIDER = re.compile(
-    rb"(?:/subscriptions/[^/]+(?:/resourcegroups/[^/]+)?)?/providers/microsoft\.servicebus(?:/.*)?", re.IGNORECASE
+    rf"(?:/subscriptions/[^/]+(?:/resourcegroups/[^/]+)?)?/{_SERVICE_BUS}(?:/.*)?".encode(), re.IGNORECASE
 )
 
 
 class Shape(enum.Enum):
     """What sort of resource is addressed."""
 
-    NAMESPACES = "namespaces"
-    NAMESPACE = "namespace"
-    NAME = "checkNameAvailability"
-    QUEUES = "queues"
-    QUEUE = "queue"
-    TOPICS = "topics"
-    TOPIC = "topic"
-    SUBSCRIPTIONS = "subscriptions"
-    SUBSCRIPTION = "subscription"
-    RULES = "rules"
-    RULE = "rule"
-    AUTHORIZATION_RULES = "authorizationRules"
-    AUTHORIZATION_RULE = "authorizationRule"
-    LIST_KEYS = "listKeys"
-    REGENERATE_KEYS = "regenerateKeys"
+    NAMESPACES = enum.auto()
+    NAMESPACE = enum.auto()
+    CHECK_NAME = enum.auto()
+    ENTITIES = enum.auto()
+    ENTITY = enum.auto()
+    RULES = enum.auto()
+    RULE = enum.auto()
+    AUTHORIZATION_RULES = enum.auto()
+    AUTHORIZATION_RULE = enum.auto()
+    LIST_KEYS = enum.auto()
+    REGENERATE_KEYS = enum.auto()
 
 
-class Target(NamedTuple):
+class ResourceName(NamedTuple):
     """What a request is about. `scope` is the path down to the provider, as the client wrote it.
 
-    Of authorization rules, `owner` says whether they are the namespace's, a queue's or a topic's.
+    `kind` is the kind of the entity that is addressed or owns the resource, None for the namespace. `name` is the
+    name of a queue or a topic, also where a subscription of that topic is addressed.
     """
 
     shape: Shape
+    kind: EntityKind | None
     scope: str
     namespace: str = ""
     name: str = ""
     subscription: str = ""
     rule: str = ""
-    owner: Shape = Shape.NAMESPACE
 
     @property
     def namespace_id(self) -> str:
         """The id of the namespace."""
         return f"{self.scope}/namespaces/{self.namespace}"
 
+    @property
+    def path(self) -> str:
+        """The path of the entity, which a token must be for; empty for the namespace."""
+        return subscription_path(self.name, self.subscription) if self.subscription else self.name
+
+    @property
+    def blank(self) -> Entity:
+        """A new entity of the kind and name that are addressed."""
+        assert self.kind is not None
+        is_subscription = self.kind is Subscription
+        return blank(self.kind, self.subscription if is_subscription else self.name, self.name)
+
+    @property
+    def owner(self) -> Owner | None:
+        """The queue or topic whose authorization rules are addressed; None for the namespace."""
+        if self.kind is Queue:
+            return Owner(Queue, self.name)
+        return Owner(Topic, self.name) if self.kind is Topic else None
+
 
 def is_resource(raw_path: bytes) -> bool:
-    """Whether a path is one of the Resource Manager's."""
+    """Return whether a path is one of the Resource Manager's."""
     return _PROVIDER.fullmatch(raw_path) is not None
 
 
-def target_of(raw_path: bytes) -> Target:
-    """What a path names, or a refusal."""
-    segments = segments_of(raw_path)
-    words = [segment.lower() for segment in segments]
-    at = words.index("providers")
-    is_grouped = "resourcegroups" in words[:at]
-    # A list over all groups leads to resources that are in one all the same.
-    group = [] if is_grouped else ["resourceGroups", GROUP]
-    scope = "/" + "/".join([*segments[:at], *group, *segments[at : at + 2]])
-    rest = segments[at + 2 :]
-    below = words[at + 2 :]
-    if below == ["checknameavailability"]:
-        return Target(Shape.NAME, scope)
-    if below == ["namespaces"]:
-        return Target(Shape.NAMESPACES, scope)
-    if len(below) < 2 or below[0] != "namespaces" or not is_grouped:
-        raise _nothing(segments)
-    found = _in_namespace(Target(Shape.NAMESPACE, scope, rest[1]), rest[2:])
-    if found is None:
-        raise _nothing(segments)
-    return found
+def resource_of(raw_path: bytes) -> ResourceName:
+    """Return what a path names. Raises `ArmRefused`."""
+    text = raw_path.removesuffix(b"/").decode("latin-1")
+    for each in _PATHS:
+        match = each.pattern.fullmatch(text)
+        if match is not None:
+            found = {name: each.convertors[name].convert(value) for name, value in match.groupdict().items()}
+            return ResourceName(each.shape, each.kind, **found)
+    path = "/" + "/".join(segments_of(raw_path))
+    raise ArmRefused(404, "ResourceNotFound", f"There is no resource at the path {shown(path)}.")
 
 
-def _in_namespace(target: Target, rest: list[str]) -> Target | None:
-    if not rest:
-        return target
-    word = rest[0].lower()
-    if word == "authorizationrules":
-        return _authorization(target, rest[1:])
-    if word not in ("queues", "topics"):
-        return None
-    many, one = (Shape.QUEUES, Shape.QUEUE) if word == "queues" else (Shape.TOPICS, Shape.TOPIC)
-    if len(rest) == 1:
-        return target._replace(shape=many)
-    words = [segment.lower() for segment in rest]
-    for at in range(2, len(rest)):
-        entity = target._replace(shape=one, name="/".join(rest[1:at]), owner=one)
-        if words[at] == "authorizationrules":
-            return _authorization(entity, rest[at + 1 :])
-        if words[at] == "subscriptions" and one is Shape.TOPIC:
-            return _subscription(entity, rest[at + 1 :])
-    return target._replace(shape=one, name="/".join(rest[1:]))
+class _Segment(Convertor[str]):
+    """One segment of a path, decoded once."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return "/".join(segments_of(value.encode("latin-1")))
+
+    def to_string(self, value: str) -> str:
+        return quote(value, safe="")
 
 
-def _subscription(target: Target, rest: list[str]) -> Target | None:
-    if not rest:
-        return target._replace(shape=Shape.SUBSCRIPTIONS)
-    target = target._replace(shape=Shape.SUBSCRIPTION, subscription=rest[0])
-    if len(rest) == 1:
-        return target
-    if rest[1].lower() != "rules" or len(rest) > 3:
-        return None
-    if len(rest) == 2:
-        return target._replace(shape=Shape.RULES)
-    return target._replace(shape=Shape.RULE, rule=rest[2])
+class _Queue(_Segment):
+    """A name with plain slashes in it, which ends before a word that parts it from what it owns."""
+
+    regex = "[^/]+(?:/(?!authorizationrules(?:/|$))[^/]+)*"
 
 
-def _authorization(target: Target, rest: list[str]) -> Target | None:
-    if not rest:
-        return target._replace(shape=Shape.AUTHORIZATION_RULES)
-    target = target._replace(shape=Shape.AUTHORIZATION_RULE, rule=rest[0])
-    if len(rest) == 1:
-        return target
-    shapes = {"listkeys": Shape.LIST_KEYS, "regeneratekeys": Shape.REGENERATE_KEYS}
-    if len(rest) > 2 or rest[1].lower() not in shapes:
-        return None
-    return target._replace(shape=shapes[rest[1].lower()])
+class _Topic(_Segment):
+    regex = "[^/]+(?:/(?!(?:authorizationrules|subscriptions)(?:/|$))[^/]+)*"
 
 
-def _nothing(segments: list[str]) -> ArmRefused:
-    return ArmRefused(404, "ResourceNotFound", f"There is no resource at the path {shown('/' + '/'.join(segments))}.")
+class _Group(_Segment):
+    """The path down to the provider, within a resource group."""
+
+    regex = rf"subscriptions/[^/]+/resourcegroups/[^/]+/{_SERVICE_BUS}"
+
+    def convert(self, value: str) -> str:
+        return "/" + super().convert(value)
+
+
+class _Provider(_Segment):
+    """The path down to the provider. A list over all groups leads to resources that are in one all the same."""
+
+    regex = rf"(?:subscriptions/[^/]+/(?:resourcegroups/[^/]+/)?)?{_SERVICE_BUS}"
+
+    def convert(self, value: str) -> str:
+        segments = super().convert(value).split("/")
+        is_grouped = "resourcegroups" in (each.lower() for each in segments)
+        return "/" + "/".join([*segments[:-2], *([] if is_grouped else ["resourceGroups", GROUP]), *segments[-2:]])
+
+
+for _word, _convertor in {
+    "arm_segment": _Segment,
+    "arm_queue": _Queue,
+    "arm_topic": _Topic,
+    "arm_group": _Group,
+    "arm_provider": _Provider,
+}.items():
+    register_url_convertor(_word, _convertor())
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    shape: Shape
+    kind: EntityKind | None
+    pattern: re.Pattern[str]
+    convertors: dict[str, Convertor[Any]]
+
+
+def _path(shape: Shape, kind: EntityKind | None, path: str) -> _Path:
+    pattern, _, convertors = compile_path(path)
+    return _Path(shape, kind, re.compile(pattern.pattern, re.IGNORECASE), convertors)
+
+
+def _authorization(kind: EntityKind | None, owner: str) -> list[_Path]:
+    rule = f"{owner}/authorizationRules/{{rule:arm_segment}}"
+    return [
+        _path(Shape.AUTHORIZATION_RULES, kind, f"{owner}/authorizationRules"),
+        _path(Shape.AUTHORIZATION_RULE, kind, rule),
+        _path(Shape.LIST_KEYS, kind, f"{rule}/listKeys"),
+        _path(Shape.REGENERATE_KEYS, kind, f"{rule}/regenerateKeys"),
+    ]
+
+
+_NAMESPACE = "/{scope:arm_group}/namespaces/{namespace:arm_segment}"
+_QUEUE = f"{_NAMESPACE}/queues/{{name:arm_queue}}"
+_TOPIC = f"{_NAMESPACE}/topics/{{name:arm_topic}}"
+_SUBSCRIPTION = f"{_TOPIC}/subscriptions/{{subscription:arm_segment}}"
+
+_PATHS = (
+    _path(Shape.NAMESPACES, None, "/{scope:arm_provider}/namespaces"),
+    _path(Shape.CHECK_NAME, None, "/{scope:arm_provider}/checkNameAvailability"),
+    _path(Shape.NAMESPACE, None, _NAMESPACE),
+    *_authorization(None, _NAMESPACE),
+    _path(Shape.ENTITIES, Queue, f"{_NAMESPACE}/queues"),
+    _path(Shape.ENTITY, Queue, _QUEUE),
+    *_authorization(Queue, _QUEUE),
+    _path(Shape.ENTITIES, Topic, f"{_NAMESPACE}/topics"),
+    _path(Shape.ENTITY, Topic, _TOPIC),
+    *_authorization(Topic, _TOPIC),
+    _path(Shape.ENTITIES, Subscription, f"{_TOPIC}/subscriptions"),
+    _path(Shape.ENTITY, Subscription, _SUBSCRIPTION),
+    _path(Shape.RULES, Subscription, f"{_SUBSCRIPTION}/rules"),
+    _path(Shape.RULE, Subscription, f"{_SUBSCRIPTION}/rules/{{rule:arm_segment}}"),
+)

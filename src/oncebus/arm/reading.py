@@ -7,7 +7,8 @@ import json
 
 from oncebus.access import Right, WhichKey
 from oncebus.arm.errors import ArmRefused
-from oncebus.entities import BadRequest, Tier, parse_timespan
+from oncebus.entities import BadRequest, Subscription, Tier, parse_timespan
+from oncebus.entities.descriptions import EntityKind
 from oncebus.errors import shown
 from oncebus.management.authorization import read_rights
 from oncebus.management.reading import RESOURCE_WINDOW, Members, check_known, members_of, read_text
@@ -49,9 +50,9 @@ def properties_of(body: Members, *more: str) -> Members:
     return members_of(body.get("properties", {}), "The member 'properties'")
 
 
-def read_window(properties: Members) -> int | None:
-    """The window that a subscription's properties name: it can only be the topic's."""
-    given = properties.get(RESOURCE_WINDOW.lower())
+def read_window(properties: Members, kind: EntityKind) -> int | None:
+    """Return the window that a subscription's properties name: it can only be the topic's."""
+    given = properties.get(RESOURCE_WINDOW.lower()) if kind is Subscription else None
     return None if given is None else parse_timespan(read_text(given, RESOURCE_WINDOW), RESOURCE_WINDOW)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from oncebus.access import AuthorizationRule, WhichKey, connection_string
-from oncebus.arm.paths import Target
+from oncebus.arm.paths import ResourceName
 from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Tier, Topic, iso_timespan
 from oncebus.http.times import iso8601
 from oncebus.management.reading import RESOURCE_WINDOW
 from oncebus.management.rules import rule_properties
 from oncebus.management.runtime import Runtime, namespace_times
-from oncebus.management.writing import authorization_properties, entity_properties
+from oncebus.management.writing import authorization_properties, entity_properties, resource_path, resource_type
 
 LOCATION = "local"
 _TYPE = "Microsoft.ServiceBus/namespaces"
@@ -19,14 +19,14 @@ _TYPE = "Microsoft.ServiceBus/namespaces"
 Resource = dict[str, Any]
 
 
-class Owner(NamedTuple):
-    """A resource that others belong to."""
+class Called(NamedTuple):
+    """What a resource is called."""
 
     id: str
     type: str
 
 
-def namespace(catalogue: Catalogue, target: Target, endpoint: str, now: int) -> Resource:
+def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: int) -> Resource:
     """The namespace itself. `endpoint` is where it is reached."""
     created, updated = namespace_times(catalogue, now)
     tier = catalogue.namespace.tier
@@ -49,9 +49,9 @@ def namespace(catalogue: Catalogue, target: Target, endpoint: str, now: int) -> 
     }
 
 
-def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: Target) -> Resource:
+def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: ResourceName) -> Resource:
     """A queue, a topic or a subscription, with what it holds."""
-    owner = owner_of(described, target)
+    owner = called(described, target)
     properties = entity_properties(described)
     properties |= {
         "createdAt": iso8601(described.created_at),
@@ -78,14 +78,14 @@ def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: Ta
     return {**_envelope(owner.id, described.name, owner.type), "properties": properties}
 
 
-def rule(described: Rule, subscription: Subscription, target: Target) -> Resource:
+def rule(described: Rule, subscription: Subscription, target: ResourceName) -> Resource:
     """A rule."""
-    owner = owner_of(subscription, target)
+    owner = called(subscription, target)
     envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
     return {**envelope, "properties": rule_properties(described)}
 
 
-def authorization_rule(given: AuthorizationRule, owner: Owner) -> Resource:
+def authorization_rule(given: AuthorizationRule, owner: Called) -> Resource:
     """An authorization rule, without its keys."""
     id, kind = f"{owner.id}/authorizationRules/{given.name}", f"{owner.type}/authorizationRules"  # noqa: A001
     return {**_envelope(id, given.name, kind), "properties": authorization_properties(given)}
@@ -103,23 +103,17 @@ def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain:
     }
 
 
-def owner_of(described: Entity, target: Target) -> Owner:
-    """What an entity is called as a resource."""
-    if isinstance(described, Subscription):
-        topic = f"{target.namespace_id}/topics/{_in_id(described.topic)}"
-        return Owner(f"{topic}/subscriptions/{described.name}", f"{_TYPE}/topics/subscriptions")
-    word = "queues" if isinstance(described, Queue) else "topics"
-    return Owner(f"{target.namespace_id}/{word}/{_in_id(described.name)}", f"{_TYPE}/{word}")
+def called(described: Entity, target: ResourceName) -> Called:
+    """Return the id and the type that an entity has as a resource."""
+    topic = described.topic if isinstance(described, Subscription) else ""
+    path = resource_path(type(described), described.name, topic)
+    return Called(f"{target.namespace_id}/{path}", f"{_TYPE}/{resource_type(type(described))}")
 
 
-def namespace_owner(target: Target) -> Owner:
-    """What the namespace is called as a resource."""
-    return Owner(target.namespace_id, _TYPE)
+def namespace_called(target: ResourceName) -> Called:
+    """Return the id and the type that the namespace has as a resource."""
+    return Called(target.namespace_id, _TYPE)
 
 
 def _envelope(id: str, name: str, kind: str) -> Resource:  # noqa: A002
     return {"id": id, "name": name, "type": kind, "location": LOCATION}
-
-
-def _in_id(name: str) -> str:
-    return name.replace("/", "~")

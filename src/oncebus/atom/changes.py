@@ -5,24 +5,20 @@ Everything that depends on what is there is looked up inside: between a look and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from oncebus.access import Grant, Guard
 from oncebus.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, written_description
 from oncebus.atom.document import Node
 from oncebus.atom.entries import RULE, etag_of, matches
-from oncebus.atom.paths import Shape, Target
+from oncebus.atom.paths import AtomPath, Shape
 from oncebus.atom.rules import read_rule, written_rule
-from oncebus.entities import BadRequest, Catalogue, NotFound, Queue, Rule, Subscription, Topic
-from oncebus.entities.descriptions import forward_targets
+from oncebus.entities import BadRequest, Catalogue, Entity, NotFound, Rule
+from oncebus.entities.descriptions import blank, forward_targets
 from oncebus.http.errors import Refused
-from oncebus.management.given import Given
-
-Change = Callable[[Catalogue, int], Catalogue]
-Described = Queue | Topic | Subscription
-T = TypeVar("T", Queue, Topic, Subscription)
+from oncebus.management import changes
+from oncebus.management.changes import Change
 
 FIRST_VERSION = "2017-04"
 """It does not know how large a message may be."""
@@ -37,7 +33,7 @@ class Asker:
     if_match: str | None
     tokens: Mapping[str, str | None]
 
-    def check_forwarding(self, old: T | None, new: T) -> None:
+    def permit(self, old: Entity | None, new: Entity) -> None:
         """Refuse an entity that would forward where its maker may not."""
         self.guard.require_forwarding(self.grant, forward_targets(old), forward_targets(new), self.tokens)
 
@@ -49,7 +45,7 @@ class Asker:
             )
 
 
-def put(target: Target, description: Node, version: str, asker: Asker) -> Change:
+def put(target: AtomPath, description: Node, version: str, asker: Asker) -> Change:
     """Make what a path names as it is described: new, or with If-Match instead of what is there."""
     if target.shape is Shape.RULE:
         _check_kind(target, description, RULE)
@@ -61,15 +57,16 @@ def put(target: Target, description: Node, version: str, asker: Asker) -> Change
     given = read_description(description)
     if version == FIRST_VERSION and "max_message_size_in_kilobytes" in given.values:
         raise BadRequest(f"The property '{MESSAGE_SIZE}' is not known to the api-version {version}.")
-    is_topic = KINDS[description.name] is Topic
-    return (
-        _update(target, given, is_topic, asker)
-        if asker.if_match is not None
-        else _create(target, given, is_topic, asker)
+    is_subscription = target.shape is Shape.SUBSCRIPTION
+    new = blank(KINDS[description.name], target.subscription if is_subscription else target.name, target.name)
+    if asker.if_match is None:
+        return changes.create(new, given, asker.permit)
+    return changes.update(
+        new, given, asker.permit, lambda old: asker.check_unchanged(target.path, description_etag(old))
     )
 
 
-def delete(target: Target, asker: Asker) -> Change:
+def delete(target: AtomPath, asker: Asker) -> Change:
     """Delete what a path names."""
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
@@ -84,7 +81,7 @@ def delete(target: Target, asker: Asker) -> Change:
     return how
 
 
-def found(catalogue: Catalogue, target: Target) -> Described:
+def found(catalogue: Catalogue, target: AtomPath) -> Entity:
     """The entity that a path names. Raises `NotFound`."""
     if target.shape is Shape.SUBSCRIPTION:
         return catalogue.subscription(target.name, target.subscription)
@@ -94,7 +91,7 @@ def found(catalogue: Catalogue, target: Target) -> Described:
     return entity
 
 
-def description_etag(entity: Described) -> str:
+def description_etag(entity: Entity) -> str:
     """The tag of an entity's state; what it holds does not count."""
     return etag_of(written_description(entity))
 
@@ -104,41 +101,7 @@ def rule_etag(rule: Rule) -> str:
     return etag_of(written_rule(rule))
 
 
-def _create(target: Target, given: Given, is_topic: bool, asker: Asker) -> Change:
-    def how(catalogue: Catalogue, now: int) -> Catalogue:
-        if target.shape is Shape.SUBSCRIPTION:
-            subscription = given.created(Subscription(topic=target.name, name=target.subscription), now)
-            asker.check_forwarding(None, subscription)
-            rules = None if given.default_rule is None else [given.default_rule]
-            return catalogue.created(subscription, now, rules)
-        if is_topic:
-            return catalogue.created(given.created(Topic(name=target.name), now), now)
-        queue = given.created(Queue(name=target.name), now)
-        asker.check_forwarding(None, queue)
-        return catalogue.created(queue, now)
-
-    return how
-
-
-def _update(target: Target, given: Given, is_topic: bool, asker: Asker) -> Change:
-    def changed(old: T, now: int) -> T:
-        asker.check_unchanged(target.path, description_etag(old))
-        new = given.updated(old, now)
-        asker.check_forwarding(old, new)
-        return new
-
-    def how(catalogue: Catalogue, now: int) -> Catalogue:
-        if target.shape is Shape.SUBSCRIPTION:
-            old = catalogue.subscription(target.name, target.subscription)
-            return catalogue.updated(changed(old, now), now)
-        if is_topic:
-            return catalogue.updated(changed(catalogue.topic(target.name), now), now)
-        return catalogue.updated(changed(catalogue.queue(target.name), now), now)
-
-    return how
-
-
-def _put_rule(target: Target, rule: Rule, asker: Asker) -> Change:
+def _put_rule(target: AtomPath, rule: Rule, asker: Asker) -> Change:
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         if asker.if_match is None:
             return catalogue.create_rule(target.name, target.subscription, rule, now)
@@ -149,6 +112,6 @@ def _put_rule(target: Target, rule: Rule, asker: Asker) -> Change:
     return how
 
 
-def _check_kind(target: Target, description: Node, *names: str) -> None:
+def _check_kind(target: AtomPath, description: Node, *names: str) -> None:
     if description.name not in names:
         raise BadRequest(f"The content for '{target.path}' is a '{description.name}'. Not a {' or a '.join(names)}.")

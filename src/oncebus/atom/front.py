@@ -8,15 +8,15 @@ from typing import TypeVar
 from starlette.responses import Response
 
 from oncebus.access import Grant, Guard, Operation
-from oncebus.atom.changes import FIRST_VERSION, Asker, Described, delete, description_etag, found, put, rule_etag
+from oncebus.atom.changes import FIRST_VERSION, Asker, delete, description_etag, found, put, rule_etag
 from oncebus.atom.descriptions import MESSAGE_SIZE, NAMESPACES, written_description
 from oncebus.atom.entries import Entry, Site, entry_response, feed_response, read_entry
 from oncebus.atom.namespace import written_namespace
-from oncebus.atom.paths import Shape, Target, target_of
+from oncebus.atom.paths import AtomPath, Shape, target_of
 from oncebus.atom.rules import written_rule
 from oncebus.broker.broker import Broker
-from oncebus.entities import Catalogue, Rule, Subscription
-from oncebus.entities.descriptions import FORWARDING
+from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
+from oncebus.entities.descriptions import FORWARDING, EntityKind
 from oncebus.entities.names import rule_path
 from oncebus.errors import shown
 from oncebus.http.errors import Refused, answer, bad, wrong_method
@@ -82,7 +82,7 @@ class Atom:
 
     # One thing
 
-    async def _put(self, request: Asked, target: Target, grant: Grant, site: Site) -> Response:
+    async def _put(self, request: Asked, target: AtomPath, grant: Grant, site: Site) -> Response:
         body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
         if body is None:
             raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes for a description.")
@@ -95,7 +95,7 @@ class Atom:
         tokens = {field: headers.get(name) for field, name in _SUPPLEMENTARY.items()}
         return Asker(self._guard, grant, headers.get("if-match"), tokens)
 
-    async def _entry(self, catalogue: Catalogue, target: Target, site: Site) -> Entry:
+    async def _entry(self, catalogue: Catalogue, target: AtomPath, site: Site) -> Entry:
         if target.shape is Shape.RULE:
             subscription = catalogue.subscription(target.name, target.subscription)
             return _rule_entry(subscription, catalogue.rule(target.name, target.subscription, target.rule))
@@ -108,7 +108,7 @@ class Atom:
 
     # Many
 
-    async def _list(self, target: Target, query: dict[str, str], site: Site) -> Response:
+    async def _list(self, target: AtomPath, query: dict[str, str], site: Site) -> Response:
         if "$filter" in query:
             raise bad("The parameter '$filter' is not supported. Ask for all, and choose among them.")
         skip = number_in(query, "$skip", 0, 0, _LAST_SKIP)
@@ -127,7 +127,7 @@ class Atom:
         return feed_response(target.path, _LISTS[target.shape], entries, site, now, skip, top, has_more)
 
 
-def _operation(request: Asked, target: Target) -> Operation:
+def _operation(request: Asked, target: AtomPath) -> Operation:
     if request.method == "PUT":
         return Operation.UPDATE_ENTITY if "if-match" in request.headers else Operation.CREATE_ENTITY
     if request.method == "DELETE":
@@ -139,7 +139,7 @@ def _operation(request: Asked, target: Target) -> Operation:
     return Operation.ENUMERATE if target.shape in _LISTS else Operation.READ_ENTITY
 
 
-def _entry_of(entity: Described, runtime: Runtime, site: Site) -> Entry:
+def _entry_of(entity: Entity, runtime: Runtime, site: Site) -> Entry:
     left_out = frozenset({MESSAGE_SIZE}) if site.api_version == FIRST_VERSION else frozenset[str]()
     content = written_description(entity, runtime, host=site.host, left_out=left_out)
     return Entry(entity.path, entity.name, entity.created_at, entity.updated_at, content, description_etag(entity))
@@ -151,12 +151,9 @@ def _rule_entry(subscription: Subscription, rule: Rule) -> Entry:
     return Entry(path, rule.name, rule.created_at, rule.created_at, content, rule_etag(rule))
 
 
-def _listed(catalogue: Catalogue, target: Target) -> Sequence[Described]:
-    if target.shape is Shape.QUEUES:
-        return catalogue.queues
-    if target.shape is Shape.TOPICS:
-        return catalogue.topics
-    return catalogue.subscriptions_of(catalogue.topic(target.name))
+def _listed(catalogue: Catalogue, target: AtomPath) -> Sequence[Entity]:
+    kinds: dict[Shape, EntityKind] = {Shape.QUEUES: Queue, Shape.TOPICS: Topic, Shape.SUBSCRIPTIONS: Subscription}
+    return catalogue.listed(kinds[target.shape], target.name)
 
 
 def _page(items: Sequence[T], skip: int, top: int) -> tuple[Sequence[T], bool]:

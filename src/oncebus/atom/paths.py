@@ -34,7 +34,7 @@ class Shape(enum.Enum):
     RULE = "rule"
 
 
-class Target(NamedTuple):
+class AtomPath(NamedTuple):
     """What a request is about. `name` is the entity's or topic's."""
 
     shape: Shape
@@ -61,27 +61,27 @@ class Target(NamedTuple):
         return self.name
 
 
-def target_of(raw_path: bytes) -> Target:
+def target_of(raw_path: bytes) -> AtomPath:
     """What a path names, or a refusal."""
     segments = "/".join(segments_of(raw_path)).split("/")
     words = [segment.lower() for segment in segments]
     if words == ["$namespaceinfo"]:
-        return Target(Shape.NAMESPACE)
+        return AtomPath(Shape.NAMESPACE)
     if words[0] == "$resources":
         if words[1:] not in (["queues"], ["topics"]):
             raise Refused(
                 404, f"There is no list at the path {shown('/'.join(segments))}. There are queues and topics."
             )
-        return Target(Shape(words[1]))
+        return AtomPath(Shape(words[1]))
     if SUBSCRIPTIONS.lower() not in words[1:]:
-        return Target(Shape.ENTITY, "/".join(segments))
+        return AtomPath(Shape.ENTITY, "/".join(segments))
     at = words.index(SUBSCRIPTIONS.lower(), 1)
     topic, below = "/".join(segments[:at]), segments[at + 1 :]
     if not below:
-        return Target(Shape.SUBSCRIPTIONS, topic)
+        return AtomPath(Shape.SUBSCRIPTIONS, topic)
     if len(below) == 1:
-        return Target(Shape.SUBSCRIPTION, topic, below[0])
+        return AtomPath(Shape.SUBSCRIPTION, topic, below[0])
     if words[at + 2] == "rules" and len(below) <= 3:
         shape = Shape.RULES if len(below) == 2 else Shape.RULE
-        return Target(shape, topic, below[0], "" if len(below) == 2 else below[2])
+        return AtomPath(shape, topic, below[0], "" if len(below) == 2 else below[2])
     raise Refused(404, f"There is nothing at the path {shown('/'.join(segments))}.")

@@ -21,6 +21,7 @@ from oncebus.entities import (
     effective_partition_key,
     partition_of,
 )
+from oncebus.entities.limits import largest_message
 from oncebus.inbox import Row
 from oncebus.messages import key_of
 
@@ -89,7 +90,7 @@ def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incomi
     """Refuse messages that the entity does not take; all of them if one is not. Their size together."""
     if len(messages) > MOST_MESSAGES:
         raise BadRequest(f"The batch holds {len(messages)} messages, {MOST_MESSAGES} is the limit.")
-    most = _largest(entity)
+    most = largest_message(entity)
     total = 0
     for message in messages:
         check_message(
@@ -110,22 +111,18 @@ def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incomi
 
 def check_encoded(entity: Queue | Topic, size: int, *, is_batch: bool) -> None:
     """Refuse what is too large whatever it holds, by its size alone: it need not be decoded."""
-    if size > _largest(entity) + _AROUND:
+    if size > largest_message(entity) + _AROUND:
         raise (_batch_too_large if is_batch else _message_too_large)(entity, size)
 
 
 def largest_batch(entity: Queue | Topic) -> int:
     """How large messages may be together."""
-    return min(_largest(entity), LARGEST_BATCH)
-
-
-def _largest(entity: Queue | Topic) -> int:
-    return (entity.max_message_size_in_kilobytes or 256) * _KILOBYTE
+    return min(largest_message(entity), LARGEST_BATCH)
 
 
 def _message_too_large(entity: Queue | Topic, size: int) -> MessageTooLarge:
     return MessageTooLarge(
-        f"The received message (size:{size}) exceeds the limit ({_largest(entity)}) currently allowed on the "
+        f"The received message (size:{size}) exceeds the limit ({largest_message(entity)}) currently allowed on the "
         f"entity '{entity.path}'."
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -15,11 +16,13 @@ from oncebus.broker.trouble import Trouble
 from oncebus.folders import Folders
 from oncebus.outbox import Entry, Outbox
 from oncebus.store import IngestReport, Store
+from oncebus.watching import POLL_SECONDS, Watch
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
 
-POLL_SECONDS = 0.004
+IDLE_POLL_SECONDS = 0.02
+"""How often to look at an outbox that has to be polled while nothing is on its way."""
 LOOK_SECONDS = 1.0
 """How often to look for why nothing comes."""
 BACK_OFF_SECONDS = 0.5
@@ -40,20 +43,25 @@ class Taking:
 
     async def run(self) -> None:
         """Take entries for ever."""
+        with contextlib.closing(self._outbox.watch()) as watch:
+            while True:
+                await self._step(watch)
+
+    async def _step(self, watch: Watch) -> None:
+        """Take the next entry, or wait for one."""
         core = self._core
-        while True:
-            try:
-                entry = self._outbox.next_entry(core.progress.position) if core.lag else None
-                if entry is None:
-                    self._check_for_gap()
-                    await asyncio.sleep(POLL_SECONDS)
-                else:
-                    await self._take(entry)
-                    self.trouble.over()
-            except Exception as error:
-                # Whatever it is, to give up would stop all deliveries.
-                self.trouble.met(error)
-                await asyncio.sleep(BACK_OFF_SECONDS)
+        try:
+            entry = self._outbox.next_entry(core.progress.position) if core.lag else None
+            if entry is None:
+                self._check_for_gap()
+                await watch.wait_in_loop(LOOK_SECONDS, poll=POLL_SECONDS if core.lag else IDLE_POLL_SECONDS)
+            else:
+                await self._take(entry)
+                self.trouble.over()
+        except Exception as error:
+            # Whatever it is, to give up would stop all deliveries.
+            self.trouble.met(error)
+            await asyncio.sleep(BACK_OFF_SECONDS)
 
     def _check_for_gap(self) -> None:
         """Raise where what comes next can never come, because what comes after it is there already."""

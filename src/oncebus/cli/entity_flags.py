@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from oncebus.cli.durations import DURATION
-from oncebus.entities import EntityStatus
+from oncebus.entities import EntityStatus, Queue, Subscription, Topic
+from oncebus.entities.descriptions import EntityKind
+from oncebus.management.properties import ALL, RESOURCE_FIELDS, ValueType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,118 +30,63 @@ class Flag(NamedTuple):
         return self.sets.lower()
 
 
-_STATUS = click.Choice([status.value for status in EntityStatus], case_sensitive=False)
+_HELP = {
+    "requires_duplicate_detection": "Drop messages whose id was accepted within the window. Chosen at creation.",
+    "duplicate_detection_history_time_window": "How long an id is remembered: 20 seconds to 7 days, 10 minutes unless "
+    "given.",
+    "enable_partitioning": "Spread it over 16 partitions. Chosen at creation.",
+    "requires_session": "Messages come in sessions. Chosen at creation.",
+    "lock_duration": "How long a received message is held.",
+    "max_delivery_count": "Attempts before a message is a dead letter.",
+    "max_size_in_megabytes": "Most that it holds.",
+    "max_message_size_in_kilobytes": "Largest message; Premium only.",
+    "default_message_time_to_live": "How long messages live that do not say so themselves.",
+    "dead_lettering_on_message_expiration": "Expired messages become dead letters.",
+    "dead_lettering_on_filter_evaluation_exceptions": "Messages on which a filter fails become dead letters.",
+    "forward_to": "Queue or topic that its messages go to; '' for none.",
+    "forward_dead_lettered_messages_to": "Queue or topic that its dead letters go to; '' for none.",
+    "auto_delete_on_idle": "Delete it when unused for so long.",
+    "enable_express": "Taken over, without effect. Not with detection.",
+    "support_ordering": "Taken over; messages are always in order.",
+    "enable_batched_operations": "Taken over, without effect.",
+    "status": f"Whether messages go in and out: {', '.join(EntityStatus)}.",
+    "user_metadata": "Any text of your own.",
+}
 
-_WINDOW = Flag(
-    ("--duplicate-detection-history-time-window", "-d"),
-    "duplicateDetectionHistoryTimeWindow",
-    DURATION,
-    "How long an id is remembered: 20 seconds to 7 days, 10 minutes unless given.",
-    "DURATION",
-)
-_DETECTION = Flag(
-    ("--enable-duplicate-detection", "--duplicate-detection"),
-    "requiresDuplicateDetection",
-    bool,
-    "Drop messages whose id was accepted within the window. Chosen at creation.",
-)
-_SIZE = Flag(("--max-size", "--max-size-in-megabytes"), "maxSizeInMegabytes", int, "Most that it holds.", "MB")
-_MESSAGE_SIZE = Flag(
-    ("--max-message-size", "--max-message-size-in-kilobytes"),
-    "maxMessageSizeInKilobytes",
-    int,
-    "Largest message; Premium only.",
-    "KB",
-)
-_PARTITIONING = Flag(
-    ("--enable-partitioning",), "enablePartitioning", bool, "Spread it over 16 partitions. Chosen at creation."
-)
-_EXPRESS = Flag(("--enable-express",), "enableExpress", bool, "Taken over, without effect. Not with detection.")
-_SESSION = Flag(("--enable-session",), "requiresSession", bool, "Messages come in sessions. Chosen at creation.")
-_LOCK = Flag(("--lock-duration",), "lockDuration", DURATION, "How long a received message is held.", "DURATION")
-_DELIVERIES = Flag(
-    ("--max-delivery-count",), "maxDeliveryCount", int, "Attempts before a message is a dead letter.", "COUNT"
-)
-_TIME_TO_LIVE = Flag(
-    ("--default-message-time-to-live",),
-    "defaultMessageTimeToLive",
-    DURATION,
-    "How long messages live that do not say so themselves.",
-    "DURATION",
-)
-_EXPIRY = Flag(
-    ("--enable-dead-lettering-on-message-expiration", "--message-expiration"),
-    "deadLetteringOnMessageExpiration",
-    bool,
-    "Expired messages become dead letters.",
-)
-_FILTER_ERRORS = Flag(
-    ("--dead-letter-on-filter-exceptions", "-f"),
-    "deadLetteringOnFilterEvaluationExceptions",
-    bool,
-    "Messages on which a filter fails become dead letters.",
-)
-_FORWARD = Flag(("--forward-to",), "forwardTo", str, "Queue or topic that its messages go to; '' for none.", "NAME")
-_FORWARD_DEAD = Flag(
-    ("--forward-dead-lettered-messages-to",),
-    "forwardDeadLetteredMessagesTo",
-    str,
-    "Queue or topic that its dead letters go to; '' for none.",
-    "NAME",
-)
-_IDLE = Flag(("--auto-delete-on-idle",), "autoDeleteOnIdle", DURATION, "Delete it when unused for so long.", "DURATION")
-_BATCHED = Flag(("--enable-batched-operations",), "enableBatchedOperations", bool, "Taken over, without effect.")
-_ORDERING = Flag(("--enable-ordering",), "supportOrdering", bool, "Taken over; messages are always in order.")
-_STATE = Flag(("--status",), "status", _STATUS, f"Whether messages go in and out: {', '.join(EntityStatus)}.", "STATUS")
-_METADATA = Flag(("--user-metadata",), "userMetadata", str, "Any text of your own.", "TEXT")
+_TYPES: dict[ValueType, Any] = {
+    ValueType.FLAG: bool,
+    ValueType.NUMBER: int,
+    ValueType.SPAN: DURATION,
+    ValueType.TEXT: str,
+    ValueType.STATUS: click.Choice([status.value for status in EntityStatus], case_sensitive=False),
+}
+_METAVARS = {
+    "max_size_in_megabytes": "MB",
+    "max_message_size_in_kilobytes": "KB",
+    "max_delivery_count": "COUNT",
+    "forward_to": "NAME",
+    "forward_dead_lettered_messages_to": "NAME",
+    "status": "STATUS",
+    "user_metadata": "TEXT",
+}
 
-QUEUE = (
-    _DETECTION,
-    _WINDOW,
-    _PARTITIONING,
-    _SESSION,
-    _LOCK,
-    _DELIVERIES,
-    _SIZE,
-    _MESSAGE_SIZE,
-    _TIME_TO_LIVE,
-    _EXPIRY,
-    _FORWARD,
-    _FORWARD_DEAD,
-    _IDLE,
-    _EXPRESS,
-    _BATCHED,
-    _STATE,
-    _METADATA,
-)
-TOPIC = (
-    _DETECTION,
-    _WINDOW,
-    _PARTITIONING,
-    _SIZE,
-    _MESSAGE_SIZE,
-    _TIME_TO_LIVE,
-    _IDLE,
-    _EXPRESS,
-    _ORDERING,
-    _BATCHED,
-    _STATE,
-    _METADATA,
-)
-SUBSCRIPTION = (
-    _SESSION,
-    _LOCK,
-    _DELIVERIES,
-    _TIME_TO_LIVE,
-    _EXPIRY,
-    _FILTER_ERRORS,
-    _FORWARD,
-    _FORWARD_DEAD,
-    _IDLE,
-    _BATCHED,
-    _STATE,
-    _METADATA,
-)
+
+def _flags(kind: EntityKind) -> tuple[Flag, ...]:
+    known = {*RESOURCE_FIELDS[kind], "user_metadata"}
+    return tuple(
+        Flag(
+            each.flags,
+            each.camel,
+            _TYPES[each.type],
+            _HELP[each.field],
+            "DURATION" if each.type is ValueType.SPAN else _METAVARS.get(each.field),
+        )
+        for each in ALL
+        if each.flags and each.field in known
+    )
+
+
+QUEUE, TOPIC, SUBSCRIPTION = _flags(Queue), _flags(Topic), _flags(Subscription)
 
 
 def flags_of(flags: Sequence[Flag]) -> Callable[[F], F]:

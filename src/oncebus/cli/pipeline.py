@@ -59,11 +59,14 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
     from oncebus.pipeline.process import run_pipeline
     from oncebus.pipeline.query import pipeline_session
     from oncebus.serve.checks import make_data_folder
-    from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, why_not
+    from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, why_not, work_beside_pyspark
 
     quiet_py4j()
     make_data_folder(settings.data, settings.data_access)
-    spoken = settings.data.absolute() / SPARK_LOG
+    data = settings.data.absolute()
+    spoken = data / SPARK_LOG
+    cache = settings.cache.absolute() if settings.cache is not None else None
+    work_beside_pyspark()
 
     def quiet_session(master: str, java_options: Sequence[str]) -> SparkSession:
         _begin_anew_if_large(spoken)
@@ -75,11 +78,11 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
 
     try:
         run_pipeline(
-            Folders(settings.data.absolute()),
+            Folders(data),
             master=settings.master,
             shards=settings.shards,
             parent=parent,
-            cache=settings.cache,
+            cache=cache,
             session=quiet_session,
         )
     except Exception as error:

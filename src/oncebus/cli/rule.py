@@ -11,20 +11,12 @@ from oncebus.cli.entities import azure_options, in_path, json_option, name_optio
 from oncebus.cli.errors import RequestError
 from oncebus.cli.printing import print_json, print_properties, print_table, told
 from oncebus.cli.reaching import Management, Reach, broker_options
+from oncebus.management.rules import CORRELATED
 
 Command = Callable[..., None]
 
 _WHERE = "--topic-name prices --subscription-name high"
-_CORRELATED = {
-    "correlation_id": "correlationId",
-    "message_id": "messageId",
-    "to": "to",
-    "reply_to": "replyTo",
-    "label": "label",
-    "session_id": "sessionId",
-    "reply_to_session_id": "replyToSessionId",
-    "content_type": "contentType",
-}
+_CORRELATED = {field: name[0].lower() + name[1:] for name, field in CORRELATED.items()}
 _FILTERS = click.Choice(["SqlFilter", "CorrelationFilter"], case_sensitive=False)
 
 

@@ -16,6 +16,7 @@ from oncebus.access import AuthorizationRule
 from oncebus.entities.descriptions import (
     CorrelationFilter,
     Entity,
+    EntityKind,
     Filter,
     Namespace,
     Queue,
@@ -35,6 +36,7 @@ from oncebus.entities.limits import (
     check_forward_target,
     check_rule,
     has_message_size_of,
+    largest_message,
     settled,
 )
 from oncebus.entities.names import key_of_path, property_name, rule_path, subscription_path
@@ -98,6 +100,12 @@ class Catalogue:
                 return rule
         raise NotFound(rule_path(topic, subscription, name))
 
+    def listed(self, kind: EntityKind, topic: str = "") -> Sequence[Entity]:
+        """Return all entities of a kind, by name: of subscriptions those of a topic, which must exist."""
+        if kind is Subscription:
+            return self.subscriptions_of(self.topic(topic))
+        return self.queues if kind is Queue else self.topics
+
     @property
     def queues(self) -> list[Queue]:
         """All queues, by name."""
@@ -120,6 +128,14 @@ class Catalogue:
     def window_of(self, entity: Entity) -> int | None:
         """How long an id is remembered for what is sent here; a subscription has its topic's. None if not at all."""
         return self.topic_of(entity).window if isinstance(entity, Subscription) else entity.window
+
+    def largest_message(self, entity: Entity | None) -> int:
+        """Return how many bytes a message in an entity may have; a subscription holds those of its topic.
+
+        Of an entity that was deleted since, what most have.
+        """
+        holder = self.topic_of(entity) if isinstance(entity, Subscription) else entity
+        return largest_message(holder if holder is not None else Queue(name=""))
 
     def forward_target(self, path: str | None) -> Queue | Topic | None:
         """Where `forward_to` or `forward_dead_lettered_messages_to` leads today; None if it was deleted since."""

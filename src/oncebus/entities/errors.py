@@ -12,8 +12,8 @@ from typing import ClassVar
 from oncebus.errors import OncebusError
 
 
-class Kind(enum.StrEnum):
-    """What a protocol makes its status of."""
+class ErrorKind(enum.StrEnum):
+    """What sort of error it is: a protocol derives its status from it."""
 
     BAD_REQUEST = "bad-request"
     CONFLICT = "conflict"
@@ -25,7 +25,7 @@ class Kind(enum.StrEnum):
 class EntityError(OncebusError):
     """A request about an entity, or a message to it, is refused. `sub_code` is what the service writes as SubCode."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[ErrorKind]
     sub_code: int
 
     def __init__(self, text: str, sub_code: int) -> None:
@@ -46,7 +46,7 @@ class EntityError(OncebusError):
 class BadRequest(EntityError, ValueError):
     """A description, a change or a message breaks a rule."""
 
-    kind = Kind.BAD_REQUEST
+    kind = ErrorKind.BAD_REQUEST
 
     def __init__(self, text: str, sub_code: int = 40000) -> None:
         super().__init__(text, sub_code)
@@ -66,7 +66,7 @@ class AlreadyExists(EntityError):
     The sub code is not 40901: by that one clients know "another operation is in progress", and try again.
     """
 
-    kind = Kind.CONFLICT
+    kind = ErrorKind.CONFLICT
 
     def __init__(self, path: str) -> None:
         super().__init__(f"The messaging entity '{path}' already exists.", 40900)
@@ -75,7 +75,7 @@ class AlreadyExists(EntityError):
 class NotFound(EntityError):
     """There is no such entity, or none of that sort."""
 
-    kind = Kind.NOT_FOUND
+    kind = ErrorKind.NOT_FOUND
 
     def __init__(self, path: str) -> None:
         super().__init__(f"The messaging entity '{path}' could not be found.", 40400)
@@ -84,7 +84,7 @@ class NotFound(EntityError):
 class EntityDisabled(EntityError):
     """The entity's status does not allow it."""
 
-    kind = Kind.FORBIDDEN
+    kind = ErrorKind.FORBIDDEN
 
     def __init__(self, path: str) -> None:
         super().__init__(f"Messaging entity '{path}' is currently disabled.", 40300)
@@ -93,7 +93,7 @@ class EntityDisabled(EntityError):
 class QuotaExceeded(EntityError):
     """There are as many as there may be."""
 
-    kind = Kind.QUOTA
+    kind = ErrorKind.QUOTA
 
     def __init__(self, text: str) -> None:
         super().__init__(text, 40300)

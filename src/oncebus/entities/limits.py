@@ -149,6 +149,11 @@ def check_forward_target(source: Entity, name: str, address: str, target: Entity
         raise BadRequest(f"The entity '{source.path}' cannot forward messages to itself.\nParameter name: {name}")
 
 
+def largest_message(entity: Queue | Topic) -> int:
+    """Return how many bytes a message to an entity may have."""
+    return (entity.max_message_size_in_kilobytes or _MESSAGE_KILOBYTES) * 1024
+
+
 def has_message_size_of(tier: Tier, entity: Queue | Topic) -> bool:
     """Whether an entity's greatest message is just what its tier allows without being asked."""
     return entity.max_message_size_in_kilobytes == _message_size_of(tier)

@@ -120,6 +120,9 @@ def _set_system(name: str, value: closures.Evaluate) -> Change:
 def _set_user(name: str, value: closures.Evaluate) -> Change:
     def change(properties: Properties, _: dict[str, object], user: dict[str, object]) -> None:
         result = value(properties)
+        if isinstance(result, str | bytes):
+            # Each copy is written whole: a few statements could make a message many times as large.
+            properties.budget.spend(len(result))
         spelling = properties.spelling(name)
         if spelling is None:
             spelling = name

@@ -14,7 +14,7 @@ from oncebus.access import Guard, Operation
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import MessageTooLarge
-from oncebus.entities import NotFound, Subscription
+from oncebus.entities import NotFound
 from oncebus.errors import OncebusError, shown
 from oncebus.http import receiving, sending
 from oncebus.http.errors import LOCK_LOST, Refused, answer, bad, wrong_method
@@ -22,8 +22,8 @@ from oncebus.http.limits import Limits
 from oncebus.http.paths import (
     HEALTH,
     LAST_NUMBER,
+    MessagePath,
     Shape,
-    Target,
     find_target,
     has_api_version,
     lock_path,
@@ -46,7 +46,7 @@ from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
 
 class _Does(NamedTuple):
     operation: Operation
-    handler: Callable[[Asked, Target], Awaitable[Response]]
+    handler: Callable[[Asked, MessagePath], Awaitable[Response]]
 
 
 class Front:
@@ -147,7 +147,7 @@ class Front:
 
     # Messages
 
-    async def _send(self, request: Asked, target: Target) -> Response:
+    async def _send(self, request: Asked, target: MessagePath) -> Response:
         address = parse_address(target.entity)
         if address.sub_queue is not SubQueue.MAIN:
             raise bad(f"Messages cannot be sent to the dead letters of '{address.path}'.")
@@ -166,15 +166,10 @@ class Front:
         entity = self._broker.catalogue.find(path)
         if entity is None:
             raise NotFound(path)
-        # A subscription takes none, as the broker will say.
-        kilobytes = None if isinstance(entity, Subscription) else entity.max_message_size_in_kilobytes
-        return (kilobytes or 256) * 1024
+        return self._broker.catalogue.largest_message(entity)
 
     def _largest_held(self, path: str) -> int:
-        entity = self._broker.catalogue.find(path)
-        if isinstance(entity, Subscription):
-            entity = self._broker.catalogue.topic_of(entity)
-        return ((entity.max_message_size_in_kilobytes if entity is not None else None) or 256) * 1024
+        return self._broker.catalogue.largest_message(self._broker.catalogue.find(path))
 
     async def _body(self, request: Asked, most: int, what: str, where: str) -> bytes:
         body = await request.read_body(most, self._limits.body_seconds)
@@ -185,13 +180,13 @@ class Front:
             )
         return body
 
-    async def _peek_lock(self, request: Asked, target: Target) -> Response:
+    async def _peek_lock(self, request: Asked, target: MessagePath) -> Response:
         return await self._receive(request, target, Mode.PEEK_LOCK)
 
-    async def _receive_and_delete(self, request: Asked, target: Target) -> Response:
+    async def _receive_and_delete(self, request: Asked, target: MessagePath) -> Response:
         return await self._receive(request, target, Mode.RECEIVE_AND_DELETE)
 
-    async def _receive(self, request: Asked, target: Target, mode: Mode) -> Response:
+    async def _receive(self, request: Asked, target: MessagePath, mode: Mode) -> Response:
         wait = self._wait_of(request)
         address = parse_address(target.entity)
         found = await unless_gone(request, self._broker.receive(address, 1, mode=mode, wait=wait))
@@ -224,13 +219,13 @@ class Front:
 
     # Held messages
 
-    async def _complete(self, _: Asked, target: Target) -> Response:
+    async def _complete(self, _: Asked, target: MessagePath) -> Response:
         return await self._settle(target, Action.COMPLETE)
 
-    async def _unlock(self, _: Asked, target: Target) -> Response:
+    async def _unlock(self, _: Asked, target: MessagePath) -> Response:
         return await self._settle(target, Action.ABANDON)
 
-    async def _settle(self, target: Target, action: Action) -> Response:
+    async def _settle(self, target: MessagePath, action: Action) -> Response:
         # The token alone names the message: what stands before it may be an id or a number, and either may look so.
         settlement = Settlement(action, token_of(target.token))
         outcomes = await self._broker.settle(parse_address(target.entity), [settlement])
@@ -238,7 +233,7 @@ class Front:
             raise Refused(404, LOCK_LOST)
         return Response(b"", 200)
 
-    async def _renew(self, _: Asked, target: Target) -> Response:
+    async def _renew(self, _: Asked, target: MessagePath) -> Response:
         token = token_of(target.token)
         until = (await self._broker.renew_locks(parse_address(target.entity), [token]))[0]
         if isinstance(until, Outcome):
@@ -247,7 +242,7 @@ class Front:
 
     # Looking
 
-    async def _peek(self, request: Asked, target: Target) -> Response:
+    async def _peek(self, request: Asked, target: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
         start = number_in(query, "from", 0, 0, LAST_NUMBER)
         count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
@@ -267,7 +262,7 @@ class Front:
 
             return await self._renderer.make(size, make)
 
-    async def _drops(self, request: Asked, target: Target) -> Response:
+    async def _drops(self, request: Asked, target: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
         since = None
         if query.get("since"):
@@ -284,23 +279,23 @@ class Front:
         )
         return JSONResponse(drops_page(path, drops, limit))
 
-    async def _refusals(self, _: Asked, target: Target) -> Response:
+    async def _refusals(self, _: Asked, target: MessagePath) -> Response:
         entity = self._broker.catalogue.find(parse_address(target.entity).path)
         if entity is None:
             raise NotFound(target.entity)
         refusals = self._broker.refusals
         return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
 
-    async def _quarantine(self, request: Asked, _: Target) -> Response:
+    async def _quarantine(self, request: Asked, _: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
         limit, after = self._page_of(query)
         rows = await self._broker.quarantined(query.get("entity") or None, limit, after)
         return JSONResponse(quarantine_page(self._broker.catalogue, rows, limit))
 
-    async def _discard_quarantined(self, request: Asked, _: Target) -> Response:
+    async def _discard_quarantined(self, request: Asked, _: MessagePath) -> Response:
         return await self._decide(request, self._broker.discard_quarantined, "discarded")
 
-    async def _release_quarantined(self, request: Asked, _: Target) -> Response:
+    async def _release_quarantined(self, request: Asked, _: MessagePath) -> Response:
         return await self._decide(request, self._broker.release_quarantined, "released")
 
     async def _decide(
@@ -312,7 +307,7 @@ class Front:
             raise Refused(404, f"Nothing is in quarantine under {shown(', '.join(map(str, numbers)))}.")
         return JSONResponse(decided(done, numbers, outcomes))
 
-    async def _metrics(self, _: Asked, __: Target) -> Response:
+    async def _metrics(self, _: Asked, __: MessagePath) -> Response:
         text = await metrics(self._broker, self._health, self._other_metrics())
         return Response(text, media_type=CONTENT_TYPE)
 

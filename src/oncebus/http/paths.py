@@ -39,7 +39,7 @@ class Shape(enum.Enum):
     QUARANTINE = "$quarantine"
 
 
-class Target(NamedTuple):
+class MessagePath(NamedTuple):
     """What a request is about. `entity` is its path, with the sub-queue if one is named; `token` as it was written."""
 
     shape: Shape
@@ -53,7 +53,7 @@ def segments_of(raw_path: bytes) -> list[str]:
     return [_decoded(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
 
 
-def target_of(raw_path: bytes) -> Target:
+def target_of(raw_path: bytes) -> MessagePath:
     """What a path names, or a refusal."""
     target = find_target(raw_path)
     if target is None:
@@ -68,26 +68,26 @@ def no_operation(raw_path: bytes) -> Refused:
     return Refused(404, f"There is no operation at the path {path}. {hint}")
 
 
-def find_target(raw_path: bytes) -> Target | None:
+def find_target(raw_path: bytes) -> MessagePath | None:
     """What a path names; None where it is no operation's."""
     segments = segments_of(raw_path)
     words = [segment.lower() for segment in segments]
     if words == ["metrics"]:
-        return Target(Shape.METRICS)
+        return MessagePath(Shape.METRICS)
     if words == ["$quarantine"]:
-        return Target(Shape.QUARANTINE)
+        return MessagePath(Shape.QUARANTINE)
     if len(words) > 1 and words[-1] == "messages":
-        return Target(Shape.MESSAGES, "/".join(segments[:-1]))
+        return MessagePath(Shape.MESSAGES, "/".join(segments[:-1]))
     if len(words) > 2 and words[-2:] == ["messages", "head"]:
-        return Target(Shape.HEAD, "/".join(segments[:-2]))
+        return MessagePath(Shape.HEAD, "/".join(segments[:-2]))
     if len(words) > 3 and words[-3] == "messages":
-        return Target(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
+        return MessagePath(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
     if len(words) > 1 and words[-1] == "$duplicates":
-        return Target(Shape.DUPLICATES, "/".join(segments[:-1]))
+        return MessagePath(Shape.DUPLICATES, "/".join(segments[:-1]))
     if len(words) > 1 and words[-1] == "$refusals":
-        return Target(Shape.REFUSALS, "/".join(segments[:-1]))
+        return MessagePath(Shape.REFUSALS, "/".join(segments[:-1]))
     if len(words) > 1 and words[-1] == "$messages":
-        return Target(Shape.PEEK, "/".join(segments[:-1]))
+        return MessagePath(Shape.PEEK, "/".join(segments[:-1]))
     return None
 
 
@@ -99,7 +99,7 @@ def token_of(text: str) -> bytes:
         raise bad(f"The lock token {shown(text)} is not a GUID.") from None
 
 
-def only_looks_like_a_lock(target: Target) -> bool:
+def only_looks_like_a_lock(target: MessagePath) -> bool:
     """Whether a path is not that of a message that is held, which ends with a token, but may be that of a rule."""
     if target.shape is not Shape.LOCK:
         return False

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import bisect
 import os
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from oncebus.files import map_file
-from oncebus.inbox.durable import read_durable
+from oncebus.inbox.durable import NAME, read_durable
 from oncebus.inbox.errors import InboxDamaged
 from oncebus.inbox.frame import BadFrame, check_piece, decode_piece
 from oncebus.inbox.segment import (
@@ -22,7 +23,9 @@ from oncebus.inbox.segment import (
     list_segments,
     segment_path,
 )
+from oncebus.watching import Watch
 
+LOCK = "lock"
 _FORGET_AT_ONCE = 1024
 
 
@@ -49,6 +52,7 @@ class InboxReader:
         self._first = 1
         self._known: list[Commit] = []
         self._cursor: Cursor | None = None
+        self._watch: Watch | None = None
 
     def durable(self) -> int:
         """The last commit that may be read. Never goes back; 0 while there is none or the writer has to mend the note.
@@ -57,6 +61,14 @@ class InboxReader:
         """
         self._durable = max(self._durable, read_durable(self._folder) or 0)
         return self._durable
+
+    def wait(self, after: int, seconds: float) -> None:
+        """Return once there is a commit behind `after`, or after so many seconds."""
+        end = time.monotonic() + seconds
+        if self._watch is None:
+            self._watch = Watch(self._folder, os.path.join(self._folder, LOCK), overwritten=NAME)
+        while self.durable() <= after and (left := end - time.monotonic()) > 0:
+            self._watch.wait(left)
 
     def shards(self) -> int | None:
         """How many shards each commit is split into; None while there is no inbox."""

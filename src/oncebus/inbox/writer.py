@@ -1,7 +1,7 @@
 """The writer of an inbox: one process appends, and only what is on the disk is told to readers.
 
 A folder holds segments (`oncebus.inbox.segment`), the file `durable` (`oncebus.inbox.durable`) and the file `lock`,
-empty, which the writer holds locked.
+which the writer holds locked and signs for those who wait for commits (`oncebus.watching`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from oncebus.inbox import durable
 from oncebus.inbox.errors import InboxError, InboxInUse, write_failure
 from oncebus.inbox.frame import MOST_SHARDS, encode_frame
 from oncebus.inbox.marks import Marks, marks_of
-from oncebus.inbox.reader import InboxReader
+from oncebus.inbox.reader import LOCK, InboxReader
 from oncebus.inbox.recovery import Recovered, recover
 from oncebus.inbox.rows import Row, split
 from oncebus.inbox.segment import HEADER_BYTES, encode_segment_header, list_segments, segment_path
+from oncebus.watching import sign
 
 SEGMENT_BYTES = 64 << 20
 
@@ -78,6 +79,7 @@ class InboxWriter:
             try:
                 make_folder(path)
                 _lock(path, resources)
+                sign(os.path.join(path, LOCK))
                 for name in os.listdir(path):
                     if name.startswith(TEMPORARY):
                         Path(path, name).unlink()
@@ -206,7 +208,7 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
 
 
 def _lock(folder: str, resources: ExitStack) -> None:
-    descriptor = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o644)
     resources.callback(os.close, descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

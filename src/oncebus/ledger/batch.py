@@ -35,10 +35,10 @@ _BEGUN: dict[str, tuple[str, int, str | None]] = {}
 
 
 class LedgerBatch:
-    """One batch that continues from a ledger and joins it at the end.
+    """One batch that continues from a ledger and joins it at the end. `Ledger.batch` makes one.
 
-    The version of the ledger it sees is fixed when it is made. Leaving the block normally lets its keys join, once;
-    leaving it by an exception forgets them.
+    The version of the ledger that it sees is fixed when it is created. When the block ends normally, its keys join the
+    ledger, once. When an exception ends the block, they are forgotten.
 
     It is a generation of its own, which is claimed when it joins. Until then its runs do not count.
     """
@@ -82,7 +82,11 @@ class LedgerBatch:
         refuse_if_live(listing, location, Writer(self.generation.token, self.generation.query, owner, follows))
 
     def commit(self) -> None:
-        """Let what was judged in this batch join the ledger."""
+        """Let the keys of this batch join the ledger.
+
+        Raises `LedgerInUse` if another writer wrote to the ledger while the batch was open. Then nothing of the batch
+        is recorded, and it can be run again.
+        """
         self._is_over = True
         generation, listing = self.generation, self.ledger.listing()
         if any(other.token == generation.token for other in listing.generations):
@@ -103,7 +107,7 @@ class LedgerBatch:
                 self.ledger.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
 
     def discard(self) -> None:
-        """Forget what was judged in this batch, unless it has joined."""
+        """Forget the keys of this batch, unless it has joined."""
         self._is_over = True
         listing, token = self.ledger.listing(), self.generation.token
         if all(other.token != token for other in listing.generations):

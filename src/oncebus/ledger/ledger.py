@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,7 +41,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """What a ledger holds at a moment. Ids that are forgotten but not yet deleted are counted."""
+    """What a ledger holds at one moment. Counts include ids that are forgotten but not yet deleted."""
 
     ids: int
     bytes: int
@@ -49,8 +50,18 @@ class LedgerSummary:
     horizon: int | None
 
 
+class Decision(NamedTuple):
+    """The verdicts on some rows. None of them may be seen before `publish` has returned: it makes the keys durable.
+
+    `publish` may be called in another thread.
+    """
+
+    verdicts: Verdicts
+    publish: Callable[[], None]
+
+
 class Ledger:
-    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the folder is made by the first writer."""
+    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the first writer creates the folder."""
 
     def __init__(self, storage: Storage, identity: str | None = None) -> None:
         self._storage = storage
@@ -60,23 +71,29 @@ class Ledger:
 
     @classmethod
     def open(cls, location: str | os.PathLike[str], *, identity: str | None = None) -> Ledger:
-        """The ledger at a path or URI, there or not.
+        """Return the ledger at a path or URI, whether or not it exists.
 
-        With an `identity`, as `describe_or_check` gives it, every use raises `LedgerNotShared` unless the ledger has
-        that id.
+        Args:
+            location: A path, or a URI of an object store.
+            identity: The id that the ledger must have. Every use raises `LedgerNotShared` if it has another one.
         """
         return cls(storage_at(location), identity)
 
     def batch(self, *, query: str | None = None, batch: int | None = None) -> LedgerBatch:
-        """A batch that continues from what the ledger holds now. Its keys join when the block ends well:
+        """Start a batch that continues from what the ledger holds now. Its keys join when the block ends without error.
 
+        ```python
         with Ledger.open(path).batch() as ledger:
             detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
+        ```
 
-        Inside `foreachBatch`, give the query and the number of the batch, and open one batch in each call. A batch
-        that Spark repeats then sees what the ledger held before it, and gets the same verdicts. `query` names the
-        checkpoint: it must stay the same for as long as the checkpoint does, and change with it. The query's id does,
-        and so does any name you choose.
+        Inside `foreachBatch`, give both arguments. A batch that Spark repeats then sees what the ledger held before it,
+        and gets the same verdicts.
+
+        Args:
+            query: A name for the checkpoint. It must stay the same as long as the checkpoint does, and change with it.
+                The query's id does this, and so does any name you choose.
+            batch: The number of the batch, as Spark gives it to `foreachBatch`.
         """
         clock = time.time_ns() // 1000
         if query is None and batch is None:
@@ -107,13 +124,21 @@ class Ledger:
 
     def join(self, writer: Writer, batch: int) -> Generation:
         """The generation in which this writer writes its batch: the one it has claimed before, or a new one."""
+        return self.enter(writer, batch)[0]
+
+    def enter(self, writer: Writer, batch: int) -> tuple[Generation, Listing | None]:
+        """The same as `join`, with a listing that `decide` may use in the same batch, where there is one.
+
+        It holds all that the batch has to see: what the generation keeps of those before it was settled when it was
+        claimed, and its earlier batches were published before this one was begun.
+        """
         listing = self._list()
         for generation in listing.generations:
             if writer.has_claimed(generation):
                 if generation is not listing.newest:
                     raise taken_over(self.location, generation, listing.generations[-1])
                 self._refuse_older(listing, generation, batch)
-                return generation
+                return generation, listing
         refuse_if_live(listing, self.location, writer)
         generation = succeed(
             listing.generations,
@@ -126,7 +151,8 @@ class Ledger:
             location=self.location,
         )
         self._storage.delete(abandoned(listing.stamps))
-        return self.claim(generation)
+        # Another task may have claimed it, by a listing that was newer than this one.
+        return self.claim(generation), None
 
     def judge(
         self, rows: Rows, generation: Generation, batch: int, *, parts: int, clock: int, cut: int | None = None
@@ -137,18 +163,34 @@ class Ledger:
         again with the same rows, gives the same verdicts and publishes the same file. `cut` is when Spark cut the
         batch: under one number, rows of a batch that was cut at another time are refused.
         """
+        decision = self.decide(rows, generation, batch, parts=parts, clock=clock, cut=cut)
+        decision.publish()
+        return decision.verdicts
+
+    def decide(
+        self,
+        rows: Rows,
+        generation: Generation,
+        batch: int,
+        *,
+        parts: int,
+        clock: int,
+        cut: int | None = None,
+        listing: Listing | None = None,
+    ) -> Decision:
+        """Judge like `judge`, and leave it to the caller to publish. `listing` is what `enter` has given."""
         if len(rows) == 0:
-            return judge(rows, recall_nothing, NO_HORIZON)
+            return Decision(judge(rows, recall_nothing, NO_HORIZON), lambda: None)
         part = self.part(rows, parts)
         below = Position(generation.number, batch)
         for _ in range(_ATTEMPTS):
-            listing = self._list()
-            newest = listing.newest
+            found, listing = listing or self._list(), None
+            newest = found.newest
             if newest is not None and generation.is_behind(newest):
                 # What comes later may have merged or deleted what this batch saw.
                 raise taken_over(self.location, generation, newest)
-            self._refuse_other_cuts(listing, generation, batch, {cut})
-            visible = self._visible(listing, generation, below)
+            self._refuse_other_cuts(found, generation, batch, {cut})
+            visible = self._visible(found, generation, below)
             try:
                 runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
             except FileNotFoundError:
@@ -172,8 +214,8 @@ class Ledger:
         )
         horizon = min(int(rows.time.max()), clock)
         name = RunName(below, below, part, parts, len(accepted), horizon, generation.token, cut)
-        self._storage.publish(name.file_name(), encode_run(accepted, horizon))
-        return verdicts
+        file_name, pieces = name.file_name(), encode_run(accepted, horizon)
+        return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
 
     def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
         """Delete what this part no longer needs, and merge or rewrite what has grown old. Never changes a verdict.
@@ -216,11 +258,19 @@ class Ledger:
             return
 
     def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
-        """Record which output of the last query is committed, by the query's checkpoint; the newest such batch.
+        """Record which output of the last query is committed, by its checkpoint. Returns the newest such batch.
 
-        A later query with another checkpoint then knows all keys of those batches. Without it, the keys of the last
-        batch are taken for never output. Can be called at any time, while the query runs too. Returns None if no batch
-        is committed yet. Raises `LedgerMismatch` if the checkpoint is of another query than the last.
+        A later query with another checkpoint then knows all keys of those batches. Without this call, the keys of the
+        last batch count as never output. You can call it at any time, even while the query runs.
+
+        Args:
+            checkpoint: The query's `checkpointLocation`.
+
+        Returns:
+            The number of the newest committed batch, or None if no batch is committed yet.
+
+        Raises:
+            LedgerMismatch: The checkpoint belongs to another query than the last one.
         """
         committed = committed_in(checkpoint)
         if committed is not None:
@@ -249,7 +299,7 @@ class Ledger:
         return self._list()
 
     def summary(self) -> LedgerSummary:
-        """What the ledger holds now."""
+        """Return how many ids, bytes and runs the ledger holds now."""
         listing = self._list()
         newest = listing.newest.number if listing.newest else 0
         visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncebus.broker.broker import Broker
-from oncebus.entities import Catalogue, CorrelationFilter, Entity, NotFound, Queue, SqlFilter, Subscription, Topic
+from oncebus.entities import Catalogue, CorrelationFilter, Entity, NotFound, SqlFilter, Subscription, Topic
 from oncebus.store import Counts
 
 
@@ -65,7 +65,7 @@ class Observer:
             _filters(subscriptions, CorrelationFilter),
         )
 
-    async def runtimes_of(self, entities: Sequence[Queue | Topic | Subscription]) -> list[Runtime]:
+    async def runtimes_of(self, entities: Sequence[Entity]) -> list[Runtime]:
         """What each of them holds."""
         return await asyncio.gather(*(self.runtime_of(entity) for entity in entities))
 

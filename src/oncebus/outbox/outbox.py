@@ -7,6 +7,8 @@ its place, for that.
 Tasks may outlive their query. So each query has a folder of its own in the outbox, `drafts-` and a fresh name: a part
 is written there and renamed into the outbox. The next query deletes that folder before it looks what is complete. From
 then on nothing of the old one can appear any more, neither among its own parts nor as an entry that it did not see.
+
+The file `kernel` is signed by the query, for those who wait for parts (`oncebus.watching`).
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ import pyarrow.compute as pc
 
 from oncebus.files import TEMPORARY, make_folder
 from oncebus.outbox.part import Batch, OutboxError, OutboxPart, read_part, write_part
+from oncebus.watching import Watch, sign
 
 _DRAFTS = "drafts-"
+_SIGNATURE = "kernel"
 _ATTEMPTS = 1000
 
 
@@ -79,11 +83,11 @@ class Outbox:
         """
         return _best(self._complete(), self.folder, after)
 
-    def begin(self) -> Begun:
+    def begin(self, *, is_local: bool = False) -> Begun:
         """Let a query begin. To be called while no other runs; what tasks of an earlier one still write is refused.
 
         What is incomplete is deleted: it will never be complete, and must not be taken for a part of what the query
-        makes.
+        makes. `is_local` tells that all tasks of the query run on this machine: who waits for parts need not poll.
         """
         try:
             self._end_drafts()
@@ -93,9 +97,14 @@ class Outbox:
                     self._delete(part)
             drafts = os.path.join(self.folder, _DRAFTS + uuid.uuid4().hex)
             make_folder(drafts)
+            sign(os.path.join(self.folder, _SIGNATURE), is_local=is_local)
         except OSError as error:
             raise OutboxError(f"Outbox '{self.folder}' cannot be written: {error.strerror}") from error
         return Begun(self.newest(), drafts)
+
+    def watch(self) -> Watch:
+        """Waits until a part appears."""
+        return Watch(self.folder, os.path.join(self.folder, _SIGNATURE))
 
     def newest(self) -> Entry | None:
         """The complete entry that goes furthest; None where none is complete."""

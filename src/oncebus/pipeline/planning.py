@@ -40,6 +40,10 @@ class Planner:
         # Of the commits behind the newest that was planned.
         self._weights: dict[int, int] = {}
 
+    def wait(self, after: int, seconds: float) -> None:
+        """Return once there is a commit behind `after`, or after so many seconds."""
+        self._reader.wait(after, seconds)
+
     def last_commit(self, after: int) -> int:
         """The last commit of a micro-batch that begins behind the commit `after`; `after` if nothing is there yet."""
         for taken in [commit for commit in self._weights if commit <= after]:

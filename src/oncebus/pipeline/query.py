@@ -19,7 +19,7 @@ from oncebus.ledger import Committed, Ledger, Owner
 from oncebus.outbox import Outbox
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.source import FORMAT, PipelineSource
-from oncebus.spark.ports import ClusterOpen, check_protection, protection
+from oncebus.spark.ports import ClusterOpen, check_protection, is_local, protection
 from oncebus.spark.task import Place
 from oncebus.spark.workers import WorkersDiffer, check_workers
 
@@ -35,7 +35,7 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     spark.dataSource.register(PipelineSource)
     ledger = Ledger.open(folders.ledger)
     identity = ledger.describe_or_check(KEY_SIGNATURE)
-    start = resume(folders.outbox, ledger)
+    start = resume(folders.outbox, ledger, is_local=is_local(spark.sparkContext.master or ""))
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
     place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows)
     return (
@@ -62,8 +62,10 @@ class Start(NamedTuple):
     follows: int | None
 
 
-def resume(outbox: Path, ledger: Ledger) -> Start:
+def resume(outbox: Path, ledger: Ledger, *, is_local: bool) -> Start:
     """Where a query begins. The ledger is told that the last query's output is complete up to there.
+
+    `is_local` tells that all tasks of the query run on this machine.
 
     Raises `DataMismatch` where outbox and ledger are not of the same time.
 
@@ -71,7 +73,7 @@ def resume(outbox: Path, ledger: Ledger) -> Start:
     process ran in another container or before the machine was started anew.
     """
     check_ledger(outbox, ledger)
-    last, drafts = Outbox(outbox).begin()
+    last, drafts = Outbox(outbox).begin(is_local=is_local)
     newest = ledger.newest()
     follows = newest.number if newest else None
     if last is None:

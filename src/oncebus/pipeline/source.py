@@ -21,6 +21,8 @@ from oncebus.spark.task import Place
 
 FORMAT = "oncebus-pipeline"
 
+WAIT_SECONDS = 1.0
+
 SCHEMA = T.StructType([T.StructField(name, T.LongType(), nullable=False) for name in (*OutboxPart._fields, "rows")])
 """A part of a micro-batch, and how many rows of the inbox it had."""
 
@@ -67,8 +69,14 @@ class PipelineStream(DataSourceStreamReader):
         return {"commit": self._after}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
-        """As many commits as make a good micro-batch. Asked every few milliseconds."""
-        return {"commit": self._planner.last_commit(start["commit"])}
+        """As many commits as make a good micro-batch.
+
+        Waits for the first of them: Spark asks again a few milliseconds after it was told that there is nothing, which
+        would cost a tenth of a core. Not for long, because Spark cannot do anything else meanwhile.
+        """
+        after = start["commit"]
+        self._planner.wait(after, WAIT_SECONDS)
+        return {"commit": self._planner.last_commit(after)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """One for each part.

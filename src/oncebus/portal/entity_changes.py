@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from oncebus.access import Operation
 from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
-from oncebus.entities.descriptions import forward_targets
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, EntityKind, blank, forward_targets
 from oncebus.entities.names import DEFAULT_RULE
 from oncebus.errors import OncebusError, shown
 from oncebus.http.errors import bad
@@ -23,7 +23,7 @@ from oncebus.portal.rule_form import RULE_NAME, described_rule, filter_fields
 from oncebus.portal.visits import Visit, status_of
 from oncebus.portal.wording import counted, moment
 
-KINDS: dict[str, type[Entity]] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
+KINDS: dict[str, EntityKind] = {"queue": Queue, "topic": Topic, "subscription": Subscription}
 _VERSION = "version"
 _FIRST_RULE = {"filter": "all"}
 
@@ -66,10 +66,7 @@ def _new(visit: Visit) -> Entity:
     kind = visit.query.get("kind", "") or visit.posted["kind"]
     if kind not in KINDS:
         raise bad(f"The kind {shown(kind)} is none of {', '.join(KINDS)}.")
-    if kind == "subscription":
-        topic = visit.query.get("topic", "") or visit.posted["topic"]
-        return Subscription(topic=topic, name="")
-    return Queue(name="") if kind == "queue" else Topic(name="")
+    return blank(KINDS[kind], "", visit.query.get("topic", "") or visit.posted["topic"])
 
 
 def _first_rules(visit: Visit, form: Filled) -> list[Rule]:
@@ -158,8 +155,7 @@ async def change(visit: Visit) -> Response:
 
 def _fixed(entity: Entity) -> dict[str, str]:
     shown_as = written(entity)
-    names = ("requires_duplicate_detection", "requires_session", "enable_partitioning")
-    return {name: shown_as[name] for name in names if name in shown_as}
+    return {name: shown_as[name] for name in CHOSEN_AT_CREATION if name in shown_as}
 
 
 def _check_forwarding(visit: Visit, old: Entity | None, new: Entity) -> None:

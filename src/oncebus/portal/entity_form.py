@@ -19,11 +19,11 @@ from oncebus.entities import (
 from oncebus.entities.descriptions import blank
 from oncebus.entities.limits import Occasion, check_entity, settled
 from oncebus.errors import OncebusError
+from oncebus.management.properties import ValueType
 from oncebus.portal.entity_properties import (
     PROPERTIES,
     WINDOW_UNITS,
-    Property,
-    Sort,
+    FormProperty,
     is_given,
     properties_of,
     read,
@@ -33,10 +33,9 @@ from oncebus.portal.markup import Content, Markup, tag
 from oncebus.portal.posted import Posted
 
 DETECTION = "requires_duplicate_detection"
-WINDOW = "duplicate_detection_history_time_window"
 NAME = "name"
 
-_BY_NAME = {each.name: each for each in PROPERTIES}
+_BY_NAME = {each.about.name: each for each in PROPERTIES}
 TITLES = {each.first_field: each.title for each in PROPERTIES}
 """What stands above the fields."""
 _PARAMETER = re.compile(r"\nParameter name: (\w+)")
@@ -62,10 +61,10 @@ def described(base: Entity, posted: Posted, form: Filled) -> Entity:
     # Without detection there is no window to speak of.
     detects = bool(posted[DETECTION]) if DETECTION in posted or not base.id else getattr(base, DETECTION, False)
     for each in properties_of(type(base)):
-        is_flag_of_new = each.sort is Sort.FLAG and (not base.id or not each.is_chosen_once)
+        is_flag_of_new = each.type is ValueType.FLAG and (not base.id or not each.is_chosen_once)
         if not is_flag_of_new and not is_given(each, posted):
             continue
-        if each.sort is Sort.WINDOW and not detects:
+        if each.is_window and not detects:
             continue
         try:
             values[each.field] = read(each, posted)
@@ -111,21 +110,23 @@ def entity_fields(kind: type[Entity], form: Filled, namespace: Namespace, old: E
     return [usual, tag("details", tag("summary", "More"), further, open=is_open)]
 
 
-def _shown(each: Property, kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None) -> Markup | None:
+def _shown(
+    each: FormProperty, kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None
+) -> Markup | None:
     refusal = tier_refusal(kind, each.field, namespace)
     hint = refusal or each.hint
     if each.is_chosen_once and refusal is None:
         hint += " Chosen at creation: it cannot be changed." if old else " Cannot be switched on or off later."
     is_fixed = refusal is not None or (old is not None and each.is_chosen_once)
-    match each.sort:
-        case Sort.FLAG:
+    match each.type:
+        case ValueType.FLAG:
             return check_box(form, each.field, each.title, hint=hint, is_fixed=is_fixed)
-        case Sort.WINDOW:
+        case ValueType.SPAN if each.is_window:
             return _window(each, form, old, tier_refusal(kind, DETECTION, namespace))
-        case Sort.STATUS:
+        case ValueType.STATUS:
             options = [(status.value, status.value) for status in EntityStatus]
             return choice(form, each.field, each.title, options) if old is not None else None
-        case Sort.NUMBER:
+        case ValueType.NUMBER:
             return text_field(
                 form, each.field, each.title, hint=hint, is_fixed=is_fixed, inputmode="numeric", class_="short"
             )
@@ -134,7 +135,7 @@ def _shown(each: Property, kind: type[Entity], form: Filled, namespace: Namespac
     return text_field(form, each.field, each.title, hint=hint, is_fixed=is_fixed)
 
 
-def _window(each: Property, form: Filled, old: Entity | None, refusal: str | None) -> Markup:
+def _window(each: FormProperty, form: Filled, old: Entity | None, refusal: str | None) -> Markup:
     is_off = refusal is not None or (old is not None and not getattr(old, DETECTION))
     first = each.first_field
     units = [
@@ -171,7 +172,7 @@ def _window(each: Property, form: Filled, old: Entity | None, refusal: str | Non
     )
 
 
-def _named_in(text: str) -> Property | None:
+def _named_in(text: str) -> FormProperty | None:
     """The property that a text is about without saying so on a line of its own."""
     for name, found in _BY_NAME.items():
         if re.search(rf"\b{name}\b", text):

@@ -51,7 +51,9 @@ async def show(visit: Visit) -> Response:
     may_resubmit = of == "dead-letters" and visit.may(Operation.RESUBMIT, entity.path)
     renderer = visit.desk.renderer
     async with renderer.page():
-        found = await _peek(visit.desk.broker, Address(entity.path, PLACES[of]), start, _largest(visit, entity))
+        found = await _peek(
+            visit.desk.broker, Address(entity.path, PLACES[of]), start, visit.desk.catalogue.largest_message(entity)
+        )
         # Also where it was cut short.
         has_more = len(found) > PAGE or sum(len(each.body) for each in found) >= MOST_BYTES
         page = found[:PAGE]
@@ -97,11 +99,6 @@ async def _peek(broker: Broker, address: Address, start: int, largest: int) -> l
         size += sum(len(each.body) for each in some)
         start = some[-1].message.sequence + 1
     return found
-
-
-def _largest(visit: Visit, entity: Queue | Subscription) -> int:
-    holder = visit.desk.catalogue.topic_of(entity) if isinstance(entity, Subscription) else entity
-    return (holder.max_message_size_in_kilobytes or 256) * 1024
 
 
 def _explained(of: str, entity: Queue | Subscription) -> Markup:

@@ -11,7 +11,7 @@ from oncebus.http.properties import Value, value_of
 from oncebus.portal.fields import Filled, area, choice, group, text_field
 from oncebus.portal.markup import Markup, joined
 from oncebus.portal.posted import Posted
-from oncebus.portal.rule_words import CORRELATED
+from oncebus.portal.rule_words import TITLES
 
 FILTERS = [("all", "All messages"), ("sql", "Those that a SQL filter matches"), ("correlation", "A correlation filter")]
 RULE_NAME = "rule-name"
@@ -36,7 +36,7 @@ def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
         ),
         data_when="filter=sql",
     )
-    fields = [text_field(form, f"filter-{field}", title) for field, title in CORRELATED.items()]
+    fields = [text_field(form, f"filter-{field}", title) for field, title in TITLES.items()]
     correlation = group(
         "Correlation filter: all that is given must be equal",
         fields,
@@ -66,7 +66,7 @@ def described_rule(posted: Posted, form: Filled, name: str) -> Rule | None:
         if not chosen.expression:
             form.errors["expression"] = "Give an expression."
     elif posted["filter"] == "correlation":
-        fields = {field: posted[f"filter-{field}"] or None for field in CORRELATED}
+        fields = {field: posted[f"filter-{field}"] or None for field in TITLES}
         try:
             own = tuple((each, _compared(value)) for each, value in lines_of(posted[PROPERTIES]).items())
         except OncebusError as error:

@@ -6,19 +6,12 @@ from datetime import datetime, timedelta
 
 from oncebus.entities import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from oncebus.entities.descriptions import Parameters
+from oncebus.management.rules import CORRELATED
 from oncebus.portal.markup import Content, Markup, tag
 from oncebus.portal.wording import in_words
 
-CORRELATED = {
-    "correlation_id": "CorrelationId",
-    "message_id": "MessageId",
-    "label": "Label (subject)",
-    "session_id": "SessionId",
-    "to": "To",
-    "reply_to": "ReplyTo",
-    "reply_to_session_id": "ReplyToSessionId",
-    "content_type": "ContentType",
-}
+TITLES = {field: "Label (subject)" if field == "label" else name for name, field in CORRELATED.items()}
+"""What a correlation filter compares, as people read it."""
 
 
 def rule_in_words(rule: Rule) -> Markup:
@@ -30,7 +23,7 @@ def rule_in_words(rule: Rule) -> Markup:
         case CorrelationFilter():
             equal = [
                 tag("li", f"{title} = ", tag("code", getattr(given, field)))
-                for field, title in CORRELATED.items()
+                for field, title in TITLES.items()
                 if getattr(given, field) is not None
             ]
             equal += [tag("li", f"{name} = ", tag("code", _value(value))) for name, value in given.properties]

@@ -10,7 +10,6 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from oncebus.access import Guard, KeyFile, NamespaceRules
-from oncebus.arm.authorization import Authorization
 from oncebus.arm.front import Arm
 from oncebus.atom.front import Atom
 from oncebus.broker.broker import Broker
@@ -21,6 +20,7 @@ from oncebus.http.limits import Limits
 from oncebus.http.paths import has_api_version
 from oncebus.http.rendering import Renderer
 from oncebus.http.routes import FrontRoute
+from oncebus.management.authorization_rules import AuthorizationRules
 from oncebus.management.runtime import Observer
 from oncebus.portal import Portal
 from oncebus.templates.front import Deployments
@@ -48,10 +48,11 @@ def make_app(
     limits = limits or Limits()
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
     observer = Observer(broker)
+    rules = AuthorizationRules(broker, namespace_rules, keys)
     renderer = Renderer()
     portal = Portal(broker, guard, limits, host, portal_names, renderer)
-    deployments = Deployments(broker, guard, limits, namespace_rules, keys)
-    arm = Arm(broker, guard, limits, observer, Authorization(broker, namespace_rules, keys, amqp_port))
+    deployments = Deployments(broker, guard, limits, rules)
+    arm = Arm(broker, guard, limits, observer, rules, amqp_port)
     atom = Atom(broker, guard, limits, observer)
     messages = Front(broker, guard, limits, other_metrics, renderer)
     # The first that owns a request answers it.

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from oncebus.broker.addresses import Address
 from oncebus.broker.broker import Broker, Received
-from oncebus.entities import Subscription
 from oncebus.errors import OncebusError
 from oncebus.servicebus.errors import Refused, refusal_of
 from oncebus.servicebus.limits import Limits
@@ -225,10 +224,7 @@ class Lines:
     def portion(self, entity: int) -> Portion:
         """Return a new estimate for receiving from an entity."""
         catalogue = self._broker.catalogue
-        found = catalogue.entity(entity)
-        holder = catalogue.topic_of(found) if isinstance(found, Subscription) else found
-        kilobytes = holder.max_message_size_in_kilobytes if holder is not None else None
-        return Portion(self._limits, (kilobytes or 256) * 1024)
+        return Portion(self._limits, catalogue.largest_message(catalogue.entity(entity)))
 
 
 async def put_back(broker: Broker, address: Address, messages: Sequence[Received]) -> None:

@@ -31,6 +31,7 @@ from oncebus.entities import (
     SqlFilter,
     TrueFilter,
 )
+from oncebus.entities.descriptions import CORRELATION_FIELDS
 from oncebus.servicebus.times import timestamp
 
 RULE = ULong(0x13700000004)
@@ -42,16 +43,7 @@ FALSE_FILTER = ULong(0x1370000008)
 CORRELATION_FILTER = ULong(0x1370000009)
 
 # In the order of the described list.
-_CORRELATION = {
-    "correlation-id": "correlation_id",
-    "message-id": "message_id",
-    "to": "to",
-    "reply-to": "reply_to",
-    "label": "label",
-    "session-id": "session_id",
-    "reply-to-session-id": "reply_to_session_id",
-    "content-type": "content_type",
-}
+_CORRELATION = {field.replace("_", "-"): field for field in CORRELATION_FIELDS}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_SPAN = Symbol("com.microsoft:timespan")
 _DATE = "com.microsoft:datetime-offset"

@@ -16,6 +16,7 @@ from oncebus.broker.clock import ClockLeapt
 from oncebus.broker.errors import BrokerClosed, ServerBusy
 from oncebus.broker.sending import MOST_MESSAGES, Incoming, check_encoded, largest_batch
 from oncebus.entities import BadRequest, EntityDisabled, NotFound, Queue, Topic
+from oncebus.entities.limits import largest_message
 from oncebus.inbox import InboxFull
 from oncebus.servicebus.addresses import Node
 from oncebus.servicebus.attached import Attached, Client
@@ -57,7 +58,7 @@ class Sender(Attached[IncomingLink]):
 
     def open(self) -> None:
         """See `Attached`."""
-        largest = _largest_message(self._entity)
+        largest = largest_message(self._entity)
         self.link.accept(max_message_size=largest, properties={MAX_BATCH_SIZE: ULong(largest_batch(self._entity))})
         # Read a message that is somewhat too large to its end, so that the message is rejected and the link stays.
         self.link.largest_message = largest + _READ_BEYOND
@@ -146,7 +147,3 @@ class Sender(Attached[IncomingLink]):
         else:
             self.link.settle([delivery], Rejected(refusal.error))
         self.client.hold(-len(delivery.payload))
-
-
-def _largest_message(entity: Queue | Topic) -> int:
-    return (entity.max_message_size_in_kilobytes or 256) * 1024

@@ -36,27 +36,34 @@ def detect_duplicates(
     lateness: str | timedelta | None = None,
     parts: int | None = None,
 ) -> DataFrame:
-    """The same rows with `is_duplicate`, `original_time` and, where a sequence is given, `original_sequence`.
+    """Mark the duplicates in a DataFrame.
 
-    A row is a duplicate if a row with its key was accepted less than one window away. Rows are judged in the order of
-    `time`, batch after batch; a duplicate does not extend the window; exactly one window later is new.
+    Returns the same rows with the columns `is_duplicate`, `original_time` and, if `sequence` is given,
+    `original_sequence`. A row is a duplicate if a row with the same key was accepted less than one window away. Rows
+    are checked in the order of `time`, batch after batch. A duplicate does not extend the window, and exactly one
+    window later a row is new.
 
-    messages: a batch or streaming DataFrame.
-    key: a column or several. A row in which one of them is null is never a duplicate.
-    time: a timestamp column. A null in it is an error.
-    window: "10 minutes", "PT10M", a timedelta, or the name of a column that holds an interval or microseconds. Where
-        two windows meet, the shorter counts.
-    ledger: where accepted keys are remembered. A path or URI for a stream, which needs one; for a batch, none (the
-        DataFrame is judged alone) or the value of `with Ledger.open(path).batch() as ledger`. All machines of the
-        cluster must share the folder.
-    sequence: a whole-number column that breaks ties in time, the lower first, and names the original.
-    lateness: how much longer than its window to remember a key, where rows come out of order.
-    parts: into how many tasks the rows of a batch are spread; unless given, the cluster's default parallelism with a
-        ledger, and what Spark makes of its shuffle partitions without. A part is held in a Python worker's memory as a
-        whole. The number may change from run to run.
+    Every evaluated row counts as output: a stream remembers the keys of a batch when the batch is evaluated, and a
+    batch that Spark repeats gets the same verdicts again.
 
-    What is evaluated counts as output: in a stream the keys of each batch are remembered as the batch is evaluated, and
-    a batch that Spark repeats gets the same verdicts again.
+    Args:
+        messages: A batch or streaming DataFrame.
+        key: One or more columns. A row with a null in one of them is never a duplicate.
+        time: A timestamp column. A null in it is an error.
+        window: `"10 minutes"`, `"PT10M"`, a timedelta, or the name of a column with an interval or microseconds. If a
+            key was accepted under one window and is checked under another, the shorter counts.
+        ledger: Where to remember accepted keys. A stream needs a path or URI. A batch takes the value of
+            `with Ledger.open(path).batch() as ledger`, or None to check the DataFrame on its own. All machines of the
+            cluster must share the folder.
+        sequence: A whole-number column that breaks ties in time (the lower number comes first) and names the original.
+        lateness: How much longer than its window to remember a key, for rows that arrive out of order.
+        parts: The number of tasks for a batch. The default is the cluster's parallelism with a ledger, and Spark's
+            shuffle partitions without one. A Python worker holds a whole part in memory. The number may change from
+            run to run.
+
+    Raises:
+        BadCall: The arguments do not fit together.
+        BadColumn: A column is missing or has the wrong type.
     """
     spark = messages.sparkSession
     is_case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyspark
+
 from oncebus.errors import OncebusError
 
 
@@ -22,6 +24,17 @@ def quiet_py4j() -> None:
     It logs what goes wrong under its own name and the root's; we see the same as an exception.
     """
     logging.getLogger().addHandler(logging.NullHandler())
+
+
+def work_beside_pyspark() -> None:
+    """Change to the folder that PySpark is installed in, so that Spark's Python workers start sooner.
+
+    Spark puts a zip file with PySpark's sources before everything else on their path, and each worker compiles them
+    anew: 0.6 s of a core. Only the current folder comes before that; there they find the compiled ones.
+    """
+    if path := os.environ.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in path.split(os.pathsep))
+    os.chdir(Path(pyspark.__file__).resolve().parent.parent)
 
 
 @contextmanager

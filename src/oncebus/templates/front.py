@@ -23,17 +23,18 @@ from urllib.parse import unquote
 from starlette.responses import Response
 from starlette.types import Scope
 
-from oncebus.access import AuthorizationRule, Guard, KeyFile, KeyFileError, NamespaceRules, Operation
+from oncebus.access import Guard, Operation
 from oncebus.arm import errors
 from oncebus.arm.errors import ArmRefused
 from oncebus.broker.broker import Broker
-from oncebus.entities import Catalogue
-from oncebus.errors import OncebusError, shown
+from oncebus.errors import shown
 from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.requests import Asked
 from oncebus.http.routes import admit, answered
 from oncebus.http.times import iso8601
+from oncebus.management.applying import PlanOutdated, apply
+from oncebus.management.authorization_rules import AuthorizationRules
 from oncebus.management.difference import Change, Effect, changes_of
 from oncebus.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
 from oncebus.management.planning import Plan
@@ -65,10 +66,6 @@ class _Target(NamedTuple):
     deployment: Deployment
 
 
-class _Moved(OncebusError):
-    """The catalogue is not the one that was planned for."""
-
-
 class _Does(NamedTuple):
     method: str
     operation: Operation
@@ -83,14 +80,12 @@ class Deployments:
         broker: Broker,
         guard: Guard,
         limits: Limits,
-        namespace_rules: NamespaceRules,
-        keys: KeyFile | None,
+        rules: AuthorizationRules,
     ) -> None:
         self._broker = broker
         self._guard = guard
         self._limits = limits
-        self._namespace_rules = namespace_rules
-        self._keys = keys
+        self._rules = rules
         # Its own: a template that takes long keeps others of its kind waiting, and nothing else.
         self._thread = ThreadPoolExecutor(1, "templates")
         self._waiting = 0
@@ -124,8 +119,8 @@ class Deployments:
         for _ in range(MOST_ATTEMPTS):
             planned = await self._planned(template, given, deployment)
             try:
-                await self._apply(planned)
-            except _Moved:
+                await apply(planned, self._broker, self._rules)
+            except PlanOutdated:
                 continue
             told = self._told(planned, deployment)
             changes = told["changes"]
@@ -158,8 +153,7 @@ class Deployments:
     async def _export(self, request: Asked, _: Deployment) -> Response:
         # What of the group is asked for makes no difference: there is one namespace, and it comes whole.
         await self._body(request)
-        rules = self._namespace_rules() if self._keys is None else self._keys.rules()
-        exported = export(self._broker.catalogue, {rule.name: rule for rule in rules}.values())
+        exported = export(self._broker.catalogue, {rule.name: rule for rule in self._rules.of(None)}.values())
         answer: Object = {"template": exported.template}
         if exported.warnings:
             answer["error"] = {
@@ -199,7 +193,7 @@ class Deployments:
         return content
 
     async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
-        rules = None if self._keys is None else self._keys.rules()
+        rules = self._rules.changeable()
         catalogue, now = self._broker.catalogue, self._broker.clock.now()
 
         def work(is_late: Callable[[], bool]) -> Plan:
@@ -229,37 +223,6 @@ class Deployments:
 
     def _finish(self) -> None:
         self._waiting -= 1
-
-    async def _apply(self, planned: Plan) -> None:
-        """Bring a plan about, all of it or nothing. Raises `_Moved` where something came in between."""
-
-        def how(catalogue: Catalogue, _: int) -> Catalogue:
-            if catalogue is not planned.before:
-                raise _Moved
-            return planned.after
-
-        changed = planned.changed_authorizations
-        # These lie in a file of their own. They go first: it is what may be out of reach.
-        await self._put_rules(changed)
-        try:
-            await self._broker.change(how)
-        except BaseException:
-            await self._take_back(changed, {rule.name: rule for rule in planned.known})
-            raise
-
-    async def _put_rules(self, rules: list[AuthorizationRule]) -> None:
-        if self._keys is not None and rules:
-            await asyncio.to_thread(self._keys.put_all, {rule.name: rule.rights for rule in rules})
-
-    async def _take_back(self, rules: list[AuthorizationRule], before: dict[str, AuthorizationRule]) -> None:
-        if self._keys is None:
-            return
-        known = {rule.name: before[rule.name].rights for rule in rules if rule.name in before}
-        with contextlib.suppress(KeyFileError):
-            await asyncio.to_thread(self._keys.put_all, known)
-            for rule in rules:
-                if rule.name not in before:
-                    await asyncio.to_thread(self._keys.remove, rule.name)
 
     def _told(self, planned: Plan, deployment: Deployment) -> Object:
         """What a plan changes, and what it has to say, as the Resource Manager writes it."""
