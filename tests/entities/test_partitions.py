@@ -21,24 +21,24 @@ def test_the_function_never_changes(decisive: str, partition: int) -> None:
 def test_a_session_decides_before_all_else(session: str, key: str, id: str, detects: bool, turn: int) -> None:  # noqa: A002
     decided = partition_of(session, None, None, detects=False, turn=0)
     assert 0 <= decided < 16
-    assert partition_of(session, key, id, detects=detects, turn=turn) == decided
+    assert partition_of(session, key, identity, detects=detects, turn=turn) == decided
 
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS, st.booleans(), st.integers(0), st.sampled_from([None, ""]))
 def test_without_a_session_the_partition_key_decides(
-    key: str, id: str, detects: bool, turn: int, session: str | None
+    key: str, identity: str, detects: bool, turn: int, session: str | None
 ) -> None:
     decided = partition_of(key, None, None, detects=False, turn=0)
-    assert partition_of(session, key, id, detects=detects, turn=turn) == decided
+    assert partition_of(session, key, identity, detects=detects, turn=turn) == decided
 
 
 @settings(deadline=None)
 @given(st.one_of(TEXTS, st.binary(min_size=1)), st.integers(0))
-def test_without_both_the_id_decides_if_duplicates_are_detected_else_the_turn(id: str | bytes, turn: int) -> None:  # noqa: A002
-    decided = partition_of(None, None, id, detects=True, turn=0)
-    assert partition_of(None, None, id, detects=True, turn=turn) == decided
-    assert partition_of(None, None, id, detects=False, turn=turn) == turn % 16
+def test_without_both_the_id_decides_if_duplicates_are_detected_else_the_turn(identity: str | bytes, turn: int) -> None:
+    decided = partition_of(None, None, identity, detects=True, turn=0)
+    assert partition_of(None, None, identity, detects=True, turn=turn) == decided
+    assert partition_of(None, None, identity, detects=False, turn=turn) == turn % 16
     assert partition_of(None, None, None, detects=True, turn=turn) == turn % 16
 
 
