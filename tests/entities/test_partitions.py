@@ -18,7 +18,7 @@ def test_the_function_never_changes(decisive: str, partition: int) -> None:
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS, TEXTS, st.booleans(), st.integers(0))
-def test_a_session_decides_before_all_else(session: str, key: str, id: str, detects: bool, turn: int) -> None:  # noqa: A002
+def test_a_session_decides_before_all_else(session: str, key: str, identity: str, detects: bool, turn: int) -> None:
     decided = partition_of(session, None, None, detects=False, turn=0)
     assert 0 <= decided < 16
     assert partition_of(session, key, identity, detects=detects, turn=turn) == decided
