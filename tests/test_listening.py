@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -51,6 +52,25 @@ def test_the_one_that_is_idle_for_longest_gives_way() -> None:
     places.leave(six)
     places.leave(one)
     assert Guest(places).has_room
+
+
+def test_those_that_have_authenticated_give_way_last() -> None:
+    places = Places(3, "guests")
+    known, stranger, other = (Guest(places) for _ in range(3))
+    places.know(known)
+    places.begin(other)
+    places.know(other)
+    places.end(other)
+    later = Guest(places)
+    assert [each.is_cut for each in (known, stranger, other, later)] == [False, True, False, False]
+    places.begin(later)
+    newest = Guest(places)
+    assert (known.is_cut, other.is_cut, newest.has_room) == (True, False, True)
+    # It is forgotten with its place.
+    places.know(known)
+    places.end(later)
+    Guest(places)
+    assert [each.is_cut for each in (other, later, newest)] == [False, False, True]
 
 
 def test_a_full_house_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,6 +128,54 @@ def test_connections_that_never_begin_tls_give_way_and_others_get_through(tmp_pa
             async with asyncio.timeout(PATIENCE):
                 while len(places):
                     await asyncio.sleep(0.01)
+
+    asyncio.run(play())
+
+
+class Speaking(asyncio.Protocol):
+    """Takes a place, and is busy once it was spoken to. `events` counts connections that were made and lost."""
+
+    def __init__(self, places: Places, events: Counter[str]) -> None:
+        self._places = places
+        self._events = events
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._events["made"] += 1
+        self._places.enter(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._places.begin(self)
+        self._transport.write(data)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._events["lost"] += 1
+        self._places.leave(self)
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def test_a_crowd_that_connects_at_once_does_not_replace_a_client_before_it_is_heard() -> None:
+    async def play() -> None:
+        places, events = Places(32, "guests"), Counter[str]()
+        with listen("127.0.0.1", 0) as listener, contextlib.ExitStack() as stack:
+            listener.listen(1024)
+            address = listener.getsockname()
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(address, PATIENCE))
+            client = stack.enter_context(socket.create_connection(address, PATIENCE))
+            client.sendall(b"hello")
+            for _ in range(200):
+                stack.enter_context(socket.create_connection(address, PATIENCE))
+            async with await serve(listener, lambda: Speaking(places, events), places=places):
+                heard = await asyncio.to_thread(client.recv, 5)
+                stack.close()
+                async with asyncio.timeout(PATIENCE):
+                    while events != {"made": 301, "lost": 301}:
+                        await asyncio.sleep(0.01)
+            assert heard == b"hello"
 
     asyncio.run(play())
 

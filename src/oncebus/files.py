@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,18 @@ TEMPORARY = ".tmp-"
 
 
 def publish(
-    folder: str, name: str, pieces: Sequence[bytes | memoryview | pa.Buffer], *, aside: str | None = None
+    folder: str,
+    name: str,
+    pieces: Sequence[bytes | memoryview | pa.Buffer],
+    *,
+    aside: str | None = None,
+    before: Callable[[], object] | None = None,
 ) -> None:
     """Write a file, replacing one of that name. When this returns it survives any crash; before, it is not there.
 
-    It is written in the folder `aside` first, of the same file system; in its own unless given. Raises `OSError` and
-    leaves nothing behind, unless the process dies: see `delete_abandoned`.
+    It is written in the folder `aside` first, of the same file system; in its own unless given. `before` is called
+    when it is on the disk, before it appears: where that raises, it does not. Raises `OSError` and leaves nothing
+    behind, unless the process dies: see `delete_abandoned`.
     """
     temporary = os.path.join(folder if aside is None else aside, TEMPORARY + uuid.uuid4().hex)
     try:
@@ -30,6 +36,8 @@ def publish(
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
+        if before is not None:
+            before()
         os.replace(temporary, os.path.join(folder, name))
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

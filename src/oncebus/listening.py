@@ -26,7 +26,9 @@ HANDSHAKE_SECONDS = 10
 TLS_BUFFER_BYTES = 32 * 1024
 """What a connection with TLS reads at once; asyncio's own is 256 KB, taken when the connection is made."""
 ACCEPTED_AT_ONCE = 64
-"""Connections that one turn of the loop accepts at each port."""
+"""Connections that one turn of the event loop accepts at each port, at most."""
+_TURNS_TO_SPEAK = 16
+"""In at least so many turns of accepting, a new connection cannot become the oldest of all."""
 BACKLOG = 1024
 """Connections that the system keeps until they are accepted."""
 SECONDS_BETWEEN_WARNINGS = 10.0
@@ -73,9 +75,10 @@ class Guest(Protocol):
 
 
 class Places:
-    """So many places for connections. When they are taken, the one that has been idle for longest gives way.
+    """A bounded number of places for connections. When all are taken, the longest idle one gives way.
 
-    `what` names the connections in the log. Times are seconds of a clock that never goes back.
+    Connections that have not authenticated give way before those that have. `what` names the connections in the log.
+    Times are seconds of a clock that never goes back.
     """
 
     def __init__(self, most: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,43 +86,59 @@ class Places:
         self._what = what
         self._clock = clock
         self._busy: set[Guest] = set()
-        # Those that have asked for nothing that is still under way, the longest idle first.
-        self._idle: dict[Guest, None] = {}
+        # Those without a request under way, the longest idle first: before and after they have authenticated.
+        self._idle_strangers: dict[Guest, None] = {}
+        self._idle_known: dict[Guest, None] = {}
+        self._known: set[Guest] = set()
         self._warned = -SECONDS_BETWEEN_WARNINGS
 
     def __len__(self) -> int:
-        return len(self._busy) + len(self._idle)
+        return len(self._busy) + len(self._idle_strangers) + len(self._idle_known)
 
     def enter(self, guest: Guest) -> bool:
-        """Take a place, idle; False where all are busy, and there is one too many now."""
+        """Take a place, idle; return False if all were busy, so that there is one too many now."""
         is_room = len(self) < self.most
         if not is_room:
             self._warn()
-            oldest = next(iter(self._idle), None)
+            oldest = next(iter(self._idle_strangers or self._idle_known), None)
             if oldest is not None:
-                # Before it is cut, which may call `leave`.
-                del self._idle[oldest]
+                # First, because `abort` may call `leave` at once or later.
+                self.leave(oldest)
                 oldest.abort()
                 is_room = True
-        self._idle[guest] = None
+        self._idle_strangers[guest] = None
         return is_room
 
+    def know(self, guest: Guest) -> None:
+        """Note that a guest has authenticated."""
+        if guest in self._idle_strangers:
+            del self._idle_strangers[guest]
+            self._idle_known[guest] = None
+        elif guest not in self._busy:
+            return
+        self._known.add(guest)
+
     def begin(self, guest: Guest) -> None:
-        """A guest is busy, and cannot be asked to give way."""
-        if guest in self._idle:
-            del self._idle[guest]
+        """Note that a guest is busy: it cannot be asked to give way."""
+        idle = self._idle_of(guest)
+        if guest in idle:
+            del idle[guest]
             self._busy.add(guest)
 
     def end(self, guest: Guest) -> None:
-        """A guest is idle again."""
+        """Note that a guest is idle again."""
         if guest in self._busy:
             self._busy.discard(guest)
-            self._idle[guest] = None
+            self._idle_of(guest)[guest] = None
 
     def leave(self, guest: Guest) -> None:
-        """A guest has gone, if it was there."""
+        """Free the place of a guest, if it has one."""
         self._busy.discard(guest)
-        self._idle.pop(guest, None)
+        self._idle_of(guest).pop(guest, None)
+        self._known.discard(guest)
+
+    def _idle_of(self, guest: Guest) -> dict[Guest, None]:
+        return self._idle_known if guest in self._known else self._idle_strangers
 
     def _warn(self) -> None:
         now = self._clock()
@@ -143,7 +162,9 @@ async def serve(
     def accept() -> asyncio.BaseProtocol:
         return make_protocol() if tls is None else _Handshake(make_protocol, tls, places)
 
-    server = await loop.create_server(accept, sock=listener, backlog=ACCEPTED_AT_ONCE)
+    # With few places, a crowd that connects at once would replace a client before its first bytes are read.
+    at_once = ACCEPTED_AT_ONCE if places is None else min(ACCEPTED_AT_ONCE, max(1, places.most // _TURNS_TO_SPEAK))
+    server = await loop.create_server(accept, sock=listener, backlog=at_once)
     # The number above is also how many asyncio accepts in one turn: the system may keep more.
     listener.listen(BACKLOG)
     return server

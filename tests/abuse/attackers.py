@@ -64,6 +64,16 @@ class Crowd:
         """How many the gateway has not hung up."""
         return sum(_is_open(each) for each in self.sockets)
 
+    def forget_closed(self) -> None:
+        """Close the sockets that the gateway has closed: a process may have only so many."""
+        still_open = []
+        for each in self.sockets:
+            if _is_open(each):
+                still_open.append(each)
+            else:
+                each.close()
+        self.sockets = still_open
+
     def close(self) -> None:
         """Go."""
         for each in self.sockets:

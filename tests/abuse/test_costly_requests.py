@@ -201,10 +201,11 @@ def test_half_requests_of_strangers_take_no_place_from_others(gateway: Gateway, 
         async def attack() -> None:
             for first in HALVES.values():
                 await strangers.connect(gateway.http_port, count, first)
+                strangers.forget_closed()
 
         for _ in range(2):
             asyncio.run(attack())
-            print(f"{strangers.alive} of {len(strangers.sockets)} half requests are open")
+            print(f"{strangers.alive} of {len(HALVES) * count} half requests are open")
             other.goes_on()
         somebody.goes_on()
         watch.stays_below(60 * MEGABYTE, f"{2 * len(HALVES) * count} half requests")

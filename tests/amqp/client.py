@@ -1,4 +1,4 @@
-"""The other side of an engine: frames as a client would write them, and what the engine answers."""
+"""A client for an engine: writes frames and reads the engine's answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Sent(NamedTuple):
-    """One frame that the engine has written."""
+    """A frame that the engine wrote."""
 
     channel: int
     performative: Any
@@ -43,13 +43,13 @@ def written(performative: Performative, payload: bytes = b"", *, channel: int = 
 
 
 def sender(name: str = "s", handle: int = 0, **fields: Any) -> Attach:
-    """The attach of a client that sends."""
+    """Return the attach of a client that sends."""
     fields = {"source": Source(), "target": Target("queue"), "initial_delivery_count": 0, **fields}
     return Attach(name=name, handle=handle, role=False, **fields)
 
 
 def receiver(name: str = "r", handle: int = 0, **fields: Any) -> Attach:
-    """The attach of a client that receives."""
+    """Return the attach of a client that receives."""
     fields = {"source": Source("queue"), "target": Target(), **fields}
     return Attach(name=name, handle=handle, role=True, **fields)
 
@@ -74,7 +74,7 @@ def transfer(delivery_id: int | None = 0, handle: int = 0, **fields: Any) -> Tra
 
 
 def frames(data: bytes) -> list[Sent]:
-    """AMQP frames apart; heartbeats are None."""
+    """Split bytes into AMQP frames; a heartbeat is None."""
     found = []
     while data:
         size = int.from_bytes(data[:4], "big")
@@ -88,7 +88,7 @@ def frames(data: bytes) -> list[Sent]:
 
 
 class Client:
-    """Talks to one engine, without SASL. `do` gives the events of frames, `answers` what the engine wrote since."""
+    """Talks to one engine, without SASL. `do` returns the events of frames, `answers` the frames written since."""
 
     def __init__(self, opened: Open | None = OPEN, *, trusted: bool = True, **options: Any) -> None:
         self.connection = Connection(container_id="server", **options)
@@ -121,7 +121,7 @@ class Client:
         return frames(self.take())
 
     def answer(self, kind: type[T]) -> T:
-        """The one frame the engine has written, which is of this kind."""
+        """Return the only frame that the engine wrote, which must be of this kind."""
         (sent,) = self.answers()
         assert isinstance(sent.performative, kind)
         return sent.performative
@@ -133,7 +133,7 @@ class Client:
         return event.session
 
     def incoming(self, grant: int = 100, *, channel: int = 0, **fields: Any) -> IncomingLink:
-        """A link on which this client sends, accepted and with credit."""
+        """Return a link on which this client sends, accepted and with credit."""
         (event,) = self.do(sender(**fields), channel=channel)
         assert isinstance(event, LinkAttached)
         assert isinstance(event.link, IncomingLink)
@@ -143,7 +143,7 @@ class Client:
         return event.link
 
     def outgoing(self, grant: int = 100, *, channel: int = 0, handle: int = 0, **fields: Any) -> OutgoingLink:
-        """A link on which this client receives, accepted and with credit."""
+        """Return a link on which this client receives, accepted and with credit."""
         (event,) = self.do(receiver(handle=handle, **fields), channel=channel)
         assert isinstance(event, LinkAttached)
         assert isinstance(event.link, OutgoingLink)

@@ -1,4 +1,4 @@
-"""What clients say, whole conversations and made-up frames, and a server that answers them in many ways."""
+"""Conversations of clients, random frames, and a server that answers them in random ways."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SASL = SASL_HEADER + frame(0, encode(Described(ULong(0x41), [Symbol("PLAIN"), b"
 FILTER: dict[Symbol, object] = {Symbol("f"): Described(Symbol("f"), [1, {Symbol("a"): Array(Symbol, ["b"])}])}
 
 STEPS: list[list[bytes]] = [
-    # Each is sent after what the one before it has brought about.
+    # Each step is sent after the server has handled the one before.
     [SASL],
     [AMQP_HEADER, written(OPEN), written(BEGIN), written(BEGIN, channel=3)],
     [
@@ -86,7 +86,7 @@ WHOLE = [b"".join(step) for step in STEPS]
 
 
 class Server:
-    """Answers the events of a connection, in ways that `random` chooses, and checks what must always hold."""
+    """Answers the events of a connection in random ways, and checks the invariants."""
 
     def __init__(self, random: Random, connection: Connection) -> None:
         self.random = random
@@ -98,7 +98,7 @@ class Server:
         self._is_closed = False
 
     def receive(self, *chunks: bytes) -> None:
-        """Take all these bytes, then answer what they have brought about."""
+        """Receive all chunks, then answer their events."""
         events = [event for chunk in chunks for event in self.connection.receive(chunk)]
         self.see(events)
         for event in events:
@@ -128,7 +128,7 @@ class Server:
             assert event.link in self._attached
         elif isinstance(event, Closed):
             self._is_closed = True
-            # A link that we have detached ourselves is not reported.
+            # A link that the server itself detached is not reported.
             assert not self._begun
             assert all(link.is_over for link in self._attached)
 
@@ -153,7 +153,7 @@ class Server:
                 break
 
     def frames(self) -> list[Any]:
-        """All frames that were written, apart; they must be well formed, and none too long for the peer."""
+        """Return all written frames. They must be well formed and not too long for the peer."""
         data = bytes(self.written)
         if data.startswith(SASL_HEADER):
             data = data[8:]
@@ -203,7 +203,7 @@ class Server:
 
 
 def shown(event: Event) -> object:
-    """What an event tells, without the objects it tells it of."""
+    """Return the content of an event without its objects, so that events can be compared."""
     match event:
         case SessionBegun():
             return "begun", event.session.remote_channel
@@ -224,7 +224,7 @@ def shown(event: Event) -> object:
 
 
 def random_frame(random: Random) -> bytes:
-    """A frame that may make sense or not."""
+    """Return a random frame, valid or not."""
     handle, channel = random.choice([0, 1, 2, 7, 255, 256]), random.choice([0, 0, 0, 1, 3, 300])
     number = random.choice([0, 1, 2, 5, 2**31, 2**32 - 1])
     flag = random.random() < 0.5
@@ -251,7 +251,7 @@ def random_frame(random: Random) -> bytes:
 
 
 def mutated(random: Random, data: bytes) -> bytes:
-    """Bytes with a few of them changed, left out, put in or told twice."""
+    """Return the bytes with a few of them changed, removed, inserted or repeated."""
     found = bytearray(data)
     for _ in range(random.choice([1, 1, 2, 5])):
         at = random.randrange(len(found) + 1)

@@ -1,4 +1,4 @@
-"""A broker of a few lines over the engine: what is sent to an address comes back from it, in order."""
+"""A minimal broker over the engine: messages sent to an address are received from it, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREDIT = 50
 
 
 class Echo:
-    """What all connections of one server share."""
+    """The state that all connections of one server share."""
 
     def __init__(self, *, trusts: bool = True) -> None:
         self.trusts = trusts
@@ -56,7 +56,7 @@ class Echo:
 
 
 class EchoPeer:
-    """One peer of it."""
+    """One peer of the echo server."""
 
     def __init__(self, echo: Echo, connection: Connection, wire: Wire) -> None:
         self.echo = echo
@@ -121,7 +121,7 @@ class EchoPeer:
 
 @contextlib.asynccontextmanager
 async def serving(echo: Echo, **options: Any) -> Any:
-    """An echo server on a free port of this machine; gives the port."""
+    """Run an echo server on a free local port, and yield the port."""
 
     def make() -> AmqpProtocol:
         connection = Connection(container_id="echo", max_frame_size=options.get("max_frame_size", 65536))
@@ -138,12 +138,12 @@ async def serving(echo: Echo, **options: Any) -> Any:
         for protocol in echo.protocols:
             protocol.abort()
         await server.wait_closed()
-        # Aborted transports tell their protocols in the next turn.
+        # An aborted transport notifies its protocol in the next iteration of the loop.
         await asyncio.sleep(0)
 
 
 @contextlib.contextmanager
 def in_thread(echo: Echo, **options: Any) -> Iterator[str]:
-    """An echo server in a thread of its own, for clients that wait; gives its address."""
+    """Run an echo server in its own thread, for blocking clients, and yield its address."""
     with started_in_thread(lambda: serving(echo, **options)) as port:
         yield f"127.0.0.1:{port}"

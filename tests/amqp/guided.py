@@ -1,11 +1,11 @@
 """`python -m amqp.guided FOLDER [libFuzzer's options]`: inputs for the engine and the codec, guided by coverage.
 
-FOLDER gets the seeds, which are made here from whole conversations and from the values of the codec's tests; what the
-fuzzer finds that reaches new code is kept there too. The first byte of an input chooses what is tried with the rest:
+FOLDER gets the seeds, which come from whole conversations and from the values of the codec's tests. The fuzzer also
+keeps the inputs there that reach new code. The first byte of an input selects the test for the rest:
 
     even    the codec: a value, and a message
-    odd     the engine: bit 1 is whether the peer is trusted, bit 2 whether it says what a client says first; the second
-            byte is how the other side answers; then come frames, each as a length, a channel and a body
+    odd     the engine: bit 1 is whether the peer is trusted, bit 2 whether it starts with a client's first frames; the
+            second byte is the seed of the server's answers; then come frames, each as a length, a channel and a body
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_FRAMES = 64
 
 
 def seeds() -> list[bytes]:
-    """What the fuzzer starts from."""
+    """Return the inputs from which the fuzzer starts."""
     found = [bytes((_CODEC,)) + amqp.encode(value) for value in _values()]
     found += [bytes((_CODEC,)) + message for message in _messages()]
     for step in STEPS[2:]:
@@ -59,13 +59,13 @@ def _messages() -> list[bytes]:
 
 
 def _as_input(said: bytes) -> bytes:
-    """A frame as the engine's inputs have it."""
+    """Return a frame in the format of the engine's inputs."""
     body = said[HEAD_SIZE:]
     return len(body).to_bytes(2) + said[7:8] + body
 
 
 def try_one(data: bytes) -> None:
-    """Whatever the input is: no other exception than the documented ones, and all that must hold does."""
+    """Check that an input causes only documented exceptions and keeps the invariants."""
     if not data:
         return
     if data[0] & _ENGINE:
@@ -84,7 +84,7 @@ def _try_codec(data: bytes) -> None:
             check_elements(data, 0, len(data), len(data))
     else:
         assert amqp.skip(data, 0, len(data)) == stop
-        # Every element takes a byte: what is shorter than the budget need not be counted.
+        # Every element takes at least one byte, so the count cannot exceed the length.
         assert check_elements(data, 0, len(data), 2 * len(data)) <= stop
         again = amqp.decode_all(amqp.encode(value))
         assert repr(again) == repr(value)
@@ -124,7 +124,7 @@ def _try_engine(data: bytes) -> None:
 
 
 def main() -> None:
-    """Write the seeds and run."""
+    """Write the seeds and run the fuzzer."""
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
     for number, seed in enumerate(seeds()):

@@ -1,4 +1,4 @@
-"""A client with one link on which it receives."""
+"""A client with one link on which it receives messages."""
 
 from __future__ import annotations
 

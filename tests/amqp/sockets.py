@@ -15,7 +15,7 @@ PATIENCE = 30
 
 
 class Socket:
-    """A client on a socket, which reads only when it is asked to."""
+    """A client on a socket. It reads only when a test calls a method that reads."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -29,7 +29,7 @@ class Socket:
         return await asyncio.wait_for(self.reader.readexactly(8), PATIENCE)
 
     async def frame(self) -> Sent:
-        """The next frame that is not a heartbeat."""
+        """Return the next frame that is not a heartbeat."""
         while True:
             (sent,) = frames(await self.raw_frame())
             if sent.performative is not None:
@@ -50,7 +50,7 @@ class Socket:
         await self.expect(Open, Begin)
 
     async def end_of_stream(self) -> bytes:
-        """What comes until the server hangs up."""
+        """Return all bytes until the server disconnects."""
         with contextlib.suppress(ConnectionResetError):
             return await asyncio.wait_for(self.reader.read(), PATIENCE)
         return b""

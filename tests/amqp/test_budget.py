@@ -1,4 +1,4 @@
-"""How many elements a value may hold."""
+"""The limit on the number of elements in a value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oncebus.amqp.performatives import Close
 
 
 def elements(value: Any) -> int:
-    """How many values a decoded one holds, itself included."""
+    """Return how many values a decoded value holds, itself included."""
     if isinstance(value, Described):
         return 1 + elements(value.descriptor) + elements(value.value)
     if isinstance(value, Array):
@@ -32,7 +32,7 @@ def elements(value: Any) -> int:
 
 @examples(300)
 @given(values)
-def test_all_that_a_value_holds_is_counted(value: Any) -> None:
+def test_all_elements_of_a_value_are_counted(value: Any) -> None:
     data = encode(value)
     count = check_elements(data + b"more", 0, len(data) + 4, 10**6)
     assert count == elements(decode_all(data))
@@ -41,13 +41,13 @@ def test_all_that_a_value_holds_is_counted(value: Any) -> None:
         check_elements(data, 0, len(data), count - 1)
 
 
-def test_bytes_that_are_no_value_end_the_count() -> None:
+def test_malformed_bytes_end_the_count() -> None:
     random = Random(7)
     for _ in range(20_000):
         data = bytes(
             random.choices([0x00, 0x45, 0xC0, 0xD0, 0xE0, 0xF0, 0x40, 0x53, 1, 2, 5], k=random.randrange(1, 30))
         )
-        # Whatever it is, the count never stops short of what the decoder would make of it.
+        # For any bytes, the count is never lower than the number of values that the decoder returns.
         try:
             value, _ = decode(data)
         except DecodeError:
@@ -78,14 +78,14 @@ def test_a_long_text_is_one_element() -> None:
     assert decode_all(encode(["x" * 10 * MOST_ELEMENTS])) == ["x" * 10 * MOST_ELEMENTS]
 
 
-def test_all_sections_of_a_body_have_one_budget() -> None:
+def test_all_sections_of_a_body_share_one_limit() -> None:
     half = b"\x00\x53\x76" + encode([True] * (MOST_ELEMENTS // 2))
     assert decode_body(half) is not None
     with pytest.raises(DecodeError, match="more than"):
         decode_body(half * 2)
 
 
-def test_annotations_have_the_budget_of_a_frame() -> None:
+def test_annotations_have_the_limit_of_a_frame() -> None:
     annotations = b"\x00\x53\x72" + encode({Symbol("a"): [True] * MOST_FRAME_ELEMENTS})
     with pytest.raises(DecodeError, match=f"more than {MOST_FRAME_ELEMENTS} elements"):
         split(annotations + b"\x00\x53\x75\xa0\x01x")
@@ -101,7 +101,7 @@ def test_a_frame_of_too_many_elements_ends_the_connection() -> None:
     assert close.error.condition == "amqp:decode-error"
 
 
-def test_a_message_has_only_so_many_sections() -> None:
+def test_the_number_of_sections_of_a_message_is_limited() -> None:
     piece = bytes((0x00, 0x53, 0x75, 0xA0, 0x00))
     assert split(piece * MOST_SECTIONS).body == piece * MOST_SECTIONS
     with pytest.raises(DecodeError, match=f"more than {MOST_SECTIONS} sections"):

@@ -1,4 +1,4 @@
-"""How the bytes come is no matter: only which."""
+"""The result does not depend on how the bytes are split into chunks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Closed
 
 
-def told(seed: int, steps: list[list[bytes]]) -> tuple[list[object], bytes]:
-    """What a conversation brings about: all events, and all answers. The server answers when a step has come whole."""
+def played(seed: int, steps: list[list[bytes]]) -> tuple[list[object], bytes]:
+    """Return all events and answers of a conversation. The server answers after each complete step."""
     server = Server(Random(seed), Connection(container_id="server"))
     for chunks in steps:
         server.receive(*chunks)
@@ -21,33 +21,33 @@ def told(seed: int, steps: list[list[bytes]]) -> tuple[list[object], bytes]:
     return [shown(event) for event in server.seen], bytes(server.written)
 
 
-def test_the_conversation_brings_about_what_it_should() -> None:
-    events = [event for seed in range(10) for event in told(seed, [[step] for step in WHOLE])[0]]
+def test_the_conversation_has_the_expected_events() -> None:
+    events = [event for seed in range(10) for event in played(seed, [[step] for step in WHOLE])[0]]
     names = {event[0] for event in events if isinstance(event, tuple)}
     assert names == {"begun", "ended", "attached", "detached", "delivered", "credit", "disposed"}
     assert Closed(None) in events
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_cut_of_a_conversation_brings_about_the_same(seed: int) -> None:
+def test_a_conversation_in_any_chunks_has_the_same_events_and_answers(seed: int) -> None:
     random = Random(seed)
-    whole = told(seed, [[step] for step in WHOLE])
+    whole = played(seed, [[step] for step in WHOLE])
     for _ in range(5):
-        assert told(seed, [in_chunks(random, step) for step in WHOLE]) == whole
-    assert told(seed, [[bytes([byte]) for byte in step] for step in WHOLE]) == whole
+        assert played(seed, [in_chunks(random, step) for step in WHOLE]) == whole
+    assert played(seed, [[bytes([byte]) for byte in step] for step in WHOLE]) == whole
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_any_cut_of_nonsense_brings_about_the_same(seed: int) -> None:
+def test_random_frames_in_any_chunks_have_the_same_events_and_answers(seed: int) -> None:
     random = Random(seed)
     steps = list(WHOLE)
     for _ in range(3):
-        # The first bytes are shown in an error as far as they have come.
+        # Only later steps: an error in the first bytes shows as many of them as have come.
         at = random.randrange(2, len(steps))
         steps[at] = mutated(random, steps[at])
         steps.insert(at, b"".join(random_frame(random) for _ in range(random.randrange(9))))
-    whole = told(seed, [[step] for step in steps])
-    assert told(seed, [in_chunks(random, step) for step in steps]) == whole
+    whole = played(seed, [[step] for step in steps])
+    assert played(seed, [in_chunks(random, step) for step in steps]) == whole
 
 
 def test_a_large_frame_may_come_byte_by_byte() -> None:

@@ -39,7 +39,7 @@ from oncebus.amqp import (
 
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
-# Each primitive type with every encoding the specification gives it. The first of a value is the shortest.
+# Each primitive type in every encoding of the specification. The first encoding of a value is the shortest.
 ENCODINGS: list[tuple[Any, list[str]]] = [
     (None, ["40"]),
     (True, ["41", "56 01"]),
@@ -93,7 +93,7 @@ def test_every_encoding_of_the_specification_is_read_and_the_shortest_written(va
     assert encode(value) == bytes.fromhex(encodings[0])
 
 
-def test_the_book_of_the_specification() -> None:
+def test_the_example_of_the_specification() -> None:
     authors = Array(Symbol, [Symbol("Rob J. Godfrey"), Symbol("Rafael H. Schloming")])
     book = Described(Symbol("example:book:list"), ["AMQP for & by Dummies", authors, None])
     encoded = (
@@ -106,7 +106,7 @@ def test_the_book_of_the_specification() -> None:
 
 @given(values)
 @examples(100)
-def test_what_is_encoded_is_decoded_as_the_same_types(value: Any) -> None:
+def test_encoded_values_are_decoded_to_the_same_types(value: Any) -> None:
     encoded = encode(value)
     assert same(decode_all(encoded), value)
     assert same(decode_all(memoryview(encoded)), value)
@@ -116,15 +116,15 @@ def test_what_is_encoded_is_decoded_as_the_same_types(value: Any) -> None:
 
 @given(values, st.binary(max_size=5), st.binary(max_size=5))
 @examples(33)
-def test_a_value_is_read_where_it_lies(value: Any, before: bytes, behind: bytes) -> None:
+def test_a_value_is_read_between_other_bytes(value: Any, before: bytes, after: bytes) -> None:
     encoded = encode(value)
-    found, stop = decode(before + encoded + behind, len(before))
+    found, stop = decode(before + encoded + after, len(before))
     assert same(found, value)
     assert stop == len(before) + len(encoded)
 
 
 def read(data: bytes) -> Any:
-    """Decode or be refused; anything but DecodeError fails the test. What is read can be written."""
+    """Decode the bytes or get a DecodeError; any other exception fails. A decoded value must encode again."""
     try:
         value = decode_all(data)
     except DecodeError as error:
@@ -137,7 +137,7 @@ def read(data: bytes) -> Any:
 
 @given(values)
 @examples(33)
-def test_every_cut_is_refused(value: Any) -> None:
+def test_truncated_bytes_are_refused(value: Any) -> None:
     encoded = encode(value)
     for size in range(len(encoded)):
         with pytest.raises(DecodeError):
@@ -169,7 +169,7 @@ def test_random_bytes_are_read_or_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("code", [0xD0, 0xD1, 0xF0])
 @pytest.mark.parametrize("element", [0x40, 0x41, 0x43, 0x44, 0x45, 0x50, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0])
-def test_a_declared_number_costs_nothing(code: int, element: int) -> None:
+def test_a_declared_number_of_elements_costs_no_memory(code: int, element: int) -> None:
     began = time.process_time()
     for size in (b"\xff\xff\xff\xff", b"\x00\x00\x00\x05", b"\x00\x00\x00\x0d"):
         with pytest.raises(DecodeError):
@@ -201,14 +201,14 @@ def test_a_declared_number_costs_nothing(code: int, element: int) -> None:
         ("00 53 70", "AMQP described value at byte 3: it runs past the end of the bytes that enclose it."),
     ],
 )
-def test_errors_say_what_and_where(data: str, text: str) -> None:
+def test_errors_name_the_type_and_the_position(data: str, text: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_all(bytes.fromhex(data))
     assert str(caught.value) == text
     assert str(pickle.loads(pickle.dumps(caught.value))) == text
 
 
-# The hashes of these types are no secret; those of the first two are all the same.
+# Python does not randomize the hashes of these types; those of the first two are all the same.
 COLLIDING = {
     "uuid": [uuid.UUID(int=7 + number * (2**61 - 1)) for number in range(100)],
     "described": [Described(1, uuid.UUID(int=7 + number * (2**61 - 1))) for number in range(100)],
@@ -269,7 +269,7 @@ def test_depth_is_limited_alike_for_reading_and_writing() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_a_type_cannot_hold_is_not_written(value: Any) -> None:
+def test_a_value_that_a_type_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(EncodeError):
         encode(value)
 

@@ -26,7 +26,7 @@ ERROR = AmqpError("amqp:internal-error", "Words", {Symbol("detail"): 1})
 
 
 def violation(client: Client) -> str:
-    """The condition with which the engine has closed, which it says the same to the peer and here."""
+    """Return the condition of the engine's close, which must be the same for the peer and in the event."""
     closed = client.events[-1]
     assert isinstance(closed, Closed)
     assert client.connection.is_closed
@@ -50,10 +50,10 @@ VIOLATIONS: list[tuple[str, bytes, str]] = [
     ("a frame shorter than its head", b"\x00\x00\x00\x07\x02\x00\x00\x00", FRAMING),
     ("a frame longer than allowed", b"\x00\x01\x00\x01\x02\x00\x00\x00", FRAMING),
     ("a body inside the head", b"\x00\x00\x00\x08\x01\x00\x00\x00", FRAMING),
-    ("a body behind the frame", b"\x00\x00\x00\x08\x03\x00\x00\x00", FRAMING),
+    ("a body beyond the end of the frame", b"\x00\x00\x00\x08\x03\x00\x00\x00", FRAMING),
     ("a frame of SASL", b"\x00\x00\x00\x08\x02\x01\x00\x00", FRAMING),
     ("a frame of no known type", b"\x00\x00\x00\x08\x02\x07\x00\x00", FRAMING),
-    ("a body that is cut off", frame(0, b"\x00\x53\x11\xc0\x05"), DECODE),
+    ("a truncated body", frame(0, b"\x00\x53\x11\xc0\x05"), DECODE),
     ("a body without a descriptor", frame(0, encode([1])), DECODE),
     ("a body that is no performative", described(0x24, []), DECODE),
     ("an unknown performative", described(0x19, []), DECODE),
@@ -63,7 +63,7 @@ VIOLATIONS: list[tuple[str, bytes, str]] = [
     ("a number out of its range", described(0x11, [None, -1, 1, 1]), DECODE),
     ("too many fields", described(0x17, [None, None]), DECODE),
     ("a source of another kind", described(0x12, ["n", 5, True, None, None, Described(ULong(0x29), [])]), DECODE),
-    ("a transfer that is cut off", frame(0, b"\x00\x53\x14\xc0\x09\x01\x43"), DECODE),
+    ("a truncated transfer", frame(0, b"\x00\x53\x14\xc0\x09\x01\x43"), DECODE),
     ("open twice", written(OPEN), NOT_ALLOWED),
     ("begin twice", written(BEGIN), NOT_ALLOWED),
     ("an answer to no begin", written(ANSWER, channel=9), NOT_ALLOWED),
@@ -90,7 +90,7 @@ def test_a_violation_closes_the_connection(sent: bytes, condition: str) -> None:
     assert not client.connection.has_output
 
 
-def test_a_max_frame_size_below_the_least_is_refused() -> None:
+def test_a_max_frame_size_below_the_minimum_is_refused() -> None:
     client = Client(None)
     client.raw(AMQP_HEADER + written(Open(container_id="c", max_frame_size=511)))
     closed = client.events[-1]
@@ -98,7 +98,7 @@ def test_a_max_frame_size_below_the_least_is_refused() -> None:
     assert closed.error == AmqpError("amqp:invalid-field", "max-frame-size cannot be 511: the minimum is 512.")
 
 
-def test_a_body_may_lie_behind_an_extended_head() -> None:
+def test_a_body_may_follow_an_extended_head() -> None:
     client = Client()
     body = encode_performative(BEGIN)
     events = client.raw((12 + len(body)).to_bytes(4, "big") + b"\x03\x00\x00\x04more" + body)
@@ -112,7 +112,7 @@ def test_descriptors_may_be_numbers_of_any_form_or_symbols() -> None:
         assert kinds(client.raw(frame(channel, b"\x00" + descriptor + fields))) == ["SessionBegun"]
 
 
-def test_heartbeats_of_the_peer_say_nothing() -> None:
+def test_heartbeats_of_the_peer_cause_no_event() -> None:
     client = Client()
     assert client.raw(HEARTBEAT * 3) == []
     assert not client.connection.has_output
@@ -175,7 +175,7 @@ def test_a_session_that_is_ended_here_is_over_at_once_and_reported_when_the_peer
     session.end()
     link.detach()
     assert not client.connection.has_output
-    # Under way before the peer has heard of it.
+    # The peer sent these before it received the end.
     assert client.do(credit(5), sender(handle=4), transfer(handle=4), Disposition(role=True, first=0)) == []
     assert client.do(End()) == [LinkDetached(link, None, True), SessionEnded(session, None)]
     assert not client.connection.has_output
@@ -240,7 +240,7 @@ def test_a_peer_that_is_not_trusted_has_few_links() -> None:
     assert kinds(client.do(sender("again", 5))) == ["LinkAttached"]
     assert len(session.links) == UNTRUSTED_LINKS
     client.take()
-    # A refusal would keep one more link until the peer answers it: nothing of this one is kept.
+    # The connection closes: a refused link would stay until the peer answers.
     *_, ended, closed = client.do(sender("more", 40))
     assert kinds([ended, closed]) == ["SessionEnded", "Closed"]
     error = client.answer(Close).error
@@ -249,7 +249,7 @@ def test_a_peer_that_is_not_trusted_has_few_links() -> None:
 
 
 @pytest.mark.parametrize("is_trusted", [False, True])
-def test_a_peer_that_is_trusted_may_have_as_many_links_as_it_was_told(is_trusted: bool) -> None:
+def test_a_trusted_peer_may_have_as_many_links_as_configured(is_trusted: bool) -> None:
     client = Client(trusted=False, most_links=40)
     session = client.begin()
     if is_trusted:
@@ -262,7 +262,7 @@ def test_a_peer_that_is_trusted_may_have_as_many_links_as_it_was_told(is_trusted
     assert session.links == []
 
 
-def test_the_name_of_a_link_is_not_endless() -> None:
+def test_the_length_of_a_link_name_is_limited() -> None:
     client = Client()
     client.begin()
     client.do(sender("n" * LONGEST_NAME))
@@ -271,7 +271,7 @@ def test_the_name_of_a_link_is_not_endless() -> None:
     assert client.connection.is_closed
 
 
-def test_once_a_link_is_answered_little_of_its_attach_is_kept() -> None:
+def test_after_the_answer_only_a_few_fields_of_an_attach_are_kept() -> None:
     client = Client()
     client.begin()
     junk: dict[Symbol, object] = {Symbol("junk"): [[]] * 500}
@@ -284,7 +284,7 @@ def test_once_a_link_is_answered_little_of_its_attach_is_kept() -> None:
     refused.link.refuse(AmqpError("amqp:not-found"))
     assert accepted.link.attach == receiver("accepted", 0, source=Source("a"), target=Target("b"))
     assert refused.link.attach == receiver("refused", 1, source=None, target=None)
-    # The answer still says what was asked for.
+    # The answer still has all requested fields.
     answer = client.answers()[0].performative
     assert answer.source.filter == junk
 
@@ -295,14 +295,14 @@ def test_heartbeats_go_to_peers_that_ask_for_them() -> None:
     assert connection.tick(100.0) == 110.0
     assert not connection.has_output
     assert connection.tick(105.0) == 110.0
-    # The open was written since.
+    # The open was written meanwhile, so no heartbeat is needed.
     assert connection.tick(110.0) == 120.0
     assert not connection.has_output
     assert connection.tick(120.5) == 130.5
     assert client.take() == HEARTBEAT
 
 
-def test_no_gap_between_frames_is_longer_than_the_peer_bears() -> None:
+def test_no_gap_between_frames_is_longer_than_the_peers_time_out() -> None:
     client = Client(Open(container_id="c", idle_time_out=30_000))
     client.begin()
     connection = client.connection
@@ -310,7 +310,7 @@ def test_no_gap_between_frames_is_longer_than_the_peer_bears() -> None:
     for step in range(200):
         assert due is not None
         if step % 7 == 3:
-            # Something is written right after a look at the clock.
+            # A frame is written right after a tick.
             now = due - 9.9
             client.do(credit(1, handle=None, echo=True))
         else:
@@ -328,19 +328,19 @@ def test_no_heartbeats_go_to_peers_that_do_not_ask() -> None:
     assert Connection(container_id="server").tick(1.0) is None
 
 
-def test_heartbeats_come_no_quicker_than_is_reasonable() -> None:
+def test_heartbeats_have_a_shortest_interval() -> None:
     client = Client(Open(container_id="c", idle_time_out=1))
     assert client.connection.tick(1.0) == pytest.approx(1.1)
 
 
-def test_an_error_that_the_peers_frames_cannot_hold_is_cut() -> None:
+def test_an_error_that_does_not_fit_the_peers_frames_is_shortened() -> None:
     client = Client(Open(container_id="c", max_frame_size=512))
     session = client.begin()
     session.end(AmqpError("amqp:internal-error", "w" * 1000, {Symbol("detail"): "d" * 1000}))
     assert client.answer(End).error == AmqpError("amqp:internal-error", "w" * 100)
 
 
-def test_an_answer_that_the_peers_frames_cannot_hold_closes_the_connection() -> None:
+def test_an_answer_that_does_not_fit_the_peers_frames_closes_the_connection() -> None:
     client = Client(Open(container_id="c", max_frame_size=512))
     client.begin()
     (event,) = client.do(receiver(source=Source("q" * 300)))
@@ -351,7 +351,7 @@ def test_an_answer_that_the_peers_frames_cannot_hold_closes_the_connection() -> 
     assert violation(client) == "amqp:resource-limit-exceeded"
 
 
-def test_methods_of_what_is_over_do_nothing() -> None:
+def test_methods_have_no_effect_after_the_end() -> None:
     client = Client()
     session = client.begin()
     incoming, outgoing = client.incoming(handle=0), client.outgoing(name="r", handle=1)

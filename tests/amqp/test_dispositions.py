@@ -30,7 +30,7 @@ STATES = [
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: type(state).__name__)
 @pytest.mark.parametrize("settled", [True, False])
-def test_what_the_peer_made_of_a_delivery_is_reported(state: Any, settled: bool) -> None:
+def test_the_outcome_of_a_delivery_is_reported(state: Any, settled: bool) -> None:
     client, link = ready()
     (delivery,) = sent_many(link, 1)
     events = client.do(Disposition(role=True, first=0, settled=settled, state=state))
@@ -43,7 +43,7 @@ def test_what_the_peer_made_of_a_delivery_is_reported(state: Any, settled: bool)
     assert link.unsettled == {}
 
 
-def test_a_disposition_that_says_nothing_is_not_reported() -> None:
+def test_a_disposition_without_state_or_settlement_is_not_reported() -> None:
     client, link = ready()
     sent_many(link, 1)
     assert client.do(Disposition(role=True, first=0)) == []
@@ -52,14 +52,14 @@ def test_a_disposition_that_says_nothing_is_not_reported() -> None:
     assert len(link.unsettled) == 1
 
 
-def test_what_is_told_again_before_it_is_answered_is_reported_once() -> None:
+def test_a_repeated_outcome_is_reported_once() -> None:
     client, link = ready()
     deliveries = sent_many(link, 4)
-    told = Disposition(role=True, first=0, last=2, state=Accepted())
-    assert client.do(told, told) == [Disposed(link, deliveries[:3], Accepted(), False)]
+    report = Disposition(role=True, first=0, last=2, state=Accepted())
+    assert client.do(report, report) == [Disposed(link, deliveries[:3], Accepted(), False)]
     more = Disposition(role=True, first=1, last=3, state=Released())
     assert client.do(more, more) == [Disposed(link, deliveries[3:], Released(), False)]
-    # Who settles waits for no answer any more.
+    # A peer that settles no longer waits for an answer.
     settled = Disposition(role=True, first=0, last=3, settled=True, state=Accepted())
     assert client.do(settled, settled) == [Disposed(link, deliveries, Accepted(), True)]
 
@@ -97,14 +97,14 @@ def test_a_range_over_several_links_is_reported_for_each() -> None:
     assert other.unsettled == {}
 
 
-def test_a_range_over_all_numbers_costs_what_is_unsettled() -> None:
+def test_a_range_over_all_numbers_costs_no_more_than_the_unsettled_deliveries() -> None:
     client, link = ready(10)
     deliveries = sent_many(link, 3)
     (event,) = client.do(Disposition(role=True, first=0, last=2**32 - 1, settled=True, state=Accepted()))
     assert event == Disposed(link, deliveries, Accepted(), True)
 
 
-def test_ranges_go_round_with_their_numbers() -> None:
+def test_ranges_wrap_around() -> None:
     client, link = ready(10)
     link.session.outbound.next_delivery = 2**32 - 2
     deliveries = sent_many(link, 5)

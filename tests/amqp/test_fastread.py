@@ -1,4 +1,4 @@
-"""The quick readers against the general decoder: the same fields, or the same refusal, for any bytes at all."""
+"""The fast readers agree with the general decoder: the same fields, or the same error, for any bytes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ KINDS = pytest.mark.parametrize("code", READERS, ids=["transfer", "disposition",
 
 
 def a_body(random: Random, code: int) -> bytes:
-    """A performative with any number of its fields, each in any encoding or null, in either list."""
+    """Return a performative with some of its fields, each in any encoding or null, in a short or long list."""
     fields = []
     nulls = random.choice([0.0, 0.2, 0.8])
     for field in FIELDS[code][: random.randint(0, len(FIELDS[code]))]:
@@ -151,12 +151,12 @@ def a_body(random: Random, code: int) -> bytes:
 
 
 @KINDS
-def test_the_quick_reader_agrees_with_the_general_decoder(code: int) -> None:
+def test_the_fast_reader_agrees_with_the_general_decoder(code: int) -> None:
     random = Random(code)
     read = 0
     for _ in range(3000):
-        before, body, behind = random.randbytes(random.randrange(5)), a_body(random, code), random.randbytes(5)
-        data = before + body + behind[: random.randrange(6)]
+        before, body, after = random.randbytes(random.randrange(5)), a_body(random, code), random.randbytes(5)
+        data = before + body + after[: random.randrange(6)]
         end = random.choice([len(data), len(before) + len(body), len(data) - 1])
         found = outcome(READERS[code], data, len(before), end)
         assert found == outcome(generally, data, len(before), end), data
@@ -165,7 +165,7 @@ def test_the_quick_reader_agrees_with_the_general_decoder(code: int) -> None:
 
 
 @KINDS
-def test_the_quick_reader_agrees_about_malformed_bytes(code: int) -> None:
+def test_the_fast_reader_agrees_about_malformed_bytes(code: int) -> None:
     random = Random(code)
     for _ in range(3000):
         data = bytearray(a_body(random, code))
@@ -195,9 +195,11 @@ USUAL = [
 
 
 @pytest.mark.parametrize(("read", "body"), USUAL)
-def test_what_clients_write_needs_no_general_decoder(read: Read, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encodings_of_clients_need_no_general_decoder(
+    read: Read, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = bytearray(bytes.fromhex(body))
-    # The sizes above are only for the eye.
+    # The sizes above are only for readability, and are corrected here.
     if data[3] == 0xC0:
         data[4] = len(data) - 5
     else:

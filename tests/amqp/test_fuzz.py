@@ -1,4 +1,4 @@
-"""Whatever a peer sends: no exception, no end of it, no more memory than allowed, and well-formed answers."""
+"""Any input of a peer causes no exception, no hang, no more memory than allowed, and only well-formed answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def conversation(random: Random) -> list[bytes]:
             steps[at] = mutated(random, steps[at])
         return steps
     if kind < 0.6:
-        # Frames out of their order.
+        # Frames in random order.
         mixed = [frame for step in STEPS[2:] for frame in step]
         random.shuffle(mixed)
         return [*steps[:2], *mixed]

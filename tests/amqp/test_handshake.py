@@ -53,7 +53,7 @@ def test_the_peers_choice_is_reported_and_answered(mechanism: str) -> None:
     assert events == [SaslInit(mechanism, b"\0user\0key", "host")]
     taken(connection)
     connection.answer_sasl(True)
-    # Only the outcome: there are clients that wait to be the first with the AMQP header.
+    # Only the outcome: some clients expect to send the AMQP header first.
     assert sasl_frame(taken(connection)) == Described(ULong(0x44), [UByte(0), None])
     assert connection.receive(AMQP_HEADER) == []
     assert taken(connection) == AMQP_HEADER
@@ -98,7 +98,7 @@ def test_a_peer_may_send_all_it_has_at_once() -> None:
     assert kinds(connection.receive(b"")) == ["Opened", "SessionBegun", "LinkAttached", "CreditChanged"]
 
 
-def test_what_comes_before_the_answer_to_sasl_is_bounded() -> None:
+def test_the_bytes_before_the_answer_to_sasl_are_limited() -> None:
     connection = fresh()
     connection.receive(SASL_HEADER + sasl_init())
     connection.receive(bytes(MOST_HELD_BYTES))
@@ -157,7 +157,7 @@ def test_sasl_cannot_be_begun_twice() -> None:
         (frame(0, encode(5), SASL_FRAME), "amqp:decode-error"),
     ],
 )
-def test_what_is_no_sasl_init_closes_without_a_word_of_amqp(sent: bytes, condition: str) -> None:
+def test_any_other_frame_than_sasl_init_closes_without_an_amqp_frame(sent: bytes, condition: str) -> None:
     connection = fresh()
     connection.receive(SASL_HEADER)
     taken(connection)
@@ -177,7 +177,7 @@ def test_the_open_is_written_with_all_its_fields() -> None:
     assert fields[5:] == [None] * 5
 
 
-def test_what_comes_before_open_is_answered_with_open_and_close() -> None:
+def test_a_frame_before_open_is_answered_with_open_and_close() -> None:
     client = Client(None)
     client.raw(AMQP_HEADER)
     client.take()
@@ -188,7 +188,7 @@ def test_what_comes_before_open_is_answered_with_open_and_close() -> None:
     assert closed.performative.error == error_of(client.events)
 
 
-def test_a_close_before_the_handshake_is_done_only_ends_it() -> None:
+def test_a_close_during_the_handshake_only_ends_it() -> None:
     connection = fresh()
     connection.close(AmqpError("amqp:connection:forced"))
     assert connection.is_closed
@@ -196,7 +196,7 @@ def test_a_close_before_the_handshake_is_done_only_ends_it() -> None:
     assert connection.lost() == [Closed(None)]
 
 
-def test_a_frame_of_amqp_is_small_until_the_peer_is_trusted() -> None:
+def test_frames_are_limited_until_the_peer_is_trusted() -> None:
     large = written(Open(container_id="x" * 20_000))
     client = Client(None, trusted=False)
     client.raw(AMQP_HEADER)

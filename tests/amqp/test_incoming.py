@@ -30,7 +30,7 @@ def ready(grant: int = 10, **fields: Any) -> tuple[Client, IncomingLink]:
 
 
 def detached(client: Client, link: IncomingLink) -> AmqpError:
-    """The error with which the engine has detached a link, the same to the peer and here."""
+    """Return the error of the engine's detach, which must be the same for the peer and in the event."""
     detach = client.answer(Detach)
     assert (detach.handle, detach.closed) == (link.handle, True)
     assert detach.error is not None
@@ -107,7 +107,7 @@ def test_an_aborted_delivery_is_forgotten_and_gives_its_credit_back() -> None:
     assert len(deliveries(client.do(transfer(1)))) == 1
 
 
-def test_a_delivery_that_is_aborted_at_once_never_was() -> None:
+def test_a_delivery_that_is_aborted_at_once_is_ignored() -> None:
     client, link = ready(10)
     assert client.do(transfer(0, aborted=True)) == []
     assert link.credit == 10
@@ -171,7 +171,7 @@ def test_as_many_deliveries_as_were_granted_are_taken_beyond_the_credit() -> Non
     assert detached(client, link).condition == "amqp:link:transfer-limit-exceeded"
 
 
-def test_credit_that_the_peer_lets_go_of_is_gone() -> None:
+def test_credit_that_the_peer_gives_up_is_lost() -> None:
     client, link = ready(10)
     client.do(credit(0, delivery_count=4, available=0))
     assert link.credit == 6
@@ -180,7 +180,7 @@ def test_credit_that_the_peer_lets_go_of_is_gone() -> None:
 
 
 @pytest.mark.parametrize("delivery_count", [11, 2**32 - 1, None])
-def test_a_count_that_cannot_be_is_not_believed(delivery_count: int | None) -> None:
+def test_an_impossible_delivery_count_is_ignored(delivery_count: int | None) -> None:
     client, link = ready(10)
     assert client.do(credit(3, delivery_count=delivery_count)) == []  # type: ignore[arg-type]
     assert link.credit == 10
@@ -213,7 +213,7 @@ def test_a_message_above_the_limit_detaches_its_link_alone() -> None:
     assert other.is_open
 
 
-def test_a_message_above_the_limit_is_refused_before_it_is_whole() -> None:
+def test_a_message_above_the_limit_is_refused_before_it_is_complete() -> None:
     client = Client()
     client.connection.largest_message = 100
     client.begin()
@@ -223,7 +223,7 @@ def test_a_message_above_the_limit_is_refused_before_it_is_whole() -> None:
     assert detached(client, link).condition == "amqp:link:message-size-exceeded"
 
 
-def test_the_unfinished_bytes_of_all_links_are_bounded() -> None:
+def test_the_bytes_of_incomplete_deliveries_are_limited() -> None:
     client = Client(most_unfinished_bytes=100)
     client.begin()
     client.incoming(name="a", handle=0)
@@ -259,7 +259,7 @@ def test_a_peer_that_is_not_trusted_has_little_room() -> None:
     ],
     ids=["no id", "no tag", "a long tag"],
 )
-def test_a_delivery_must_say_what_it_is(sent: Transfer) -> None:
+def test_a_delivery_needs_an_id_and_a_tag(sent: Transfer) -> None:
     client, link = ready()
     client.do(sent)
     assert detached(client, link).condition == "amqp:invalid-field"
@@ -273,7 +273,7 @@ def test_a_delivery_cannot_begin_inside_another() -> None:
 
 
 @pytest.mark.parametrize("how", ["detach", "peer", "end"])
-def test_what_is_unfinished_goes_with_its_link(how: str) -> None:
+def test_an_incomplete_delivery_is_dropped_with_its_link(how: str) -> None:
     client, link = ready()
     client.send(transfer(0, more=True), b"x" * 1000)
     if how == "detach":
@@ -309,7 +309,7 @@ def test_an_error_is_written_with_all_its_fields() -> None:
     assert b"\x00\x53\x1d\xc0\x08\x03\xa3\x03a:b\x40\x40" in client.take()
 
 
-def test_neighbours_are_settled_as_one_range() -> None:
+def test_consecutive_deliveries_are_settled_as_one_range() -> None:
     client, link = ready(20)
     received = deliveries(client.do(*[transfer(number) for number in range(12)]))
     link.settle([received[number] for number in (3, 4, 5, 7, 9, 10)], Accepted())
@@ -350,7 +350,7 @@ def test_settlements_of_two_sessions_are_not_mixed_up() -> None:
     assert [(it.channel, it.performative.first) for it in client.answers()] == [(0, 0), (1, 1)]
 
 
-def test_ranges_go_round_with_their_numbers() -> None:
+def test_ranges_wrap_around() -> None:
     client, link = ready()
     received = deliveries(client.do(*[transfer(number % 2**32) for number in range(2**32 - 2, 2**32 + 2)]))
     link.settle(received[:2], Accepted())
@@ -359,13 +359,13 @@ def test_ranges_go_round_with_their_numbers() -> None:
     assert (sent.performative.first, sent.performative.last) == (2**32 - 2, 1)
 
 
-def test_what_came_settled_is_not_settled_again() -> None:
+def test_a_settled_delivery_is_not_settled_again() -> None:
     client, link = ready()
     link.settle(deliveries(client.do(transfer(0, settled=True))), Accepted())
     assert not client.connection.has_output
 
 
-def test_what_the_peer_says_of_its_own_deliveries_is_let_be() -> None:
+def test_dispositions_of_the_peers_own_deliveries_are_ignored() -> None:
     client, _ = ready()
     client.do(transfer(0))
     assert client.do(Disposition(role=False, first=0, settled=True, state=Accepted())) == []

@@ -1,4 +1,4 @@
-"""A peer that says what became of deliveries and detaches before it has heard that they are settled."""
+"""A peer that reports outcomes and detaches before they are settled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWERED = Disposition(role=False, first=0, last=1, settled=True, state=Accepted
 
 
 def left() -> tuple[Client, OutgoingLink]:
-    """A peer that has just done so with two of three deliveries."""
+    """Return a peer that reported outcomes for two of three deliveries and detached, and its link."""
     client, link = ready()
     deliveries = sent_many(link, 3)
     client.take()
@@ -22,7 +22,7 @@ def left() -> tuple[Client, OutgoingLink]:
     return client, link
 
 
-def test_it_hears_that_they_are_settled_before_its_detach_is_answered() -> None:
+def test_the_settlements_come_before_the_answer_to_the_detach() -> None:
     client, link = left()
     deliveries = list(link.unsettled.values())
     assert client.take() == b""
@@ -34,7 +34,7 @@ def test_it_hears_that_they_are_settled_before_its_detach_is_answered() -> None:
     assert client.take() == b""
 
 
-def test_what_it_cannot_have_had_whole_is_told_apart() -> None:
+def test_deliveries_that_were_not_completely_written_are_reported_separately() -> None:
     client, link = ready(frame_size=512, window=3)
     whole = link.send(b"x", b"0", settled=False)
     disposed, partly = [link.send(bytes(600), b"%d" % number, settled=False) for number in (1, 2)]
@@ -47,7 +47,7 @@ def test_what_it_cannot_have_had_whole_is_told_apart() -> None:
     assert link.unsent == [partly, last]
 
 
-def test_its_detach_is_answered_without_where_nothing_will_be_settled() -> None:
+def test_the_detach_is_answered_when_nothing_more_will_be_settled() -> None:
     client, link = left()
     link.finish()
     assert client.answer(Detach) == Detach(handle=0, closed=True)
@@ -55,7 +55,7 @@ def test_its_detach_is_answered_without_where_nothing_will_be_settled() -> None:
     assert client.take() == b""
 
 
-def test_our_handle_is_not_used_again_before_that() -> None:
+def test_our_handle_is_not_reused_before_the_answer() -> None:
     client, link = left()
     (event,) = client.do(receiver("another", 0))
     assert isinstance(event, LinkAttached)
@@ -66,7 +66,7 @@ def test_our_handle_is_not_used_again_before_that() -> None:
     assert client.connection.link_count == 1
 
 
-def test_with_the_end_of_the_session_nothing_is_left_to_answer() -> None:
+def test_after_the_end_of_the_session_the_detach_is_not_answered() -> None:
     client, link = left()
     client.do(End())
     assert client.answer(End) == End()
@@ -75,7 +75,7 @@ def test_with_the_end_of_the_session_nothing_is_left_to_answer() -> None:
     assert client.take() == b""
 
 
-def test_a_detach_is_answered_at_once_where_the_peer_waits_for_nothing() -> None:
+def test_a_detach_is_answered_at_once_if_the_peer_waits_for_nothing() -> None:
     client, link = ready()
     sent_many(link, 3)
     client.take()

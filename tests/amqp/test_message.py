@@ -52,7 +52,7 @@ ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 HEADER = bytes.fromhex("005370 c0 06 04 41 50 07 40 40")
 DELIVERY = bytes.fromhex("005371 c1 01 00")
 ANNOTATIONS = bytes.fromhex("005372 c1 06 02 a3 01 61 55 05")
-# Written in the long forms, so that a byte that was written anew would show.
+# In the long encodings, so that a re-encoded byte would show.
 PROPERTIES = bytes.fromhex("005373 d0 00000011 00000003 b1 00000001 69 40 b1 00000001 74")
 OWN = bytes.fromhex("005374 d1 00000019 00000004 a1016b b10000000176 a1016e 800000000000000001")
 DATA = b"\x00\x53\x75\xa0\x03abc"
@@ -61,7 +61,7 @@ VALUE = b"\x00\x53\x77\x40"
 FOOTER = b"\x00\x53\x78\xc1\x01\x00"
 
 
-def test_a_message_is_taken_apart_and_its_bytes_are_kept() -> None:
+def test_a_message_is_split_and_its_bytes_are_kept() -> None:
     parts = split(HEADER + DELIVERY + ANNOTATIONS + PROPERTIES + OWN + DATA + DATA + FOOTER)
     assert parts.header == Header(durable=True, priority=7)
     assert same(parts.annotations, {Symbol("a"): 5})
@@ -114,7 +114,7 @@ def test_descriptors_may_be_long_or_symbols() -> None:
         (b"\x00\x53\x70\xc0\x07\x06\x40\x40\x40\x40\x40\x40", "AMQP header at byte 0: 6 fields are more than 5."),
     ],
 )  # fmt: skip
-def test_what_is_not_a_message_is_refused(data: bytes, text: str) -> None:
+def test_bytes_that_are_not_a_message_are_refused(data: bytes, text: str) -> None:
     with pytest.raises(DecodeError) as caught:
         split(data)
     assert str(caught.value) == text
@@ -170,7 +170,7 @@ def test_ids_of_different_types_may_be_equal(value: Id, text: str | bytes) -> No
     assert same(message_id(head), value)
 
 
-def test_identity_is_found_without_the_rest() -> None:
+def test_identity_is_read_without_the_other_fields() -> None:
     assert identity(b"") == identity(OWN) == identity(b"\x00\x53\x73\x45") == Identity(None, None)
     head, _ = encode_message(
         Properties(message_id=ID, subject="s", group_id="g", group_sequence=UInt(1)), {"a": 1}, b""
@@ -189,7 +189,7 @@ def test_identity_is_found_without_the_rest() -> None:
 
 
 LONG_DESCRIPTOR = bytes.fromhex("00 80 0000000000000073")
-"""Of the properties, as no client writes it: such a head is always read in the general way."""
+"""A descriptor of the properties that no client writes, so that the general reader is used."""
 
 
 @given(
@@ -201,7 +201,7 @@ LONG_DESCRIPTOR = bytes.fromhex("00 80 0000000000000073")
     st.integers(0, 20),
 )
 def test_identity_is_the_same_however_the_properties_are_written(
-    first: Id | None, others: int, group: str | None, to: str | None, changed: tuple[int, int] | None, cut: int
+    first: Id | None, others: int, group: str | None, to: str | None, changed: tuple[int, int] | None, removed: int
 ) -> None:
     fields = [first, *[None] * others]
     if others > 1:
@@ -211,7 +211,7 @@ def test_identity_is_the_same_however_the_properties_are_written(
     value = bytearray(encode(fields))
     if changed is not None:
         value[changed[0] % len(value)] = changed[1]
-        del value[max(len(value) - cut, 1) :]
+        del value[max(len(value) - removed, 1) :]
 
     def found(descriptor: bytes) -> Identity | None:
         try:
@@ -222,7 +222,7 @@ def test_identity_is_the_same_however_the_properties_are_written(
     assert same(found(b"\x00\x53\x73"), found(LONG_DESCRIPTOR))
 
 
-def test_an_id_is_given_only_where_there_is_none() -> None:
+def test_an_id_is_set_only_if_there_is_none() -> None:
     assert with_message_id(PROPERTIES + OWN, "other") == PROPERTIES + OWN
     given_one = with_message_id(OWN, "new")
     assert given_one == b"\x00\x53\x73\xc0\x06\x01\xa1\x03new" + OWN
@@ -279,7 +279,7 @@ def test_bodies_of_each_kind() -> None:
         decode_body(OWN + DATA)
 
 
-def test_what_is_delivered_is_header_and_annotations_and_the_same_bytes() -> None:
+def test_a_delivered_message_is_header_annotations_and_the_same_bytes() -> None:
     annotations = {"x-opt-sequence-number": 5, "x-opt-lock-token": ID}
     first, *rest = deliverable(PROPERTIES + OWN, DATA, Header(True, 4, 1001, 2), annotations)
     assert rest == [PROPERTIES + OWN, DATA]

@@ -88,7 +88,7 @@ def test_a_message_that_just_fits_is_one_frame(extra: int) -> None:
     assert sizes == ([479, 1] if extra == 1 else [479 + extra])
 
 
-def test_our_frames_are_no_larger_than_we_take_ourselves() -> None:
+def test_our_frames_are_no_larger_than_our_own_limit() -> None:
     client, link = ready(frame_size=2**32 - 1)
     link.send(bytes(200_000), b"tag", settled=True)
     sent = client.answers()
@@ -96,7 +96,7 @@ def test_our_frames_are_no_larger_than_we_take_ourselves() -> None:
     assert len(assembled(sent)) == 200_000
 
 
-def test_the_answer_to_a_drain_comes_behind_all_that_was_sent() -> None:
+def test_the_answer_to_a_drain_comes_after_all_earlier_deliveries() -> None:
     client, link = ready(10)
     other = client.outgoing(1, name="other", handle=1)
     for number in range(8):
@@ -104,7 +104,7 @@ def test_the_answer_to_a_drain_comes_behind_all_that_was_sent() -> None:
     client.do(credit(10, drain=True), credit(1, 1, drain=True))
     link.drained()
     other.drained()
-    # It does not wait for the deliveries of others.
+    # It does not wait for the deliveries of other links.
     sent = client.answers()
     assert sent.pop().performative.handle == other.handle
     while link.session.outbound.room == 0:
@@ -129,7 +129,7 @@ def test_an_answer_to_a_drain_that_waits_ends_with_the_link() -> None:
     assert client.take() == b""
 
 
-def test_it_is_told_when_answers_that_waited_are_written_though_there_be_no_credit() -> None:
+def test_credit_changed_reports_that_waiting_answers_are_written_even_without_credit() -> None:
     client, link = ready(0, window=0)
     link.send(b"x" * 100, b"1", settled=True, beyond_credit=True)
     link.send(b"x" * 50, b"2", settled=True, beyond_credit=True)
@@ -153,7 +153,7 @@ def test_transfers_stop_at_the_peers_window_and_go_on_when_it_opens() -> None:
     assert client.do(credit(10, next_incoming_id=3, incoming_window=2)) == [CreditChanged(link)]
     second_part = client.answers()
     assert len(second_part) == 2
-    # Both have to be counted in what the peer takes to be on the way.
+    # Both transfers in flight count against the peer's new window.
     assert client.do(credit(0, handle=None, next_incoming_id=3, incoming_window=2)) == []
     assert client.answers() == []
     assert client.do(credit(0, handle=None, next_incoming_id=5, incoming_window=100)) == [CreditChanged(link)]
@@ -163,7 +163,7 @@ def test_transfers_stop_at_the_peers_window_and_go_on_when_it_opens() -> None:
     assert link.sendable == 8
 
 
-def test_the_window_counts_round() -> None:
+def test_the_window_wraps_around() -> None:
     client, link = ready(10, window=5)
     link.session.outbound.next_transfer = 2**32 - 2
     client.do(credit(10, next_incoming_id=2**32 - 2, incoming_window=5))
@@ -175,7 +175,7 @@ def test_the_window_counts_round() -> None:
     assert link.session.outbound.window == 5
 
 
-def test_a_window_that_counts_what_was_never_sent_is_not_believed_beyond_its_size() -> None:
+def test_a_window_that_counts_transfers_that_were_never_sent_is_capped_at_its_size() -> None:
     client, link = ready(10, window=5)
     client.do(credit(10, next_incoming_id=77, incoming_window=5))
     assert link.sendable == 5
@@ -207,7 +207,7 @@ def test_an_answer_may_go_beyond_the_credit() -> None:
     assert link.credit == 3
 
 
-def test_on_a_link_that_is_over_nothing_is_sent() -> None:
+def test_nothing_is_sent_on_a_link_that_is_over() -> None:
     _, link = ready(1)
     link.detach()
     with pytest.raises(NotSendable, match=r"Nothing can be sent on the link 'r': it is not open\."):
@@ -249,21 +249,21 @@ def test_a_flow_that_crosses_deliveries_counts_them() -> None:
     assert link.credit == 10
 
 
-def test_a_count_of_what_was_never_sent_is_not_believed() -> None:
+def test_a_count_of_deliveries_that_were_never_sent_is_ignored() -> None:
     client, link = ready(10)
     client.do(credit(2**32 - 1, delivery_count=5, echo=True))
     assert link.credit == 2**32 - 1
     assert client.answer(Flow).link_credit == 2**32 - 1
 
 
-def test_credit_taken_back_is_gone() -> None:
+def test_revoked_credit_is_lost() -> None:
     client, link = ready(10)
     sent_many(link, 3)
     client.do(credit(2, delivery_count=0))
     assert link.credit == 0
 
 
-def test_delivery_counts_go_round() -> None:
+def test_delivery_counts_wrap_around() -> None:
     client, link = ready(10)
     link.delivery_count = 2**32 - 1
     client.do(credit(3, delivery_count=2**32 - 1))
@@ -273,7 +273,7 @@ def test_delivery_counts_go_round() -> None:
     assert link.credit == 2
 
 
-def test_a_drain_uses_up_the_credit_and_says_so() -> None:
+def test_a_drain_uses_up_the_credit_and_reports_it() -> None:
     client, link = ready(10)
     sent_many(link, 3)
     client.take()
@@ -321,7 +321,7 @@ def test_a_repeated_flow_does_not_zero_the_credit() -> None:
     client.do(credit(10, drain=True))
     link.drained()
     client.take()
-    # The peer counts on from where the drain has brought it.
+    # The peer continues to count from the end of the drain.
     for _ in range(2):
         client.do(credit(5, delivery_count=10))
         assert (link.credit, link.drain) == (5, False)
@@ -350,7 +350,7 @@ def test_the_peer_cannot_send_on_a_link_that_it_receives_on() -> None:
     assert error.condition == "amqp:not-allowed"
 
 
-def test_what_was_not_written_goes_with_its_link() -> None:
+def test_unwritten_deliveries_are_dropped_with_their_link() -> None:
     client, link = ready(frame_size=512, window=2)
     link.send(bytes(5000), b"1", settled=False)
     assert len(client.answers()) == 2
@@ -360,7 +360,7 @@ def test_what_was_not_written_goes_with_its_link() -> None:
     assert client.answers() == []
 
 
-def test_deliveries_wait_while_much_is_to_be_written() -> None:
+def test_deliveries_wait_while_the_output_is_full() -> None:
     client, link = ready(1000)
     count = 0
     while link.sendable:

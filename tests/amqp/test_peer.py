@@ -1,4 +1,4 @@
-"""Agreement with Qpid Proton, whose codec is another's: its values and messages are read here, ours there."""
+"""Interoperability with the codec of Qpid Proton: each side reads the values and messages of the other."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ simple_arrays = st.one_of(
         for of in CODES
     ]
 )
-# Proton's Python layer cannot hash a binary that it has read, and it loses what follows a described type that is
-# described again.
+# Proton's Python layer cannot hash a decoded binary, and loses all values after a described type whose value is
+# described too.
 keys = st.one_of(*[strategy for of, strategy in SIMPLE.items() if of is not bytes])
 values = st.recursive(
     simple | simple_arrays,
@@ -160,12 +160,12 @@ def test_what_the_peer_writes_is_read_here(value: Any) -> None:
 
 
 ids = texts.filter(lambda text: "\0" not in text) | SIMPLE[ULong] | SIMPLE[uuid.UUID] | st.binary(max_size=20)
-# Proton's fields are C strings, and null where empty.
+# Proton's fields are C strings, and an empty one is null.
 words = texts.filter(lambda text: text != "" and "\0" not in text)
 names = symbols.filter(lambda text: text != "" and "\0" not in text)
-# Proton's times are floating-point seconds, and none is 0.
+# Proton's times are floating-point seconds, and 0 means none.
 times = st.integers(1, 2**32).map(lambda seconds: Timestamp(1000 * seconds))
-# Proton's names of the fields, where ours differ.
+# Proton's names of the fields that differ from ours.
 FIELDS = {"message_id": "id", "to": "address", "absolute_expiry_time": "expiry_time"}
 
 all_properties = st.builds(
@@ -222,7 +222,7 @@ def test_the_peer_reads_a_message_that_is_delivered(
         elif name == "user_id":
             expected = expected or b""
         elif name in ("content_type", "content_encoding"):
-            # What Proton makes of None.
+            # Proton turns None into this text.
             expected = expected or "None"
         assert found == expected, name
     if not isinstance(body, AmqpSequence):
@@ -231,7 +231,7 @@ def test_the_peer_reads_a_message_that_is_delivered(
 
 @given(all_properties, own_properties, st.binary(max_size=300) | st.builds(AmqpValue, values))
 @examples(53)
-def test_a_message_of_the_peer_is_taken_apart(fields: Properties, own: dict[str, Any], body: bytes | AmqpValue) -> None:
+def test_a_message_of_the_peer_is_split(fields: Properties, own: dict[str, Any], body: bytes | AmqpValue) -> None:
     message: Any = proton.Message(inferred=isinstance(body, bytes), durable=True, priority=7, ttl=2.5, delivery_count=9)
     for name in Properties.__slots__:
         value = getattr(fields, name)
@@ -254,7 +254,7 @@ def test_a_message_of_the_peer_is_taken_apart(fields: Properties, own: dict[str,
     found = properties(parts.head)
     assert identity(parts.head) == (fields.message_id, fields.group_id)
     for name in Properties.__slots__:
-        # Proton has no null in place of this number.
+        # Proton has no null for this number.
         if name == "group_sequence":
             assert (found.group_sequence or 0) == (fields.group_sequence or 0)
         else:

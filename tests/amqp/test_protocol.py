@@ -1,4 +1,4 @@
-"""Engine and asyncio together, over real sockets."""
+"""The engine over asyncio and real sockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from oncebus.amqp.protocol import AmqpProtocol, Wire
 PLENTY = 2**31 - 1
 
 
-def test_a_conversation_goes_over_a_socket_however_it_is_cut() -> None:
+def test_a_conversation_works_over_a_socket_in_any_chunks() -> None:
     async def run() -> None:
         echo = Echo()
         async with serving(echo) as port, connected(port) as client:
@@ -61,7 +61,7 @@ def test_a_conversation_goes_over_a_socket_however_it_is_cut() -> None:
     asyncio.run(run())
 
 
-def test_a_peer_that_does_not_show_who_it_is_in_time_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_does_not_authenticate_in_time_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         trusting, doubting = Echo(), Echo(trusts=False)
         async with (
@@ -76,7 +76,7 @@ def test_a_peer_that_does_not_show_who_it_is_in_time_is_cut(caplog: pytest.LogCa
             assert await untrusted.end_of_stream() == b""
             assert await silent.end_of_stream() == b""
             await until(lambda: doubting.lost == 2)
-            # Its own time was over before theirs.
+            # Its own deadline passed before theirs.
             await trusted.say(written(credit(0, None, echo=True)))
             await trusted.expect(Flow)
 
@@ -87,12 +87,12 @@ def test_a_peer_that_does_not_show_who_it_is_in_time_is_cut(caplog: pytest.LogCa
     ] * 2
 
 
-def test_a_violation_is_told_before_the_connection_ends() -> None:
+def test_a_violation_is_reported_to_the_peer_before_the_connection_ends() -> None:
     async def run() -> None:
         echo = Echo()
         async with serving(echo) as port, connected(port) as client:
             await client.opened()
-            # More follows than is read, which must not cost the peer the answer.
+            # The peer sends more than the server reads, and must still get the answer.
             await client.say(b"\xff" * 200_000)
             (close,) = await client.expect(Close)
             assert close.error.condition == "amqp:connection:framing-error"
@@ -103,7 +103,7 @@ def test_a_violation_is_told_before_the_connection_ends() -> None:
     asyncio.run(run())
 
 
-def test_a_peer_that_speaks_another_protocol_is_shown_ours() -> None:
+def test_a_peer_with_another_protocol_gets_our_header() -> None:
     async def run() -> None:
         async with serving(Echo()) as port, connected(port) as client:
             await client.say(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
@@ -112,7 +112,7 @@ def test_a_peer_that_speaks_another_protocol_is_shown_ours() -> None:
     asyncio.run(run())
 
 
-def test_a_peer_that_goes_away_is_reported_once() -> None:
+def test_a_lost_peer_is_reported_once() -> None:
     async def run() -> None:
         echo = Echo()
         async with serving(echo) as port:
@@ -133,7 +133,7 @@ def test_a_peer_that_goes_away_is_reported_once() -> None:
     asyncio.run(run())
 
 
-def test_a_peer_that_does_not_read_holds_up_no_other() -> None:
+def test_a_peer_that_does_not_read_does_not_delay_others() -> None:
     async def run() -> None:
         echo = Echo()
         count, size = 400, 50_000
@@ -168,7 +168,7 @@ def test_a_peer_that_does_not_read_holds_up_no_other() -> None:
     asyncio.run(run())
 
 
-def test_a_peer_that_asks_and_asks_but_does_not_read_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_keeps_asking_but_does_not_read_is_disconnected(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         echo = Echo()
         async with serving(echo, most_waiting_bytes=500_000) as port, connected(port) as client:
@@ -197,7 +197,7 @@ def test_heartbeats_are_written_to_a_peer_that_asks_for_them() -> None:
 
 
 class Scripted:
-    """A peer that does what a test tells it to."""
+    """A peer that runs the script of a test."""
 
     def __init__(self, connection: Connection, wire: Wire) -> None:
         connection.trust()
@@ -259,7 +259,7 @@ def test_an_error_in_the_peer_closes_the_connection(caplog: pytest.LogCaptureFix
     assert [record.message for record in caplog.records] == ["Failed to handle events of a peer"]
 
 
-def test_a_peer_that_cannot_be_made_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_that_cannot_be_set_up_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     def fail(connection: Connection, wire: Wire) -> Scripted:
         raise RuntimeError("a mistake")
 
@@ -274,7 +274,7 @@ def test_a_peer_that_cannot_be_made_is_cut(caplog: pytest.LogCaptureFixture) -> 
     assert [record.message for record in caplog.records] == ["Failed to set up a connection"]
 
 
-def test_a_peer_that_does_not_answer_a_close_is_cut() -> None:
+def test_a_peer_that_does_not_answer_a_close_is_disconnected() -> None:
     async def run() -> None:
         async with scripted(close_seconds=0.05) as (port, peers), connected(port) as client:
             await client.opened()
@@ -288,7 +288,7 @@ def test_a_peer_that_does_not_answer_a_close_is_cut() -> None:
     asyncio.run(run())
 
 
-def test_a_peer_that_sends_on_after_a_violation_is_cut() -> None:
+def test_a_peer_that_keeps_sending_after_a_violation_is_disconnected() -> None:
     async def run() -> None:
         async with scripted(close_seconds=0.05) as (port, peers), connected(port) as client:
             await client.opened()
@@ -341,7 +341,7 @@ def test_a_link_may_be_answered_later() -> None:
     asyncio.run(run())
 
 
-def test_a_peer_that_takes_no_answers_is_cut_but_none_that_takes_its_time_with_deliveries(
+def test_a_peer_that_does_not_read_answers_is_disconnected_but_a_slow_reader_of_deliveries_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Agreement with Qpid Proton as a client, whose engine is another's."""
+"""Interoperability with Qpid Proton as a client."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def bodies(receiver: Any, count: int) -> list[Any]:
     found = []
     for _ in range(count):
         message = receiver.receive(timeout=TIMEOUT)
-        # A memory view of what does not outlive the message.
+        # Copy it: the memory of the view is freed with the message.
         found.append(bytes(message.body) if isinstance(message.body, memoryview) else message.body)
         receiver.accept()
     return found
 
 
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "PLAIN", None])
-def test_a_message_goes_there_and_back(address: str, mechanism: str | None) -> None:
+def test_a_message_makes_a_round_trip(address: str, mechanism: str | None) -> None:
     options: dict[str, Any] = {"allowed_mechs": mechanism} if mechanism else {"sasl_enabled": False}
     if mechanism == "PLAIN":
         options.update(user="user", password="key", allow_insecure_mechs=True)
@@ -84,7 +84,7 @@ def test_a_large_message_goes_through_frames_of_any_size(address: str, frame_siz
     connection.close()
 
 
-def test_many_links_of_one_session_are_told_apart(address: str, echo: Echo) -> None:
+def test_many_links_of_one_session_are_kept_apart(address: str, echo: Echo) -> None:
     connection = connect(address)
     senders = [connection.create_sender(f"q{number}", name=f"s{number}") for number in range(60)]
     receivers = [connection.create_receiver(f"q{number}", name=f"r{number}") for number in range(60)]
@@ -100,7 +100,7 @@ def test_many_links_of_one_session_are_told_apart(address: str, echo: Echo) -> N
     connection.close()
 
 
-def test_a_link_that_is_refused_tells_why(address: str) -> None:
+def test_a_refused_link_has_a_reason(address: str) -> None:
     connection = connect(address)
     for create in (connection.create_sender, connection.create_receiver):
         with pytest.raises(LinkDetached, match="The queue 'no-queue' does not exist"):
@@ -109,7 +109,7 @@ def test_a_link_that_is_refused_tells_why(address: str) -> None:
     connection.close()
 
 
-def test_outcomes_arrive_as_they_were_meant(address: str, echo: Echo) -> None:
+def test_outcomes_arrive_unchanged(address: str, echo: Echo) -> None:
     connection = connect(address)
     sender, receiver = connection.create_sender("queue"), connection.create_receiver("queue", credit=1)
     settles: list[Callable[[], None]] = [receiver.accept, receiver.reject, receiver.release]
@@ -117,7 +117,7 @@ def test_outcomes_arrive_as_they_were_meant(address: str, echo: Echo) -> None:
         sender.send(proton.Message(body=number))
         receiver.receive(timeout=TIMEOUT)
         settle()
-    # Proton's release says that it has been delivered: it is modified.
+    # Proton's release marks the message as delivered, so the outcome is modified.
     receiver.close()
     connection.close()
     assert [type(outcome) for outcome in echo.outcomes] == [Accepted, Rejected, Modified]
@@ -133,7 +133,7 @@ def test_a_message_that_is_too_large_detaches_its_link(address: str) -> None:
 
 
 class Script(MessagingHandler):
-    """A client that does not wait: subclasses say what happens when."""
+    """An event-driven client. Subclasses handle the events."""
 
     def __init__(self, address: str, **options: Any) -> None:
         super().__init__(**{"prefetch": 0, "auto_accept": False, **options})
@@ -166,7 +166,7 @@ class Script(MessagingHandler):
 
 
 class Drain(Script):
-    """Receives what there is of more credit, then drains, three times."""
+    """Grants more credit than there are messages, then drains; three times."""
 
     def begin(self, container: Any) -> None:
         self.rounds = 0
@@ -202,14 +202,14 @@ class Drain(Script):
                 self.next_round()
 
 
-def test_a_drain_brings_what_there_is_and_takes_the_rest_of_the_credit(address: str) -> None:
+def test_a_drain_delivers_the_available_messages_and_uses_up_the_credit(address: str) -> None:
     script = Drain(address)
     script.run()
     assert script.received == [10 * number + step for number in (1, 2, 3) for step in range(5)]
 
 
 class Flood(Script):
-    """Sends as credit allows and receives with a small session window, nothing awaited."""
+    """Sends as credit allows and receives with a small session window, without waiting."""
 
     def __init__(self, address: str, count: int, payload: bytes, *, at_most_once: bool) -> None:
         super().__init__(address, prefetch=30, auto_accept=True)
@@ -243,7 +243,7 @@ def test_a_flood_goes_through_windows_and_credit(address: str, at_most_once: boo
 
 
 class ManySessions(Script):
-    """A message through a link of each of many sessions."""
+    """Sends a message through one link in each of many sessions."""
 
     def begin(self, container: Any) -> None:
         self.sessions = [self.connection.session() for _ in range(40)]
@@ -269,13 +269,13 @@ class ManySessions(Script):
             self.end()
 
 
-def test_many_sessions_are_told_apart(address: str) -> None:
+def test_many_sessions_are_kept_apart(address: str) -> None:
     script = ManySessions(address)
     script.run()
     assert len(set(script.received)) == 40
 
 
-def test_both_read_what_is_said_of_an_open(address: str, echo: Echo) -> None:
+def test_both_sides_read_the_open(address: str, echo: Echo) -> None:
     connection = connect(address, properties={proton.symbol("product"): "test"})
     assert connection.conn.remote_container == "echo"
     (protocol,) = echo.protocols

@@ -45,7 +45,7 @@ def test_a_violation_ends_the_session_and_no_other(sent: Performative, condition
     assert error is not None
     assert error.condition == condition
     assert events == [LinkDetached(link, error, True), SessionEnded(session, error)]
-    # What is under way meanwhile is let be, until the peer answers.
+    # Frames in flight are ignored until the peer answers.
     assert client.do(transfer(), credit(1, handle=7), Detach(handle=0)) == []
     assert client.do(End()) == []
     assert not client.connection.has_output
@@ -53,7 +53,7 @@ def test_a_violation_ends_the_session_and_no_other(sent: Performative, condition
     assert kinds(client.do(sender(), channel=1)) == ["LinkAttached"]
 
 
-def test_a_transfer_to_a_link_that_was_detached_with_an_error_is_told_apart() -> None:
+def test_a_transfer_to_a_link_that_was_detached_with_an_error_has_its_own_condition() -> None:
     client = Client()
     client.begin()
     link = client.incoming()
@@ -133,7 +133,7 @@ def test_an_accepted_link_echoes_what_the_peer_asked_for() -> None:
     assert (answer.initial_delivery_count, answer.max_message_size, answer.properties) == (0, None, None)
 
 
-def test_an_accepted_link_says_what_it_was_told_to() -> None:
+def test_an_accepted_link_has_the_given_fields() -> None:
     client = Client()
     client.begin()
     (event,) = client.do(sender())
@@ -162,7 +162,7 @@ def test_an_accepted_link_says_what_it_was_told_to() -> None:
     )
 
 
-def test_a_link_on_which_the_peer_sends_says_how_large_a_message_may_be() -> None:
+def test_a_link_on_which_the_peer_sends_announces_the_largest_message() -> None:
     client = Client()
     client.connection.largest_message = 1234
     client.begin()
@@ -218,7 +218,7 @@ def test_a_detach_of_the_peer_is_answered_in_kind(closed: bool) -> None:
     assert kinds(client.do(sender())) == ["LinkAttached"]
 
 
-def test_a_detach_of_ours_is_answered_in_silence() -> None:
+def test_the_answer_to_our_detach_causes_no_event() -> None:
     client = Client()
     client.begin()
     link = client.outgoing()
@@ -236,7 +236,7 @@ def test_a_link_may_be_detached_to_come_back() -> None:
     assert client.answer(Detach) == Detach(handle=0, closed=False)
 
 
-def test_the_incoming_window_is_opened_again_in_time() -> None:
+def test_the_incoming_window_is_reopened_in_time() -> None:
     client = Client()
     client.begin(begin=Begin(next_outgoing_id=10, incoming_window=9, outgoing_window=9))
     client.incoming(3 * WINDOW)
@@ -250,7 +250,7 @@ def test_the_incoming_window_is_opened_again_in_time() -> None:
     assert client.answer(Flow).next_incoming_id == 10 + WINDOW + WINDOW // 2 + 1
 
 
-def test_any_flow_of_ours_opens_the_window() -> None:
+def test_any_flow_of_ours_reopens_the_window() -> None:
     client = Client()
     client.begin()
     link = client.incoming(10 * WINDOW)
@@ -272,7 +272,7 @@ def test_more_transfers_than_the_window_end_the_session() -> None:
     assert error.condition == "amqp:session:window-violation"
 
 
-def test_numbers_of_transfers_go_round() -> None:
+def test_transfer_numbers_wrap_around() -> None:
     client = Client()
     client.begin(begin=Begin(next_outgoing_id=2**32 - 1, incoming_window=9, outgoing_window=9))
     client.incoming()
@@ -291,7 +291,7 @@ def test_an_echo_is_answered_with_the_windows() -> None:
     assert (flow.handle, flow.echo, flow.drain) == (None, False, False)
 
 
-def test_room_in_the_peers_window_is_told_to_all_links_with_credit() -> None:
+def test_room_in_the_peers_window_is_reported_to_all_links_with_credit() -> None:
     client = Client()
     client.begin(begin=Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=9))
     first = client.outgoing(0, name="a", handle=0)
@@ -307,7 +307,7 @@ def test_room_in_the_peers_window_is_told_to_all_links_with_credit() -> None:
     assert (first.sendable, second.sendable, third.sendable) == (3, 3, 0)
 
 
-def test_outcomes_too_long_for_the_peers_frames_are_cut() -> None:
+def test_outcomes_too_long_for_the_peers_frames_are_shortened() -> None:
     client = Client(Open(container_id="c", max_frame_size=512))
     client.begin()
     link = client.incoming()

@@ -1,4 +1,4 @@
-"""All AMQP values, as hypothesis makes them."""
+"""Hypothesis strategies for all AMQP values."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def arrays(of: type, elements: st.SearchStrategy[Any]) -> st.SearchStrategy[Arra
 
 
 def maps(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[Any, Any]]:
-    # Python counts keys of different types as one where they are equal; so does the decoder.
+    # To Python, equal keys of different types are one key; the decoder does the same.
     return st.dictionaries(simple, values, max_size=4)
 
 
@@ -93,10 +93,10 @@ values = st.recursive(simple | simple_arrays, deeper, max_leaves=8)
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are the same, types too: 1 and UInt(1) are equal, but not the same."""
+    """Return whether two values are equal and have the same types: 1 and UInt(1) are equal, but not the same."""
     return repr(one) == repr(other)
 
 
 def examples(number: int) -> settings:
-    # How long a busy machine takes says nothing about the codec.
+    # No deadline: the time of an example depends on the load of the machine.
     return settings(max_examples=number, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,4 +1,4 @@
-"""What real clients say to the broker, kept by a relay, and ways to spoil it."""
+"""Recorded conversations of real clients with the broker, and ways to corrupt them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .relay import relay
 from .served import PATIENCE, Served, received, texts
 
 MADE_UP, PYTHON, SESSIONS, JAVASCRIPT, NEUTRAL = (
-    # The one that the made-up conversation is about. None is so near to another scenario's that a bit makes one of two.
+    # The queue of the synthetic conversation. No name is a single bit away from that of another scenario's queue.
     "queue",
     "fuzzed-by-python",
     "fuzzed-with-sessions",
@@ -38,7 +38,7 @@ _TOKEN = b"SharedAccessSignature"
 
 
 class Conversation(NamedTuple):
-    """What a client said on one connection, in pieces; from the piece `known` on the broker knows who it is."""
+    """The bytes that a client sent on one connection, in pieces. From the piece `known` on, it is authenticated."""
 
     pieces: list[bytes]
     known: int
@@ -46,7 +46,7 @@ class Conversation(NamedTuple):
 
 @contextmanager
 def entities(served: Served) -> Iterator[None]:
-    """Queues with names that nobody else's is near to, for the block."""
+    """Create queues for the block, with names unlike those of other scenarios."""
     for name, values in DESCRIBED.items():
         assert served.http.put(name, values)[0] == 201
     try:
@@ -57,7 +57,7 @@ def entities(served: Served) -> Iterator[None]:
 
 
 def conversations(served: Served) -> list[Conversation]:
-    """Those of the clients, which are recorded now, and a made-up one."""
+    """Record and return the conversations of the clients, plus a synthetic one."""
     recorders: list[Callable[[Served], list[list[bytes]]]] = [_of_python, _of_javascript, _of_proton]
     with ThreadPoolExecutor(len(recorders)) as at_once:
         recorded = list(at_once.map(lambda record: record(served), recorders))
@@ -119,7 +119,7 @@ def _of_proton(served: Served) -> list[list[bytes]]:
 
 
 def spoiled(random: Random, conversation: Conversation, *, is_known: bool) -> list[bytes]:
-    """A conversation that goes wrong before the broker knows the client, or only after that."""
+    """Return a conversation that is corrupted before the client is authenticated or, with `is_known`, after that."""
     pieces, known = list(conversation.pieces), conversation.known
     first, end = (known, len(pieces)) if is_known else (0, known)
     at = random.randrange(first, end)
@@ -127,7 +127,7 @@ def spoiled(random: Random, conversation: Conversation, *, is_known: bool) -> li
         pieces[where] = mutated(random, pieces[where])
     match random.randrange(10):
         case 0:
-            # It says no more.
+            # The client sends nothing more.
             return pieces[: at + 1]
         case 1:
             rest = pieces[at:]

@@ -11,7 +11,7 @@ from .together import Acts, Played
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """azure-servicebus leaves sockets open whose connection was cut, and they are found whenever memory is tidied."""
+    """Ignore warnings about unclosed sockets: azure-servicebus does not close those of lost connections."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One broker for all tests here: its start takes many seconds."""
+    """Run one broker for all tests of the package, because its start takes many seconds."""
     with running_service(tmp_path_factory.mktemp("clients")) as running:
         yield running
     gc.collect()
@@ -33,7 +33,7 @@ def acts(served: Served, request: pytest.FixtureRequest) -> Acts:
 
 @pytest.fixture(scope="module")
 def played(acts: Acts, request: pytest.FixtureRequest) -> Iterator[Played]:
-    """The scenarios of a module, all under way."""
+    """Start the scenarios of a module."""
     yield acts.begun(request.module)
-    # What clients have left open is found here, where the module's own filters of warnings hold, and not later.
+    # Collect the sockets that clients left open now, while the module's own warning filters apply.
     gc.collect()

@@ -1,4 +1,4 @@
-"""The entities of the one broker that all tests here share: so many of each kind, each for one scenario alone."""
+"""The entities of the broker that all tests of the package share. Each entity is for one scenario only."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ FOR_SAMPLES = Path(__file__).parents[2] / "examples" / "entities.json"
 
 
 def names(kind: str) -> list[str]:
-    """All there are of a kind."""
+    """Return the names of all entities of a kind."""
     return [f"{kind}-{number}" for number in range(1, (QUEUES | TOPICS)[kind][0] + 1)]
 
 
 def described() -> Iterator[dict[str, object]]:
-    """What the entities file holds."""
+    """Yield the entries of the entities file."""
     for kind, (_, properties) in QUEUES.items():
         for name in names(kind):
             yield {"type": "queue", "name": name, **properties}

@@ -1,4 +1,4 @@
-"""Node, with the official client for JavaScript installed from npm once for a virtual environment."""
+"""Runs Node with the official client for JavaScript, installed from npm once per virtual environment."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .served import Served
 
 HERE = Path(__file__).parent / "javascript"
 INSTALLED = Path(sys.prefix) / "javascript"
-"""Ignored by git as the rest of the virtual environment, and gone with it."""
+"""Lies in the virtual environment, so git ignores it and it is deleted with the environment."""
 
 PATIENCE = 120.0
 _AT_ONCE = threading.Semaphore(3)
-"""More would stand in each other's way for longer than the shortest lock."""
+"""More at the same time would delay one another for longer than the shortest lock."""
 
 
 def modules() -> Path:
-    """The folder `node_modules` with what package.json asks for."""
+    """Return the folder `node_modules` with the packages of package.json, installing them if needed."""
     return npm.installed(HERE, INSTALLED)
 
 
 @contextmanager
 def workplace(*files: Path) -> Iterator[Path]:
-    """A folder with copies of these files, from which they find the installed modules."""
+    """Yield a folder with copies of these files, in which Node finds the installed modules."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "node_modules").symlink_to(modules())
@@ -46,7 +46,7 @@ def workplace(*files: Path) -> Iterator[Path]:
 
 
 def environment(served: Served, port: int | None = None, **more: str) -> dict[str, str]:
-    """What scenarios and samples are told."""
+    """Return the environment variables for scenarios and samples."""
     return {
         **os.environ,
         "SERVICEBUS_CONNECTION_STRING": served.string(port=port),
@@ -56,7 +56,7 @@ def environment(served: Served, port: int | None = None, **more: str) -> dict[st
 
 
 def run(folder: Path, words: list[str], environment: dict[str, str]) -> str:
-    """Run a command to its end, which must be a good one; what it said."""
+    """Run a command, which must succeed, and return its output."""
     done = subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -67,18 +67,18 @@ def run(folder: Path, words: list[str], environment: dict[str, str]) -> str:
 def run_scenarios(name: str, served: Served, entities: dict[str, list[str]], **more: str) -> str:
     """Run a file of scenarios with Node's own test runner."""
     with workplace(HERE / name, HERE / "stage.mjs") as folder:
-        told = {
+        variables = {
             "ENTITIES": json.dumps(entities),
             "ONLY_SENDS": served.string(served.only_sends),
             "ONLY_LISTENS": served.string(served.only_listens),
             **more,
         }
         with _AT_ONCE:
-            return run(folder, ["node", "--test", name], environment(served, None, **told))
+            return run(folder, ["node", "--test", name], environment(served, None, **variables))
 
 
 def play(name: str, served: Served, **kinds: int) -> dict[str, list[str]]:
-    """Run a file of scenarios with so many entities of each kind; which these were."""
+    """Run a file of scenarios with the given number of entities of each kind, and return the entities."""
     named = {kind.replace("_", "-"): count for kind, count in kinds.items()}
     entities = {kind: served.pool.take(kind, count) for kind, count in named.items()}
     https = connection_string("localhost", served.https_port, served.root, emulator=False)
@@ -87,7 +87,7 @@ def play(name: str, served: Served, **kinds: int) -> dict[str, list[str]]:
 
 
 class Node:
-    """A program that is told what to do line by line, and tells what it has done."""
+    """A running program that reads commands and writes results line by line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -110,7 +110,7 @@ class Node:
 
 @contextmanager
 def started(name: str, served: Served, port: int, queue: str) -> Iterator[Node]:
-    """A program that is under way; it has to end well once it has nothing more to read."""
+    """Run a program for the block. It must succeed after its input ends."""
     with workplace(HERE / name) as folder:
         process = subprocess.Popen(
             ["node", name],

@@ -1,4 +1,4 @@
-"""Clients that say exactly what a test wants to the running broker; very many of them cost little."""
+"""Clients that send exact frames to the running broker. Even very many of them cost little."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _AT_ONCE = 50
 
 
 def signing_in(served: Served) -> bytes:
-    """What a client says first: SASL PLAIN with the root key."""
+    """Return the first bytes of a client: SASL PLAIN with the root key."""
     response = b"\0" + served.root.name.encode() + b"\0" + served.root.primary_key.encode()
     return SASL_HEADER + frame(0, amqp.encode(Described(_SASL_INIT, [Symbol("PLAIN"), response])), SASL_FRAME)
 
 
 @asynccontextmanager
 async def signed_in(served: Served, limit: int = 2**16) -> AsyncIterator[Socket]:
-    """A connection with one session."""
+    """Open a connection with one session."""
     async with connected(served.port, limit) as socket:
         await socket.say(signing_in(served))
         assert await socket.header() == SASL_HEADER
-        # The mechanisms, and how it ended: what follows would fail otherwise.
+        # Skip the mechanisms and the outcome. If SASL failed, the next step fails.
         await socket.raw_frame()
         await socket.raw_frame()
         await socket.opened()
@@ -42,14 +42,14 @@ async def signed_in(served: Served, limit: int = 2**16) -> AsyncIterator[Socket]
 
 
 async def attach_receiver(socket: Socket, queue: str, given: int) -> None:
-    """A receiver with so much credit."""
+    """Attach a receiver with the given credit."""
     await socket.say(written(receiver(source=Source(queue))), written(credit(given)))
     (answer,) = await socket.expect(Attach)
     assert answer.source is not None, "the receiver was refused"
 
 
 async def delivered(socket: Socket) -> Transfer:
-    """The first frame of the next delivery."""
+    """Return the first frame of the next delivery."""
     while True:
         found = (await socket.frame()).performative
         if isinstance(found, Transfer):
@@ -57,14 +57,14 @@ async def delivered(socket: Socket) -> Transfer:
 
 
 class RawSender:
-    """Sends message after message, and waits for the answer to each."""
+    """Sends messages one by one, and waits for the answer to each."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
         self._next = 0
 
     def frames(self, content: bytes, **properties: Any) -> bytes:
-        """The transfer of the next message, in as many frames as it takes."""
+        """Return the transfers of the next message, in as many frames as it takes."""
         payload = b"".join(amqp.encode_message(Properties(**properties), None, content))
         number, self._next = self._next, self._next + 1
         pieces = [payload[at : at + _PIECE] for at in range(0, len(payload), _PIECE)]
@@ -75,12 +75,12 @@ class RawSender:
         )
 
     async def send(self, content: bytes, **properties: Any) -> None:
-        """Send one message, which has to be accepted."""
+        """Send one message, which must be accepted."""
         await self._socket.say(self.frames(content, **properties))
         await self.accepted()
 
     async def accepted(self) -> None:
-        """The answer to the one message that is under way."""
+        """Wait for the answer to the message in flight, which must be accepted."""
         while True:
             answer = (await self._socket.frame()).performative
             if isinstance(answer, Disposition):
@@ -90,7 +90,7 @@ class RawSender:
 
 
 async def attach_sender(socket: Socket, queue: str) -> RawSender:
-    """A sender that has credit."""
+    """Attach a sender and wait for credit."""
     await socket.say(written(sender(target=Target(queue))))
     (answer,) = await socket.expect(Attach)
     assert answer.target is not None, "the sender was refused"
@@ -99,14 +99,14 @@ async def attach_sender(socket: Socket, queue: str) -> RawSender:
 
 @asynccontextmanager
 async def raw_sender(served: Served, queue: str) -> AsyncIterator[RawSender]:
-    """A sender on a connection of its own."""
+    """Open a sender on its own connection."""
     async with signed_in(served) as socket:
         yield await attach_sender(socket, queue)
 
 
 @asynccontextmanager
 async def idle_receivers(served: Served, queue: str, count: int) -> AsyncIterator[None]:
-    """So many receivers of a queue, each on a connection of its own, with credit for one message."""
+    """Open `count` receivers of a queue, each on its own connection and with credit for one message."""
     ended = asyncio.Event()
     opening = asyncio.Semaphore(_AT_ONCE)
     opened = [asyncio.Event() for _ in range(count)]

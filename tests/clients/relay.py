@@ -1,5 +1,4 @@
-"""A relay between clients and the broker: it ends TLS for those that insist on it, loses an answer on its way, or keeps
-what clients say."""
+"""A relay between clients and the broker. It can terminate TLS, lose an answer, or record the bytes of clients."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _CHUNK = 65536
 
 
 class Frames:
-    """Follows one direction of an AMQP connection from its beginning: which performatives came by."""
+    """Parses one direction of an AMQP connection and yields the codes of its performatives."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -36,22 +35,23 @@ class Frames:
 
 
 class Relay:
-    """Leads each connection on to a port of this machine."""
+    """Forwards each connection to a local port."""
 
     port: int
 
     def __init__(self, to: int, tls: ssl.SSLContext | None) -> None:
         self.lost = 0
         self.said: list[list[bytes]] = []
-        """Of each connection that carries AMQP what the client said, in the pieces that it came in."""
+        """The bytes of the client on each AMQP connection, in the pieces that came."""
         self._to, self._tls = to, tls
         self._is_losing = False
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
 
     def lose_next_answer(self) -> None:
-        """From now on clients hear nothing. With the broker's next answer to a transfer, or to a settlement, their
-        connection is cut; the answer is lost, and connections made after that are led on as before.
+        """Stop forwarding to the clients, and lose the broker's next answer to a transfer or a settlement.
+
+        The relay drops the connections then. It forwards later connections as before.
         """
         self._is_losing = True
 
@@ -95,13 +95,13 @@ class Relay:
         server.close()
         for writer in list(self._open):
             writer.transport.abort()
-        # Each ends by itself once its transports are gone.
+        # Each task ends after its transports are closed.
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         await asyncio.gather(*left, return_exceptions=True)
 
     @contextmanager
     def running(self) -> Iterator[Relay]:
-        """Listens for the block, in a thread of its own."""
+        """Run the relay in its own thread for the block."""
         ready: Future[None] = Future()
         ended = asyncio.Event()
 
@@ -132,6 +132,6 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept
 
 @contextmanager
 def relay(to: int, tls: ssl.SSLContext | None = None) -> Iterator[Relay]:
-    """A relay for the block."""
+    """Run a relay for the block."""
     with Relay(to, tls).running() as running:
         yield running

@@ -1,4 +1,4 @@
-"""One real `oncebus serve`, Spark and all, and the official clients of it."""
+"""A real `oncebus serve`, including Spark, and the official clients for it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .entities import Pool, described
 from .relay import relay
 
 PATIENCE = 60.0
-"""How long a message that is there, or will be, may take to come on a busy machine."""
+"""How long a message may take to arrive on a busy machine, in seconds."""
 SHORT = 1.0
-"""So long is waited for what should not come."""
+"""How long to wait for a message that should not come, in seconds."""
 
 
 class Pair(NamedTuple):
-    """A queue, and open clients of it."""
+    """A queue with an open sender and receiver."""
 
     queue: str
     sender: ServiceBusSender
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 
 class Served:
-    """The broker from outside. Each scenario takes entities of its own."""
+    """The broker as its clients see it. Each scenario takes its own entities."""
 
     def __init__(self, running: Running, folder: Path, port: int, url: str, https_port: int, certificate: Path) -> None:
         self.running, self.port, self.https_port, self.certificate = running, port, https_port, certificate
@@ -54,41 +54,41 @@ class Served:
 
     @property
     def gateway(self) -> int:
-        """The process id of the gateway that runs now."""
+        """The process id of the current gateway."""
         return self.running.child("gateway")
 
     def queue(self, kind: str = "plain") -> str:
-        """A queue that nobody else uses."""
+        """Return a queue that no other scenario uses."""
         return self.pool.take(kind)[0]
 
     def topic(self, kind: str = "topic") -> str:
-        """A topic that nobody else uses, with the subscriptions of `entities.SUBSCRIPTIONS`."""
+        """Return a topic that no other scenario uses, with the subscriptions of `entities.SUBSCRIPTIONS`."""
         return self.pool.take(kind)[0]
 
     # Clients
 
     def string(self, rule: AuthorizationRule | None = None, port: int | None = None) -> str:
-        """A connection string; with `port` one that leads over a relay."""
+        """Return a connection string; `port` is that of a relay."""
         return connection_string("localhost", port or self.port, rule or self.root, emulator=True)
 
     def token_string(self, seconds: float, rule: AuthorizationRule | None = None) -> str:
-        """A connection string with a token that is good for so long."""
+        """Return a connection string with a token that is valid for `seconds`."""
         signer = rule or self.root
         expiry = wall_time() + round(seconds * SECOND)
         token = make_token(f"sb://localhost:{self.port}/", signer.name, signer.primary_key, expiry)
         return f"Endpoint=sb://localhost:{self.port}/;SharedAccessSignature={token};UseDevelopmentEmulator=true"
 
     def client(self, rule: AuthorizationRule | None = None, **options: Any) -> ServiceBusClient:
-        """The official client, as it is unless options are given."""
+        """Return the official client, with its defaults unless there are options."""
         return ServiceBusClient.from_connection_string(self.string(rule), **options)
 
     def async_client(self, rule: AuthorizationRule | None = None, **options: Any) -> AsyncClient:
-        """The official client for asyncio."""
+        """Return the official client for asyncio."""
         return AsyncClient.from_connection_string(self.string(rule), **options)
 
     @contextmanager
     def pair(self, kind: str = "plain", **options: Any) -> Iterator[Pair]:
-        """A queue of its own for a scenario, with a sender and a receiver that are open; options are the receiver's."""
+        """Open a queue for one scenario, with a sender and a receiver. The options are for the receiver."""
         queue = self.queue(kind)
         with (
             self.client() as client,
@@ -99,7 +99,7 @@ class Served:
 
     @contextmanager
     def administration(self) -> Iterator[ServiceBusAdministrationClient]:
-        """The official administration client. It insists on TLS, which a relay ends for the broker."""
+        """Open the official administration client. It requires TLS, which a relay terminates."""
         text = connection_string("localhost", self.https_port, self.root, emulator=False)
         trusted = str(self.certificate)
         with ServiceBusAdministrationClient.from_connection_string(text, connection_verify=trusted) as client:
@@ -107,7 +107,7 @@ class Served:
 
     @contextmanager
     def proton(self, rule: AuthorizationRule | None = None, port: int | None = None) -> Iterator[BlockingConnection]:
-        """Qpid Proton, which knows nothing of Service Bus."""
+        """Open a connection of Qpid Proton, which is not a Service Bus client."""
         signer = rule or self.root
         connection = BlockingConnection(
             f"amqp://localhost:{port or self.port}",
@@ -122,15 +122,15 @@ class Served:
         finally:
             connection.close()
 
-    # What the broker tells over HTTP
+    # State of the broker over HTTP
 
     def dropped(self, entity: str, count: int) -> list[str]:
-        """Wait for so many duplicates on record; their ids."""
+        """Wait for `count` recorded duplicates and return their ids."""
         until(lambda: len(self.http.drops(entity)) >= count, f"{count} duplicates of {entity}", limit=PATIENCE)
         return [drop["messageId"] for drop in self.http.drops(entity)]
 
     def arrived(self, queue: str, count: int, state: str = "active") -> None:
-        """Wait until so many have come through the pipeline. Who looks at once waits no longer than two seconds."""
+        """Wait until `count` messages have passed the pipeline. The broker's own wait is limited to two seconds."""
 
         def there() -> bool:
             return self.http.metric("messages", entity=queue, state=state) == count
@@ -138,7 +138,7 @@ class Served:
         until(there, f"{count} {state} messages in {queue}", limit=PATIENCE)
 
     def accepted(self, entity: str, count: int) -> None:
-        """Wait until so many have been judged, and were no duplicates."""
+        """Wait until detection has accepted `count` messages as new."""
 
         def judged() -> bool:
             return self.http.metric("messages_accepted_total", entity=entity) == count
@@ -146,19 +146,19 @@ class Served:
         until(judged, f"{count} messages accepted by {entity}", limit=PATIENCE)
 
     def memory(self) -> int:
-        """What the gateway has in memory, in bytes."""
+        """Return the memory of the gateway in bytes."""
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.gateway}/status").read_text())
         assert found is not None
         return int(found[1]) * 1024
 
 
 def body(message: ServiceBusReceivedMessage) -> bytes:
-    """All of a message's body."""
+    """Return the complete body of a message."""
     return b"".join(message.body)
 
 
 def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """So many messages, in as many goes as it takes."""
+    """Receive `count` messages, in as many calls as it takes."""
     found: list[ServiceBusReceivedMessage] = []
     while len(found) < count:
         some = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
@@ -168,7 +168,7 @@ def received(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceive
 
 
 async def async_received(receiver: AsyncReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """So many messages, in as many goes as it takes."""
+    """Receive `count` messages, in as many calls as it takes."""
     found: list[ServiceBusReceivedMessage] = []
     while len(found) < count:
         some = await receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
@@ -178,7 +178,7 @@ async def async_received(receiver: AsyncReceiver, count: int) -> list[ServiceBus
 
 
 def completed(receiver: ServiceBusReceiver, count: int) -> list[bytes]:
-    """The bodies of so many messages, which are gone then."""
+    """Receive and complete `count` messages, and return their bodies."""
     messages = received(receiver, count)
     for message in messages:
         receiver.complete_message(message)
@@ -186,23 +186,23 @@ def completed(receiver: ServiceBusReceiver, count: int) -> list[bytes]:
 
 
 def is_empty(receiver: ServiceBusReceiver) -> bool:
-    """Whether nothing comes."""
+    """Return whether no message comes."""
     return receiver.receive_messages(1, max_wait_time=SHORT) == []
 
 
 def left(receiver: ServiceBusReceiver) -> list[bytes]:
-    """What is in the queue, received or not. By itself the client looks only behind what it has received."""
+    """Peek all messages of the queue from the start. By default the client peeks after the last one it received."""
     return [body(message) for message in receiver.peek_messages(100, sequence_number=1)]
 
 
 def texts(values: Sequence[int]) -> list[bytes]:
-    """Bodies that tell their number."""
+    """Return a body for each number."""
     return [str(value).encode() for value in values]
 
 
 @contextmanager
 def running_service(folder: Path) -> Iterator[Served]:
-    """The broker for the block."""
+    """Run the broker for the block."""
     with ExitStack() as stack:
         running = stack.enter_context(service(folder, "service", list(described())))
         url = running.ready()

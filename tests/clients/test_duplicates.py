@@ -1,4 +1,4 @@
-"""The same id again, in every way that clients can send it: one delivery, and each drop on record."""
+"""Repeated ids, sent in every way that clients have: one delivery, and a record for each dropped duplicate."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ LATER = timedelta(hours=1)
 
 
 def typed(message_id: object, content: bytes = b"again") -> AmqpAnnotatedMessage:
-    """A message as AMQP has them, whose id has the type it is given."""
+    """Return an AMQP message whose id keeps its type."""
     properties = AmqpMessageProperties(message_id=message_id)  # type: ignore[arg-type]
     return AmqpAnnotatedMessage(data_body=content, properties=properties, header=AmqpMessageHeader(durable=True))
 
 
 def id_of(message: ServiceBusReceivedMessage) -> object:
-    """The id in the type it came in; texts are bytes to the client."""
+    """Return the id in its AMQP type. The client shows text as bytes."""
     assert message.raw_amqp_message.properties is not None
     found: object = message.raw_amqp_message.properties.message_id
     return found.decode() if isinstance(found, bytes) else found
 
 
 def send_in_every_way(sender: ServiceBusSender, identity: uuid.UUID, **more: Any) -> int:
-    """Send an id once as `first`, then as `again`: as text and uuid, alone and in batches, directly and scheduled.
+    """Send an id once with the body `first`, then with `again`: as text and uuid, single and in batches, and scheduled.
 
-    How many duplicates that were.
+    Return the number of duplicates.
     """
     sender.send_messages(ServiceBusMessage(b"first", message_id=str(identity), **more))
     return send_again(sender, str(identity), **more) + send_again(sender, identity, **more)
@@ -60,7 +60,7 @@ def send_again(sender: ServiceBusSender, message_id: Any, **more: Any) -> int:
 
 
 @together
-def test_the_same_id_is_delivered_once_as_text_and_as_uuid_alone_and_in_batches(served: Served) -> None:
+def test_the_same_id_is_delivered_once_as_text_and_as_uuid_single_and_in_batches(served: Served) -> None:
     identity = uuid.uuid4()
     with served.pair("detecting") as (queue, sender, receiver):
         sent = send_in_every_way(sender, identity)
@@ -71,12 +71,12 @@ def test_the_same_id_is_delivered_once_as_text_and_as_uuid_alone_and_in_batches(
 
 
 @together
-def test_an_id_that_was_a_uuid_first_comes_back_as_one_and_drops_its_text(served: Served) -> None:
+def test_a_uuid_id_is_received_as_a_uuid_and_its_text_is_a_duplicate(served: Served) -> None:
     identity = uuid.uuid4()
     with served.pair("detecting") as (queue, sender, receiver):
         sender.send_messages(typed(identity, b"first"))
         sender.send_messages(ServiceBusMessage(b"again", message_id=str(identity)))
-        # Another text is another id, though a person would read the same.
+        # Ids are compared exactly: upper case is another id.
         sender.send_messages(ServiceBusMessage(b"upper", message_id=str(identity).upper()))
         first, upper = received(receiver, 2)
         assert (body(first), id_of(first)) == (b"first", identity)
@@ -103,7 +103,7 @@ def test_ids_of_every_type_come_back_unchanged_through_a_neutral_client(served: 
             found.append((message.id if not isinstance(message.id, memoryview) else bytes(message.id), message.body))
             receiver.accept()
         assert found == [(each, "0") for each in [*ids, "last"]]
-        # It shows every whole number as int.
+        # The client returns every whole number as int.
         assert [type(each) for each, _ in found] == [uuid.UUID, int, bytes, str, str, str, str]
         # The number and its decimal text are the same id.
         assert len(served.dropped(queue, len(ids) + 1)) == len(ids) + 1
@@ -128,7 +128,7 @@ async def test_the_asyncio_client_repeats_ids_and_each_is_delivered_once(served:
 
 
 @together
-def test_what_is_scheduled_first_wins_over_what_is_sent_later(served: Served) -> None:
+def test_a_message_scheduled_first_wins_over_one_sent_later(served: Served) -> None:
     with served.pair("detecting") as (queue, sender, receiver):
         now = datetime.now(UTC)
         (cancelled,) = sender.schedule_messages(ServiceBusMessage(b"cancelled", message_id="b"), now + LATER)
@@ -137,7 +137,7 @@ def test_what_is_scheduled_first_wins_over_what_is_sent_later(served: Served) ->
         at = datetime.now(UTC) + SOON
         (number,) = sender.schedule_messages(ServiceBusMessage(b"scheduled", message_id="a"), at)
         sender.send_messages(ServiceBusMessage(b"direct", message_id="a"))
-        # Remembered though nothing of it was ever delivered.
+        # The id is remembered although its message was never delivered.
         sender.send_messages(ServiceBusMessage(b"again", message_id="b"))
         sender.schedule_messages(ServiceBusMessage(b"last", message_id="last"), at + SOON)
         assert completed(receiver, 2) == [b"scheduled", b"last"]
@@ -150,7 +150,7 @@ def test_a_topic_is_checked_once_before_its_copies_are_made(served: Served) -> N
     topic, identity = served.topic("detecting-topic"), uuid.uuid4()
     with served.client() as client, client.get_topic_sender(topic) as sender:
         sent = send_in_every_way(sender, identity)
-        # What no subscription but one wants is remembered all the same.
+        # An id is remembered even if only one subscription selects its message.
         for price in (50, 150):
             sender.send_messages(ServiceBusMessage(b"p", message_id="p", application_properties={"price": price}))
         sender.send_messages(ServiceBusMessage(b"last", message_id="last", application_properties={"price": 200}))
@@ -178,7 +178,7 @@ def test_on_a_queue_with_sessions_an_id_counts_across_all_of_them(served: Served
 
 
 def all_of(served: Served, queue: str, sent: int, drops: int) -> list[ServiceBusReceivedMessage]:
-    """All that a partitioned queue holds once everything has been judged; partitions have no order among them."""
+    """Wait for detection, then return all messages of a partitioned queue. Partitions have no common order."""
     served.dropped(queue, drops)
     accepted = sent - drops
     served.accepted(queue, accepted)
@@ -191,7 +191,7 @@ def all_of(served: Served, queue: str, sent: int, drops: int) -> list[ServiceBus
 
 
 @together
-def test_on_a_partitioned_queue_without_a_key_the_id_alone_counts(served: Served) -> None:
+def test_on_a_partitioned_queue_without_a_key_only_the_id_counts(served: Served) -> None:
     queue, identity = served.queue("detecting-partitioned"), uuid.uuid4()
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sent = send_in_every_way(sender, identity)

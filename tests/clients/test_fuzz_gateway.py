@@ -1,4 +1,4 @@
-"""Whatever is said to the running broker, before or after it knows who speaks: nobody else notices, and it goes on."""
+"""Corrupted input to the running broker, before or after authentication, affects neither it nor other clients."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .together import Acts
 AT_ONCE = 16
 BLOCK = 100
 ANSWER = 0.02
-"""So long an answer is waited for, before the next piece is said all the same."""
+"""How long to wait for an answer before sending the next piece anyway, in seconds."""
 GROWTH = 100 << 20
-"""How much larger the gateway may be at the end: far more than what it keeps for clients that it has got used to."""
+"""How much the gateway's memory may grow, in bytes: far more than its usual caches take."""
 
 
 async def say(served: Served, pieces: Sequence[bytes], random: Random) -> bool:
-    """Say all of this on a connection, and go in one way or the other. Whether the broker hung up before the end."""
+    """Send all pieces on a connection, then disconnect in a random way. Return whether the broker did first."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     heard = asyncio.Event()
 
@@ -59,7 +59,7 @@ async def say(served: Served, pieces: Sequence[bytes], random: Random) -> bool:
 
 
 def said_all(served: Served, block: Sequence[tuple[list[bytes], Random]]) -> int:
-    """So many connections, some of them at the same time; how many were cut by the broker."""
+    """Play all conversations, some at the same time. Return how many connections the broker closed."""
 
     async def play() -> int:
         turns = asyncio.Semaphore(AT_ONCE)
@@ -75,7 +75,7 @@ def said_all(served: Served, block: Sequence[tuple[list[bytes], Random]]) -> int
 
 @contextmanager
 def witness(served: Served, queue: str) -> Iterator[list[bytes]]:
-    """An official client that sends and receives all the while; what it saw. It tries nothing again."""
+    """Send and receive with an official client during the block, without retries. Yields the received bodies."""
     seen: list[bytes] = []
     ended = threading.Event()
 
@@ -103,7 +103,7 @@ def witness(served: Served, queue: str) -> Iterator[list[bytes]]:
 
 
 def say_again(served: Served, recorded: Sequence[Conversation]) -> None:
-    """What was recorded is understood when it is said again: what is spoiled of it gets as far as it did."""
+    """Check that the broker accepts replayed recordings, so that corrupted ones reach the same code."""
     before = {queue: served.http.metric("messages_accepted_total", entity=queue) for queue in (PYTHON, NEUTRAL)}
     said_all(served, [(each.pieces, Random(0)) for each in recorded])
     for queue, count in before.items():
@@ -113,34 +113,39 @@ def say_again(served: Served, recorded: Sequence[Conversation]) -> None:
 @pytest.mark.parametrize(
     "inputs", [pytest.param(900, id="900"), pytest.param(10_000, id="10000", marks=pytest.mark.torture)]
 )
-def test_whatever_is_said_nobody_else_notices_and_the_gateway_goes_on(served: Served, acts: Acts, inputs: int) -> None:
+def test_corrupted_input_affects_no_other_client_and_does_not_stop_the_gateway(
+    served: Served, acts: Acts, inputs: int
+) -> None:
     acts.wait_for_all()
     with entities(served):
         recorded = conversations(served)
         say_again(served, recorded)
         gateway, before, logged = served.gateway, served.memory(), len(served.running.err.read_text())
-        connections, cut = served.http.metric("amqp_connections"), 0
+        connections, closed = served.http.metric("amqp_connections"), 0
         with witness(served, served.queue()) as seen:
             for start in range(0, inputs, BLOCK):
                 block = []
                 for number in range(start, start + BLOCK):
                     random = Random(number)
-                    # Each conversation in its turn, and of three times two after the broker knows the client.
+                    # Cycle through the conversations; two of three are corrupted after authentication.
                     conversation = recorded[number // 3 % len(recorded)]
                     block.append((spoiled(random, conversation, is_known=number % 3 != 0), random))
-                cut += said_all(served, block)
+                closed += said_all(served, block)
                 assert served.gateway == gateway, f"the gateway did not survive the inputs from {start} on"
-        # Nobody is kept that has gone.
-        until(lambda: served.http.metric("amqp_connections") <= connections, "all are gone", limit=PATIENCE)
+        # The broker keeps no closed connection.
+        until(
+            lambda: served.http.metric("amqp_connections") <= connections, "all connections are closed", limit=PATIENCE
+        )
         assert seen == texts(range(len(seen)))
         assert seen, "the witness saw nothing"
         assert served.gateway == gateway
         assert served.http.health() == 200
-        # What nobody has foreseen is logged with where it happened.
+        # An unexpected error would be logged with a traceback.
         lines = served.running.err.read_text()[logged:].splitlines()
         assert [line for line in lines if "Traceback" in line] == []
         growth = served.memory() - before
         print(
-            f"{inputs} inputs, {cut} of them cut, {len(seen)} messages beside them, {growth / 2**20:.1f} MB more memory"
+            f"{inputs} inputs, {closed} connections closed by the broker, {len(seen)} messages of the witness, "
+            f"{growth / 2**20:.1f} MB more memory"
         )
         assert growth < GROWTH

@@ -1,4 +1,4 @@
-"""The gateway and the pipeline are killed while clients are connected; the supervisor starts them again."""
+"""The gateway and the pipeline are killed while clients are connected, and the supervisor restarts them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from . import javascript
 from .served import PATIENCE, Served, body, completed, left, received, texts
 from .together import together
 
-# The clients for Python do not close the sockets of connections that were cut.
+# The clients for Python do not close the sockets of lost connections.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -47,7 +47,7 @@ def _is_another(served: Served, than: int) -> bool:
 
 
 @together
-def test_a_sender_and_a_receiver_go_on_with_the_new_gateway(served: Served) -> Iterator[None]:
+def test_a_sender_and_a_receiver_continue_with_the_new_gateway(served: Served) -> Iterator[None]:
     with served.pair("detecting-long") as (queue, sender, receiver):
         sender.send_messages([ServiceBusMessage(text, message_id=text.decode()) for text in texts(range(3))])
         first, second, _ = received(receiver, 3)
@@ -55,18 +55,18 @@ def test_a_sender_and_a_receiver_go_on_with_the_new_gateway(served: Served) -> I
         yield
         for text in texts(range(6)):
             sender.send_messages(ServiceBusMessage(text, message_id=text.decode()))
-        # What was completed stays so, and all ids are remembered.
+        # Completed messages stay completed, and all ids are remembered.
         assert served.dropped(queue, 3) == ["0", "1", "2"]
         found = completed(receiver, 3)
         assert found == texts(range(3, 6))
-        # A lock outlives the gateway that gave it.
+        # A lock survives the restart of the gateway.
         receiver.renew_message_lock(second)
         receiver.complete_message(second)
         assert left(receiver) == [b"2"]
 
 
 @together
-async def test_the_asyncio_client_goes_on_with_the_new_gateway(served: Served) -> AsyncIterator[None]:
+async def test_the_asyncio_client_continues_with_the_new_gateway(served: Served) -> AsyncIterator[None]:
     queue = served.queue("detecting")
     async with (
         served.async_client() as client,
@@ -90,7 +90,7 @@ async def test_the_asyncio_client_goes_on_with_the_new_gateway(served: Served) -
 
 
 @together
-def test_a_receiver_that_waits_gets_what_comes_after(served: Served) -> Iterator[None]:
+def test_a_waiting_receiver_gets_messages_after_the_restart(served: Served) -> Iterator[None]:
     with served.pair() as (_, sender, receiver):
         receiver.peek_messages(1)
         yield
@@ -99,8 +99,8 @@ def test_a_receiver_that_waits_gets_what_comes_after(served: Served) -> Iterator
 
 
 @together
-def test_a_session_is_lost_with_its_gateway_and_can_be_taken_again_with_its_state(served: Served) -> Iterator[None]:
-    # The lock itself outlives the gateway too.
+def test_a_session_is_lost_with_its_gateway_and_can_be_accepted_again_with_its_state(served: Served) -> Iterator[None]:
+    # The session lock survives the restart too.
     queue = served.queue("short-sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage(text, session_id="a") for text in texts(range(2))])
@@ -121,7 +121,7 @@ def test_a_session_is_lost_with_its_gateway_and_can_be_taken_again_with_its_stat
 
 
 @together
-def test_what_was_deferred_or_dead_lettered_is_where_it_was(served: Served) -> Iterator[None]:
+def test_deferred_and_dead_lettered_messages_survive_the_restart(served: Served) -> Iterator[None]:
     with served.pair() as (queue, sender, receiver), served.client() as client:
         sender.send_messages([ServiceBusMessage(text) for text in (b"deferred", b"dead", b"done")])
         first, second, third = received(receiver, 3)
@@ -176,7 +176,7 @@ def test_ids_of_every_type_are_remembered_across_the_restart(served: Served) -> 
 
 
 class Neutral(MessagingHandler):
-    """Proton as it is when nothing else is asked of it: it accepts what comes, and connects again by itself."""
+    """Proton with its defaults: it accepts all messages and reconnects automatically."""
 
     def __init__(self, served: Served, queue: str) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class Neutral(MessagingHandler):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        # So often `process` gives back though nothing happens.
+        # How often `process` returns if nothing happens.
         self._container.timeout = 0.1
         self._container.start()
         try:
@@ -201,7 +201,7 @@ class Neutral(MessagingHandler):
             self._container.process()
 
     def go_on(self, received: list[str]) -> None:
-        """Until all this has come, and the broker knows that it was accepted."""
+        """Run until these messages have come and the broker has their settlements."""
 
         def is_done() -> bool:
             self._container.process()
@@ -235,7 +235,7 @@ class Neutral(MessagingHandler):
 
 
 @together
-def test_a_neutral_client_connects_again_by_itself(served: Served) -> Iterator[None]:
+def test_a_neutral_client_reconnects_by_itself(served: Served) -> Iterator[None]:
     queue = served.queue("detecting")
     neutral = Neutral(served, queue)
     neutral.to_send = ["a", "b"]
@@ -249,7 +249,7 @@ def test_a_neutral_client_connects_again_by_itself(served: Served) -> Iterator[N
 
 
 @together
-def test_the_javascript_client_goes_on_with_the_new_gateway(served: Served) -> Iterator[None]:
+def test_the_javascript_client_continues_with_the_new_gateway(served: Served) -> Iterator[None]:
     with javascript.started("gateway_killed.mjs", served, served.port, served.queue("detecting")) as node:
         node.expect("before")
         yield

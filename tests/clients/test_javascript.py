@@ -1,4 +1,4 @@
-"""The official client for JavaScript, on Node's own test runner: a file of scenarios is one test here."""
+"""The official client for JavaScript, on Node's own test runner. Each file of scenarios is one test here."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_javascript_holds_sessions(served: Served) -> None:
 
 
 @together
-def test_javascript_receives_from_subscriptions_and_makes_their_rules(served: Served) -> None:
+def test_javascript_receives_from_subscriptions_and_manages_their_rules(served: Served) -> None:
     play("topics.mjs", served, topic=2)
 
 
 @together
-def test_javascript_tells_what_is_refused(served: Served) -> None:
+def test_javascript_reports_refusals(served: Served) -> None:
     play("refusals.mjs", served, plain=5, sessions=2, disabled=1, send_disabled=1, receive_disabled=1)
 
 

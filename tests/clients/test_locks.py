@@ -1,4 +1,4 @@
-"""Locks of ten seconds: renewed, kept by the clients' own renewers, lost."""
+"""Locks of ten seconds: renewed by hand, renewed by the clients' auto-renewers, and lost."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .together import together
 ACT = "locks"
 LOCK = 10.0
 LONGER = LOCK + 1.5
-"""Beyond a lock's end, and the time that it takes to be put back."""
+"""Longer than a lock, plus the time to release the message, in seconds."""
 
 
 @together
-def test_a_lock_that_ran_out_is_told_and_the_message_comes_again(served: Served) -> None:
+def test_an_expired_lock_is_reported_and_the_message_is_delivered_again(served: Served) -> None:
     with served.pair("short") as (queue, sender, receiver):
         sender.send_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b"), ServiceBusMessage(b"c")])
         served.arrived(queue, 3)
@@ -33,7 +33,7 @@ def test_a_lock_that_ran_out_is_told_and_the_message_comes_again(served: Served)
             receiver.complete_message(first)
         with pytest.raises(MessageLockLostError):
             receiver.renew_message_lock(second)
-        # As if the clock of the client's machine were wrong: the broker says so too.
+        # Simulate a wrong clock at the client, so that the broker has to report the lost lock.
         third._expiry = datetime.now(UTC) + timedelta(hours=1)
         with pytest.raises(MessageLockLostError):
             receiver.complete_message(third)
@@ -44,7 +44,7 @@ def test_a_lock_that_ran_out_is_told_and_the_message_comes_again(served: Served)
 
 
 @together
-def test_a_lock_that_is_renewed_outlives_its_first_end(served: Served) -> None:
+def test_a_renewed_lock_outlives_its_first_expiry(served: Served) -> None:
     with served.pair("short") as (_, sender, receiver):
         sender.send_messages(ServiceBusMessage(b"a"))
         (message,) = received(receiver, 1)
@@ -59,7 +59,7 @@ def test_a_lock_that_is_renewed_outlives_its_first_end(served: Served) -> None:
 
 
 @together
-def test_the_clients_own_renewer_keeps_a_lock_for_as_long_as_it_was_told(served: Served) -> None:
+def test_the_clients_auto_renewer_keeps_a_lock_for_the_configured_time(served: Served) -> None:
     with served.pair("short") as (queue, sender, receiver), AutoLockRenewer() as renewer:
         sender.send_messages([ServiceBusMessage(b"kept"), ServiceBusMessage(b"given up")])
         served.arrived(queue, 2)
@@ -75,7 +75,7 @@ def test_the_clients_own_renewer_keeps_a_lock_for_as_long_as_it_was_told(served:
 
 
 @together
-async def test_the_asyncio_clients_own_renewer_keeps_a_lock(served: Served) -> None:
+async def test_the_asyncio_clients_auto_renewer_keeps_a_lock(served: Served) -> None:
     queue = served.queue("short")
     renewer = AsyncRenewer()
     async with (
@@ -92,7 +92,7 @@ async def test_the_asyncio_clients_own_renewer_keeps_a_lock(served: Served) -> N
 
 
 @together
-async def test_the_asyncio_client_is_told_of_a_lock_that_ran_out_and_gets_the_message_again(served: Served) -> None:
+async def test_the_asyncio_client_gets_an_error_for_an_expired_lock_and_the_message_again(served: Served) -> None:
     queue = served.queue("short")
     async with (
         served.async_client() as client,
@@ -106,7 +106,7 @@ async def test_the_asyncio_client_is_told_of_a_lock_that_ran_out_and_gets_the_me
         with pytest.raises(MessageLockLostError):
             await receiver.complete_message(first)
         for message in (second, third):
-            # As if the clock of the client's machine were wrong: the broker says so too.
+            # Simulate a wrong clock at the client, so that the broker has to report the lost lock.
             message._expiry = datetime.now(UTC) + timedelta(hours=1)
         with pytest.raises(MessageLockLostError):
             await receiver.renew_message_lock(second)

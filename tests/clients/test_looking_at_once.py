@@ -1,7 +1,7 @@
-"""Who has just sent sees it: looks, receives, counts and cancels at once, though all of it goes through Spark first.
+"""A client sees its own sends at once: it peeks, receives, counts and cancels right after sending.
 
-Not played at the same time as others: a broker that is busy may answer before it is done, after two seconds. Where it
-did, all is played once more with other entities.
+All messages pass through Spark first. These tests run alone: after two seconds, a busy broker may answer before the
+pipeline is done. If it did, the test runs again with other entities.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .together import Acts
 
 KINDS = ["plain", "detecting"]
 TIMES = 3
-"""How often a busy broker is looked at before that is an error."""
+"""How often a test is repeated because of a busy broker before it fails."""
 
 
 class TooBusy(Exception):
-    """The broker took so long that it was free to answer before it was done."""
+    """The broker took so long that it was allowed to answer early."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def _alone(acts: Acts) -> None:
 
 @contextmanager
 def looking(what: str) -> Iterator[None]:
-    """A look that has to be right if it was answered in time."""
+    """Time a query. Its result must be right if it was answered in time."""
     began = time.monotonic()
     try:
         yield
@@ -52,7 +52,7 @@ def looking(what: str) -> Iterator[None]:
 
 
 def in_time(play: Callable[[], None]) -> None:
-    """Play until all looks were answered in time."""
+    """Repeat a play until all its queries were answered in time."""
     for _ in range(TIMES - 1):
         try:
             return play()
@@ -67,7 +67,7 @@ def send_ten(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ten_messages_are_peeked_as_soon_as_they_were_sent(served: Served, kind: str) -> None:
+def test_ten_messages_are_peeked_right_after_sending(served: Served, kind: str) -> None:
     def play() -> None:
         with served.pair(kind) as pair:
             send_ten(pair)
@@ -78,7 +78,7 @@ def test_ten_messages_are_peeked_as_soon_as_they_were_sent(served: Served, kind:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ten_messages_are_counted_as_soon_as_they_were_sent(served: Served, kind: str) -> None:
+def test_ten_messages_are_counted_right_after_sending(served: Served, kind: str) -> None:
     def play() -> None:
         with served.pair(kind) as pair, served.administration() as admin:
             send_ten(pair)
@@ -98,7 +98,7 @@ def test_ten_messages_are_counted_as_soon_as_they_were_sent(served: Served, kind
 
 
 @pytest.mark.parametrize("wait", [5.0, 1.0])
-def test_ten_messages_are_received_as_soon_as_they_were_sent(served: Served, wait: float) -> None:
+def test_ten_messages_are_received_right_after_sending(served: Served, wait: float) -> None:
     with served.pair() as pair:
         send_ten(pair)
         found: list[ServiceBusReceivedMessage] = []
@@ -114,7 +114,7 @@ def test_ten_messages_are_received_as_soon_as_they_were_sent(served: Served, wai
         assert {message.delivery_count for message in found} == {0}
 
 
-def test_a_message_that_was_just_scheduled_is_cancelled(served: Served) -> None:
+def test_a_message_is_cancelled_right_after_scheduling(served: Served) -> None:
     def play() -> None:
         with served.pair() as pair:
             at = datetime.now(UTC) + timedelta(hours=1)
@@ -132,7 +132,7 @@ async def async_send_ten(sender: AsyncSender) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_asyncio_client_sees_and_counts_ten_messages_as_soon_as_it_has_sent_them(served: Served, kind: str) -> None:
+def test_the_asyncio_client_peeks_and_counts_ten_messages_right_after_sending(served: Served, kind: str) -> None:
     async def play() -> None:
         peeked, counted = served.queue(kind), served.queue(kind)
         async with (
@@ -145,7 +145,7 @@ def test_the_asyncio_client_sees_and_counts_ten_messages_as_soon_as_it_has_sent_
             with looking("peek"):
                 assert [body(message) for message in await receiver.peek_messages(10)] == texts(range(10))
             await async_send_ten(second)
-            # The administration client for asyncio needs a library that nothing else here does.
+            # The administration client for asyncio needs another library, so use the blocking one.
             with served.administration() as admin, looking("count"):
                 counts = admin.get_queue_runtime_properties(counted)
                 assert (counts.active_message_count, counts.total_message_count) == (10, 10)
@@ -153,7 +153,7 @@ def test_the_asyncio_client_sees_and_counts_ten_messages_as_soon_as_it_has_sent_
     in_time(lambda: asyncio.run(play()))
 
 
-def test_the_asyncio_client_cancels_messages_that_it_has_just_scheduled(served: Served) -> None:
+def test_the_asyncio_client_cancels_messages_right_after_scheduling(served: Served) -> None:
     async def play() -> None:
         queue = served.queue()
         async with (
@@ -170,5 +170,5 @@ def test_the_asyncio_client_cancels_messages_that_it_has_just_scheduled(served: 
     in_time(lambda: asyncio.run(play()))
 
 
-def test_the_javascript_client_sees_counts_and_cancels_what_it_has_just_sent(served: Served) -> None:
+def test_the_javascript_client_peeks_counts_and_cancels_right_after_sending(served: Served) -> None:
     javascript.play("looking_at_once.mjs", served, plain=3 * TIMES, detecting=2 * TIMES)

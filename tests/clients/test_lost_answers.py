@@ -1,4 +1,4 @@
-"""The broker's answer to a send is lost on its way: the clients send again by themselves, and it is delivered once."""
+"""The broker's answer to a send is lost: the clients retry by themselves, and the message is delivered once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .relay import relay
 from .served import Served, completed, received
 from .together import together
 
-# The clients for Python do not close the sockets of connections that were cut.
+# The clients for Python do not close the sockets of lost connections.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:loop is closed:ResourceWarning"),
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def delivered(served: Served, queue: str) -> list[str]:
-    """The ids of all up to `last`."""
+    """Return the ids of all messages before `last`."""
     found: list[str] = []
     with served.client() as client, client.get_queue_receiver(queue) as receiver:
         while "last" not in found:
@@ -30,7 +30,7 @@ def delivered(served: Served, queue: str) -> list[str]:
 
 
 @together
-def test_the_client_that_sends_again_by_itself_delivers_once(served: Served) -> None:
+def test_a_retry_of_the_client_delivers_once(served: Served) -> None:
     queue = served.queue("detecting")
     with relay(served.port) as between:
         client = ServiceBusClient.from_connection_string(served.string(port=between.port))
@@ -46,7 +46,7 @@ def test_the_client_that_sends_again_by_itself_delivers_once(served: Served) -> 
 
 
 @together
-async def test_the_asyncio_client_that_sends_again_by_itself_delivers_once(served: Served) -> None:
+async def test_a_retry_of_the_asyncio_client_delivers_once(served: Served) -> None:
     queue = served.queue("detecting")
     with relay(served.port) as between:
         client = AsyncClient.from_connection_string(served.string(port=between.port))
@@ -61,7 +61,7 @@ async def test_the_asyncio_client_that_sends_again_by_itself_delivers_once(serve
 
 
 @together
-def test_the_javascript_client_that_sends_again_by_itself_delivers_once(served: Served) -> None:
+def test_a_retry_of_the_javascript_client_delivers_once(served: Served) -> None:
     queue = served.queue("detecting")
     with relay(served.port) as between, javascript.started("lost_answer.mjs", served, between.port, queue) as node:
         node.expect("open")
@@ -76,8 +76,8 @@ def test_the_javascript_client_that_sends_again_by_itself_delivers_once(served: 
 
 
 @together
-def test_what_is_sent_again_to_a_queue_without_detection_is_there_twice(served: Served) -> None:
-    """So the relay does lose what it should, and it is detection that makes one of two."""
+def test_a_retried_send_to_a_queue_without_detection_is_delivered_twice(served: Served) -> None:
+    """Check that the relay does lose answers, so that it is detection that drops the second message."""
     queue = served.queue("plain")
     with relay(served.port) as between:
         client = ServiceBusClient.from_connection_string(served.string(port=between.port))

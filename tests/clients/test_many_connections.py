@@ -1,4 +1,4 @@
-"""Very many connections that wait, and a few that are busy. What one that waits takes of memory is printed."""
+"""Very many idle connections and a few busy ones. Prints the memory per idle connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qpid Proton at the running broker: a client of AMQP 1.0 that knows nothing of Service Bus."""
+"""Qpid Proton, a plain AMQP 1.0 client without Service Bus features, against the running broker."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MANY = 50
 
 
 def content(message: Any) -> bytes:
-    """The bytes of a body. It is a view of memory that the next message may overwrite."""
+    """Return a copy of the body, because the next message may overwrite its memory."""
     return bytes(message.body)
 
 
 def taken(receiver: Any, count: int) -> list[bytes]:
-    """The bodies of so many messages, which are accepted."""
+    """Receive and accept `count` messages, and return their bodies."""
     found = []
     for _ in range(count):
         found.append(content(receiver.receive(PATIENCE)))
@@ -37,7 +37,7 @@ def taken(receiver: Any, count: int) -> list[bytes]:
 
 
 def sent(connection: BlockingConnection, sender: Any, *messages: proton.Message) -> list[tuple[int, str | None]]:
-    """Send all of these before any is answered; what became of each, and the condition of those that were refused."""
+    """Send all messages without waiting. Return the outcome of each, with the condition of a rejection."""
     deliveries = [sender.link.send(message) for message in messages]
     connection.wait(lambda: all(each.settled for each in deliveries), timeout=PATIENCE)
     found = []
@@ -49,37 +49,37 @@ def sent(connection: BlockingConnection, sender: Any, *messages: proton.Message)
 
 
 def of_bytes(text: bytes, **properties: Any) -> proton.Message:
-    """A message with a section of data, and not with a value that is bytes."""
+    """Return a message whose body is a data section, not a binary value."""
     return proton.Message(text, inferred=True, **properties)
 
 
 def refused(opening: Callable[[], object]) -> LinkDetached:
-    """Why a link is refused."""
+    """Open a link that must be refused, and return the error."""
     with pytest.raises(LinkDetached) as found:
         opening()
     return found.value
 
 
 @together
-def test_many_messages_under_way_at_once_are_each_accepted_and_keep_their_order(served: Served) -> None:
+def test_many_messages_in_flight_are_all_accepted_and_keep_their_order(served: Served) -> None:
     with served.pair() as (queue, sender, receiver), served.proton() as connection:
         messages = [of_bytes(text) for text in texts(range(MANY))]
         answers = sent(connection, connection.create_sender(queue), *messages)
         assert answers == [(Delivery.ACCEPTED, None)] * MANY
         assert completed(receiver, MANY) == texts(range(MANY))
-        # And what the official client has sent as one batch comes message by message.
+        # A batch of the official client arrives as single messages.
         batch = sender.create_message_batch()
         for text in texts(range(MANY)):
             batch.add_message(ServiceBusMessage(text))
         sender.send_messages(batch)
         assert taken(connection.create_receiver(queue, credit=MANY), MANY) == texts(range(MANY))
-        # The last settlement is not written before something else is done.
+        # Proton writes the last settlement only with the next operation.
         connection.close()
         served.arrived(queue, 0)
 
 
 @together
-def test_a_large_message_goes_there_and_back(served: Served) -> None:
+def test_a_large_message_makes_a_round_trip(served: Served) -> None:
     large = bytes(range(256)) * 800
     with served.pair() as (queue, sender, receiver), served.proton() as connection:
         connection.create_sender(queue).send(of_bytes(large, id=ulong(1)))
@@ -91,7 +91,7 @@ def test_a_large_message_goes_there_and_back(served: Served) -> None:
 
 
 @together
-def test_what_it_rejects_is_a_dead_letter(served: Served) -> None:
+def test_a_rejected_message_is_dead_lettered(served: Served) -> None:
     with served.pair() as (queue, sender, _), served.proton() as connection:
         sender.send_messages([ServiceBusMessage(b"bad", message_id="bad"), ServiceBusMessage(b"good")])
         peer = connection.create_receiver(queue)
@@ -109,7 +109,7 @@ def test_what_it_rejects_is_a_dead_letter(served: Served) -> None:
 
 
 @together
-def test_what_it_receives_settled_is_gone_at_once(served: Served) -> None:
+def test_a_message_received_settled_is_removed_at_once(served: Served) -> None:
     with served.pair() as (queue, sender, receiver), served.proton() as connection:
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(10))])
         peer: Any = connection.create_receiver(queue, credit=10, options=AtMostOnce())
@@ -135,7 +135,7 @@ def test_it_sends_to_a_topic_and_receives_from_its_subscriptions(served: Served)
 
 
 @together
-def test_it_is_told_why_a_link_is_refused_and_its_other_links_go_on(served: Served) -> None:
+def test_a_refused_link_has_a_reason_and_other_links_continue(served: Served) -> None:
     queue, disabled = served.queue(), served.queue("disabled")
     with served.proton() as connection:
         for create in (connection.create_sender, connection.create_receiver):
@@ -157,7 +157,7 @@ def test_a_wrong_key_does_not_open_a_connection(served: Served) -> None:
 
 
 @together
-def test_a_missing_right_is_named(served: Served) -> None:
+def test_the_error_names_a_missing_right(served: Served) -> None:
     queue = served.queue()
     with served.proton(served.only_listens) as connection:
         error = refused(lambda: connection.create_sender(queue))
@@ -173,7 +173,7 @@ def test_a_missing_right_is_named(served: Served) -> None:
 
 
 @together
-def test_a_message_that_is_too_large_is_refused_alone(served: Served) -> None:
+def test_only_the_message_that_is_too_large_is_refused(served: Served) -> None:
     queue = served.queue()
     with served.proton() as connection:
         sender = connection.create_sender(queue)

@@ -1,4 +1,4 @@
-"""Receiving, looking and settling in every way the official clients have."""
+"""Receiving, peeking and settling in every way that the official clients have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DELETE = ServiceBusReceiveMode.RECEIVE_AND_DELETE
 
 
 @together
-def test_a_completed_message_is_gone_and_an_abandoned_one_comes_again_counted(served: Served) -> None:
+def test_a_completed_message_is_removed_and_an_abandoned_one_is_delivered_again(served: Served) -> None:
     with served.pair() as (_, sender, receiver):
         sender.send_messages([ServiceBusMessage(b"a"), ServiceBusMessage(b"b")])
         first, second = received(receiver, 2)
@@ -65,7 +65,7 @@ async def test_the_asyncio_client_settles_in_every_way(served: Served) -> None:
 
 
 @together
-def test_dead_letters_bear_their_reasons_and_can_be_sent_again(served: Served) -> None:
+def test_dead_letters_have_their_reasons_and_can_be_sent_again(served: Served) -> None:
     with served.pair() as (queue, sender, receiver), served.client() as client:
         with client.get_queue_receiver(queue, sub_queue=DEAD) as dead:
             sent = ServiceBusMessage(b"a", message_id="a", application_properties={"n": 1})
@@ -74,10 +74,10 @@ def test_dead_letters_bear_their_reasons_and_can_be_sent_again(served: Served) -
             receiver.dead_letter_message(first, reason="why", error_description="in words")
             receiver.dead_letter_message(second)
             letters = received(dead, 2)
-            told = [(body(x), x.dead_letter_reason, x.dead_letter_error_description) for x in letters]
-            assert told == [(b"a", "why", "in words"), (b"b", None, None)]
+            found = [(body(x), x.dead_letter_reason, x.dead_letter_error_description) for x in letters]
+            assert found == [(b"a", "why", "in words"), (b"b", None, None)]
             assert (letters[0].application_properties or {})[b"n"] == 1
-            # The client makes a message to send of one that was received.
+            # The client converts the received message to one that it can send.
             sender.send_messages(letters[0])
             dead.complete_message(letters[0])
             dead.abandon_message(letters[1])
@@ -90,7 +90,7 @@ def test_dead_letters_bear_their_reasons_and_can_be_sent_again(served: Served) -
 
 
 @together
-def test_a_message_delivered_too_often_is_a_dead_letter(served: Served) -> None:
+def test_a_message_delivered_too_often_is_dead_lettered(served: Served) -> None:
     with (
         served.pair("twice") as (queue, sender, receiver),
         served.client() as client,
@@ -107,7 +107,7 @@ def test_a_message_delivered_too_often_is_a_dead_letter(served: Served) -> None:
 
 
 @together
-def test_deferred_messages_are_received_by_their_numbers_alone(served: Served) -> None:
+def test_deferred_messages_are_received_only_by_their_numbers(served: Served) -> None:
     with served.pair() as (queue, sender, receiver), served.client() as client:
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(3))])
         messages = received(receiver, 3)
@@ -137,7 +137,7 @@ def test_deferred_messages_are_received_by_their_numbers_alone(served: Served) -
 
 
 @together
-def test_messages_are_peeked_from_where_one_left_off_or_from_a_number(served: Served) -> None:
+def test_messages_are_peeked_from_the_last_position_or_from_a_number(served: Served) -> None:
     with served.pair() as (queue, sender, receiver):
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(120))])
         served.arrived(queue, 120)
@@ -151,7 +151,7 @@ def test_messages_are_peeked_from_where_one_left_off_or_from_a_number(served: Se
 
 
 @together
-def test_what_is_received_and_deleted_is_gone_at_once(served: Served) -> None:
+def test_a_received_and_deleted_message_is_removed_at_once(served: Served) -> None:
     with served.pair(receive_mode=DELETE, prefetch_count=7) as (_, sender, receiver):
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(30))])
         messages = received(receiver, 30)
@@ -162,7 +162,7 @@ def test_what_is_received_and_deleted_is_gone_at_once(served: Served) -> None:
 
 
 @together
-async def test_what_the_asyncio_client_receives_and_deletes_is_gone_at_once(served: Served) -> None:
+async def test_a_message_received_and_deleted_by_the_asyncio_client_is_removed_at_once(served: Served) -> None:
     queue = served.queue()
     async with (
         served.async_client() as client,
@@ -178,7 +178,7 @@ async def test_what_the_asyncio_client_receives_and_deletes_is_gone_at_once(serv
 
 
 @together
-def test_prefetched_messages_come_in_order_and_go_back_when_the_receiver_closes(served: Served) -> None:
+def test_prefetched_messages_come_in_order_and_are_released_when_the_receiver_closes(served: Served) -> None:
     queue = served.queue()
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage(text) for text in texts(range(20))])
@@ -192,7 +192,7 @@ def test_prefetched_messages_come_in_order_and_go_back_when_the_receiver_closes(
 
 
 @together
-def test_who_waits_for_nothing_gets_nothing_when_the_time_is_over_and_then_what_comes(served: Served) -> None:
+def test_a_receiver_of_an_empty_queue_times_out_and_later_gets_new_messages(served: Served) -> None:
     with served.pair(max_wait_time=SHORT) as (_, sender, receiver):
         assert receiver.receive_messages(5) == []
         assert receiver.receive_messages(5, max_wait_time=SHORT) == []
@@ -203,7 +203,7 @@ def test_who_waits_for_nothing_gets_nothing_when_the_time_is_over_and_then_what_
 
 
 @together
-async def test_an_asyncio_receiver_waits_for_as_long_as_it_was_told_and_then_for_what_comes(served: Served) -> None:
+async def test_an_asyncio_receiver_of_an_empty_queue_times_out_and_later_gets_new_messages(served: Served) -> None:
     queue = served.queue()
     async with (
         served.async_client() as client,

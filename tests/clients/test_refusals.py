@@ -1,4 +1,4 @@
-"""What the official clients raise when they may not, cannot, or ask for what is not there."""
+"""The errors of the official clients for missing rights, invalid operations and missing entities."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from .together import together
 
 ACT = "rules"
 ONCE: dict[str, Any] = {"retry_total": 0}
-"""Clients try most of this again, to no avail."""
+"""No retries: clients retry most of these errors, and would fail again."""
 
 
 def why_not(client: ServiceBusClient, opens: Callable[[ServiceBusClient], Any]) -> ServiceBusError:
-    """Why a sender or a receiver cannot be opened."""
+    """Open a sender or a receiver that must fail, and return the error."""
     with client, pytest.raises(ServiceBusError) as refused, opens(client):
         pass
     return refused.value
 
 
-def told(error: ServiceBusError) -> str:
-    """What the broker said of a token: the client keeps it inside."""
+def text_of(error: ServiceBusError) -> str:
+    """Return the broker's text about a token, which the client hides in an inner error."""
     return str(getattr(error.inner_exception, "status_description", None))
 
 
 @together
-def test_an_entity_that_is_not_there_is_named(served: Served) -> None:
+def test_the_error_names_a_missing_entity(served: Served) -> None:
     error = why_not(served.client(), lambda client: client.get_queue_sender("nowhere"))
     assert isinstance(error, MessagingEntityNotFoundError)
     assert "'nowhere' could not be found" in str(error)
@@ -51,7 +51,7 @@ def test_an_entity_that_is_not_there_is_named(served: Served) -> None:
 
 
 @together
-async def test_the_asyncio_client_is_told_the_same(served: Served) -> None:
+async def test_the_asyncio_client_gets_the_same_errors(served: Served) -> None:
     async with served.async_client() as client:
         with pytest.raises(MessagingEntityNotFoundError, match="'nowhere' could not be found"):
             await client.get_queue_sender("nowhere").send_messages(ServiceBusMessage(b"x"))
@@ -64,7 +64,7 @@ async def test_the_asyncio_client_is_told_the_same(served: Served) -> None:
 
 
 async def why_not_async(client: AsyncClient, opens: Callable[[AsyncClient], Any]) -> ServiceBusError:
-    """Why a sender or a receiver cannot be opened."""
+    """Open a sender or a receiver that must fail, and return the error."""
     async with client:
         with pytest.raises(ServiceBusError) as refused:
             async with opens(client):
@@ -73,16 +73,16 @@ async def why_not_async(client: AsyncClient, opens: Callable[[AsyncClient], Any]
 
 
 @together
-async def test_the_asyncio_client_is_told_of_a_wrong_key(served: Served) -> None:
+async def test_the_asyncio_client_gets_an_error_for_a_wrong_key(served: Served) -> None:
     queue = served.queue()
     for rule in (replace(served.root, primary_key="wrong"), replace(served.root, name="nobody")):
         error = await why_not_async(served.async_client(rule, **ONCE), methodcaller("get_queue_sender", queue))
         assert isinstance(error, ServiceBusAuthenticationError)
-        assert "InvalidSignature" in told(error)
+        assert "InvalidSignature" in text_of(error)
 
 
 @together
-async def test_the_asyncio_client_is_told_of_an_entity_that_is_disabled(served: Served) -> None:
+async def test_the_asyncio_client_gets_an_error_for_a_disabled_entity(served: Served) -> None:
     disabled, deaf, mute = (served.queue(kind) for kind in ("disabled", "send-disabled", "receive-disabled"))
     for queue in (disabled, deaf):
         error = await why_not_async(served.async_client(**ONCE), methodcaller("get_queue_sender", queue))
@@ -95,14 +95,14 @@ async def test_the_asyncio_client_is_told_of_an_entity_that_is_disabled(served: 
 
 
 @together
-async def test_the_asyncio_client_is_told_by_the_broker_that_a_message_is_too_large(served: Served) -> None:
+async def test_the_asyncio_client_gets_the_brokers_error_for_a_too_large_message(served: Served) -> None:
     queue = served.queue()
     async with (
         served.async_client(**ONCE) as client,
         client.get_queue_sender(queue) as sender,
         client.get_queue_receiver(queue) as receiver,
     ):
-        # The client itself checks lists and batches, and leaves a message alone to the broker.
+        # The client itself checks lists and batches, but not single messages.
         with pytest.raises(MessageSizeExceededError, match="exceeds the limit"):
             await sender.send_messages(ServiceBusMessage(bytes(256 * 1024 + 1)))
         await sender.send_messages(ServiceBusMessage(b"after"))
@@ -116,11 +116,11 @@ def test_a_wrong_key_and_an_unknown_rule_are_refused_alike(served: Served) -> No
     for rule in (replace(served.root, primary_key="wrong"), replace(served.root, name="nobody")):
         error = why_not(served.client(rule, **ONCE), lambda client: client.get_queue_sender(queue))
         assert isinstance(error, ServiceBusAuthenticationError)
-        assert "InvalidSignature" in told(error)
+        assert "InvalidSignature" in text_of(error)
 
 
 @together
-def test_a_missing_right_is_named(served: Served) -> None:
+def test_the_error_names_a_missing_right(served: Served) -> None:
     queue = served.queue()
     error = why_not(served.client(served.only_listens), lambda client: client.get_queue_sender(queue))
     assert isinstance(error, ServiceBusAuthorizationError)
@@ -131,7 +131,7 @@ def test_a_missing_right_is_named(served: Served) -> None:
 
 
 @together
-def test_who_has_just_the_right_may_do_just_that(served: Served) -> None:
+def test_a_client_with_one_right_may_do_just_that(served: Served) -> None:
     queue = served.queue()
     with served.client(served.only_sends) as client, client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage(b"x"))
@@ -146,7 +146,7 @@ def test_an_expired_token_is_refused(served: Served) -> None:
     client = ServiceBusClient.from_connection_string(served.token_string(-1), **ONCE)
     error = why_not(client, lambda client: client.get_queue_sender(queue))
     assert isinstance(error, ServiceBusAuthenticationError)
-    assert "ExpiredToken" in told(error)
+    assert "ExpiredToken" in text_of(error)
 
 
 @together
@@ -158,7 +158,7 @@ def test_a_link_ends_with_its_token(served: Served) -> None:
         pytest.raises(ServiceBusError) as refused,
     ):
         receiver.receive_messages(1, max_wait_time=PATIENCE)
-    # The client may notice it first.
+    # The client may notice the expiry before the broker does.
     assert isinstance(refused.value, ServiceBusAuthenticationError | ServiceBusAuthorizationError)
 
 
@@ -194,7 +194,7 @@ def test_links_end_when_their_entity_is_disabled_or_deleted(served: Served) -> N
 
 
 @together
-def test_a_list_of_messages_that_is_too_large_is_refused_whole(served: Served) -> None:
+def test_a_too_large_list_of_messages_is_refused_completely(served: Served) -> None:
     with served.pair() as (_, sender, receiver):
         with pytest.raises(MessageSizeExceededError):
             sender.send_messages([ServiceBusMessage(bytes(100_000)) for _ in range(3)])
@@ -204,7 +204,7 @@ def test_a_list_of_messages_that_is_too_large_is_refused_whole(served: Served) -
 
 
 @together
-def test_sessions_are_for_entities_that_have_them(served: Served) -> None:
+def test_sessions_need_an_entity_that_requires_them(served: Served) -> None:
     plain, sessions = served.queue(), served.queue("sessions")
     wanted = why_not(served.client(**ONCE), lambda client: client.get_queue_receiver(plain, session_id="a"))
     assert "does not require sessions" in str(wanted)

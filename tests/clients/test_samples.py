@@ -1,4 +1,4 @@
-"""The samples in Python, JavaScript and TypeScript, in examples/ and in the documentation, run as a reader would."""
+"""Runs the samples in Python, JavaScript and TypeScript from examples/ and the documentation, as a reader would."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SAMPLES: dict[str, list[str]] = {
     "javascript/send_twice.mjs": ONCE,
     "javascript/worker.mjs": WORKED,
 }
-"""What each says. Those that take longest come first."""
+"""The expected output of each sample. The slowest come first."""
 LANGUAGES = {"python": ".py", "javascript": ".mjs", "typescript": ".ts"}
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The samples of a language in a page of the documentation."""
+    """Return the samples in a language on a page of the documentation."""
     return [code for found, code in _BLOCK.findall((DOCS / page).read_text()) if found == language]
 
 
@@ -45,24 +45,24 @@ def run_python(code: str, served: Served) -> str:
 
 
 def run_sample(name: str, served: Served) -> str:
-    """Run one as it is, but for the queue that all of them use: each has its own, so that they can run at once."""
+    """Run a sample unchanged, except that it gets its own queue, so that samples can run at the same time."""
     path = EXAMPLES / name
     code = path.read_text().replace('"orders"', f'"{served.queue("detecting")}"')
     if path.suffix == ".py":
         return run_python(code, served)
-    told = javascript.environment(served)
+    environment = javascript.environment(served)
     with javascript.workplace(javascript.HERE / "package.json", EXAMPLES / "typescript" / "tsconfig.json") as folder:
         (folder / path.name).write_text(code)
         if path.suffix == ".mjs":
-            return javascript.run(folder, ["node", path.name], told)
-        javascript.run(folder, ["node", "node_modules/typescript/bin/tsc"], told)
-        return javascript.run(folder, ["node", f"compiled/{path.stem}.js"], told)
+            return javascript.run(folder, ["node", path.name], environment)
+        javascript.run(folder, ["node", "node_modules/typescript/bin/tsc"], environment)
+        return javascript.run(folder, ["node", f"compiled/{path.stem}.js"], environment)
 
 
 @pytest.fixture(scope="module")
 def said(served: Served) -> Iterator[dict[str, Future[str]]]:
-    """What the samples say, some of them run at the same time."""
-    # The baskets do hardly more than wait.
+    """Run the samples, some at the same time, and yield their outputs."""
+    # The samples with baskets mostly wait.
     with ThreadPoolExecutor(4) as threads:
         yield {name: threads.submit(run_sample, name, served) for name in SAMPLES}
 
@@ -70,7 +70,7 @@ def said(served: Served) -> Iterator[dict[str, Future[str]]]:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_does_what_it_says(said: dict[str, Future[str]], name: str) -> None:
     output = said[name].result(javascript.PATIENCE).splitlines()
-    # Several at a time are done in any order, and so are sessions.
+    # Concurrent messages and sessions have no fixed order.
     assert sorted(output) == sorted(SAMPLES[name])
 
 
@@ -89,8 +89,8 @@ def test_the_documentation_shows_samples_that_are_run(language: str) -> None:
 
 def test_the_sample_of_the_dialect_runs(served: Served) -> None:
     (code, *_) = blocks("servicebus.md", "python")
-    told = "…the line that oncebus serve prints…"
-    assert told in code
-    assert run_python(code.replace(told, served.string()), served) == ""
+    shown = "…the line that oncebus serve prints…"
+    assert shown in code
+    assert run_python(code.replace(shown, served.string()), served) == ""
     assert [message["messageId"] for message in served.http.drops("orders")].count("12345.2017/Payment") == 0
     assert served.http.receive("orders", 60) == ("12345.2017/Payment", "hello")

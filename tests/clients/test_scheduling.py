@@ -1,4 +1,4 @@
-"""Messages for later: scheduled, looked at, cancelled, due."""
+"""Scheduled messages: peeked, cancelled and due."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACT = "messages"
 LATER = timedelta(hours=1)
 SOON = timedelta(seconds=10)
 ROUNDED = timedelta(milliseconds=1)
-"""Times are told in whole milliseconds."""
+"""Times have whole milliseconds."""
 
 
 @together
@@ -39,8 +39,8 @@ def test_scheduled_messages_arrive_at_their_time_under_a_new_number(served: Serv
 
 
 @pytest.mark.parametrize("kind", ["plain", "sessions"])
-def test_a_due_message_does_not_overtake_what_was_accepted_before_it(served: Served, kind: str) -> None:
-    """While it falls due, others with lower numbers are on their way. Each trial has some before and some after."""
+def test_a_due_message_does_not_overtake_messages_accepted_before_it(served: Served, kind: str) -> None:
+    """Send other messages while one falls due. In each trial some come before it and some after."""
 
     async def trial(client: ServiceBusClient) -> list[int]:
         queue, session = served.queue(kind), "s" if kind == "sessions" else None
@@ -121,7 +121,7 @@ async def test_the_asyncio_client_schedules_and_cancels(served: Served) -> None:
 
 
 @together
-def test_what_is_scheduled_to_a_topic_is_routed_when_it_falls_due(served: Served) -> None:
+def test_a_message_scheduled_to_a_topic_is_routed_when_it_falls_due(served: Served) -> None:
     topic = served.topic()
     with (
         served.client() as client,

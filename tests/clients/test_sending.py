@@ -25,12 +25,12 @@ OWN: dict[str | bytes, Any] = {"text": "ö", "whole": 5, "flag": True, "real": 0
 
 
 def text_of(value: object) -> object:
-    """The client shows strings as bytes."""
+    """Return the text of a value: the client returns strings as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 @together
-def test_messages_arrive_in_the_order_they_were_sent_alone_in_lists_and_in_batches(served: Served) -> None:
+def test_single_messages_lists_and_batches_arrive_in_the_order_they_were_sent(served: Served) -> None:
     with served.pair() as (_, sender, receiver):
         sender.send_messages(ServiceBusMessage(b"0"))
         sender.send_messages([ServiceBusMessage(b"1"), ServiceBusMessage(b"2")])
@@ -45,7 +45,7 @@ def test_messages_arrive_in_the_order_they_were_sent_alone_in_lists_and_in_batch
 
 
 @together
-async def test_the_asyncio_client_sends_alone_in_lists_and_in_batches(served: Served) -> None:
+async def test_the_asyncio_client_sends_single_messages_lists_and_batches(served: Served) -> None:
     queue = served.queue()
     async with (
         served.async_client() as client,
@@ -107,7 +107,7 @@ def test_bodies_that_are_values_and_sequences_come_back_as_such(served: Served) 
 
 
 @together
-def test_a_message_up_to_the_limit_comes_whole_and_one_above_is_refused_alone(served: Served) -> None:
+def test_a_message_up_to_the_limit_arrives_and_only_a_larger_one_is_refused(served: Served) -> None:
     content = bytes(range(256)) * (LARGEST // 256 - 1)
     with served.pair() as (_, sender, receiver):
         sender.send_messages(ServiceBusMessage(content))
@@ -118,7 +118,7 @@ def test_a_message_up_to_the_limit_comes_whole_and_one_above_is_refused_alone(se
 
 
 @together
-async def test_a_batch_takes_what_the_link_allows_and_no_more(served: Served) -> None:
+async def test_a_batch_accepts_no_more_than_the_link_allows(served: Served) -> None:
     queue = served.queue()
     async with (
         served.async_client() as client,
@@ -166,7 +166,7 @@ def test_the_official_client_sends_and_a_neutral_one_receives(served: Served) ->
         sender.send_messages(ServiceBusMessage(b"\x00bytes", message_id="a", application_properties={"n": 1}))
         sender.send_messages(ServiceBusMessage(b"again", message_id="b"))
         message: Any = receiver.receive(PATIENCE)
-        # The body is a view of memory that the next message may overwrite.
+        # Copy the body: the next message may overwrite its memory.
         content = bytes(message.body)
         assert (message.id, content, message.properties["n"], message.delivery_count) == ("a", b"\x00bytes", 1, 0)
         assert message.annotations[symbol("x-opt-sequence-number")] == 1
@@ -181,7 +181,7 @@ def test_the_official_client_sends_and_a_neutral_one_receives(served: Served) ->
 
 
 @together
-def test_many_clients_at_once_share_a_queue_and_none_gets_what_another_got(served: Served) -> None:
+def test_many_concurrent_clients_share_a_queue_and_none_gets_the_message_of_another(served: Served) -> None:
     queue, each = served.queue(), 40
     found: list[bytes] = []
 

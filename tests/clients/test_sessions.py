@@ -55,7 +55,7 @@ def test_a_session_is_received_in_order_by_the_one_that_holds_it(served: Served)
 
 
 @together
-async def test_the_asyncio_client_takes_one_session_after_another(served: Served) -> None:
+async def test_the_asyncio_client_accepts_one_session_after_another(served: Served) -> None:
     queue = served.queue("sessions")
     async with served.async_client() as client, client.get_queue_sender(queue) as sender:
         for session in ("a", "b", "c"):
@@ -109,7 +109,7 @@ def test_a_session_that_is_renewed_outlives_its_first_lock(served: Served) -> No
 
 
 @together
-def test_the_clients_own_renewer_keeps_a_session(served: Served) -> None:
+def test_the_clients_auto_renewer_keeps_a_session(served: Served) -> None:
     queue = served.queue("short-sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender, AutoLockRenewer() as renewer:
         sender.send_messages(of("a", b"1"))
@@ -122,7 +122,7 @@ def test_the_clients_own_renewer_keeps_a_session(served: Served) -> None:
 
 
 @together
-def test_a_session_whose_lock_ran_out_is_lost_and_free_for_another(served: Served) -> None:
+def test_a_session_with_an_expired_lock_is_lost_and_free_for_another(served: Served) -> None:
     queue = served.queue("short-sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages(of("a", b"1"))
@@ -164,7 +164,7 @@ async def test_the_asyncio_client_holds_a_session_by_its_name_for_as_long_as_it_
 
 
 @together
-async def test_the_asyncio_client_loses_a_session_that_it_renews_no_more(served: Served) -> None:
+async def test_the_asyncio_client_loses_a_session_that_it_does_not_renew(served: Served) -> None:
     queue = served.queue("short-sessions")
     async with served.async_client() as client, client.get_queue_sender(queue) as sender:
         await sender.send_messages(of("a", b"1", b"2"))
@@ -185,7 +185,7 @@ async def test_the_asyncio_client_loses_a_session_that_it_renews_no_more(served:
 
 
 @together
-async def test_the_asyncio_client_is_told_in_time_that_there_is_no_next_session(served: Served) -> None:
+async def test_the_asyncio_client_times_out_without_a_next_session(served: Served) -> None:
     queue = served.queue("sessions")
     async with served.async_client(retry_total=0) as client:
         receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SHORT)
@@ -195,7 +195,7 @@ async def test_the_asyncio_client_is_told_in_time_that_there_is_no_next_session(
 
 
 @together
-def test_a_receiver_that_waits_hears_that_its_session_is_lost(served: Served) -> None:
+def test_a_waiting_receiver_gets_an_error_when_its_session_is_lost(served: Served) -> None:
     queue = served.queue("short-sessions")
     with (
         served.client() as client,
@@ -206,7 +206,7 @@ def test_a_receiver_that_waits_hears_that_its_session_is_lost(served: Served) ->
 
 
 @together
-def test_who_asks_for_the_next_session_and_there_is_none_is_told_in_time(served: Served) -> None:
+def test_a_client_times_out_without_a_next_session(served: Served) -> None:
     queue = served.queue("sessions")
     with served.client(retry_total=0) as client:
         receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=SHORT)
@@ -216,7 +216,7 @@ def test_who_asks_for_the_next_session_and_there_is_none_is_told_in_time(served:
 
 
 @together
-def test_a_closed_receiver_lets_its_session_go_with_what_it_had(served: Served) -> None:
+def test_a_closed_receiver_releases_its_session_and_its_messages(served: Served) -> None:
     queue = served.queue("sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages(of("a", b"1", b"2"))
@@ -230,7 +230,7 @@ def test_a_closed_receiver_lets_its_session_go_with_what_it_had(served: Served) 
 
 
 @together
-def test_a_session_is_received_and_deleted_and_filled_by_what_falls_due(served: Served) -> None:
+def test_a_session_is_received_and_deleted_and_gets_due_messages(served: Served) -> None:
     queue = served.queue("sessions")
     with served.client() as client, client.get_queue_sender(queue) as sender:
         sender.send_messages(of("a", b"1", b"2"))

@@ -1,4 +1,4 @@
-"""Peers that do not read, or say a byte now and then: others do not notice."""
+"""Peers that do not read, or send a byte now and then, do not affect others."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .served import Served, async_received, body, texts
 
 LARGE = 200_000
 MANY = 40
-"""Messages for the peer that does not read: far more than the sockets between hold."""
+"""Messages for the peer that does not read: far more than the socket buffers hold."""
 
 
 async def drip(socket: Socket, data: bytes) -> None:
-    """Say a byte a second."""
+    """Send one byte per second."""
     for byte in data:
         await socket.say(bytes([byte]))
         await asyncio.sleep(1)
 
 
 async def go_on(served: Served, queue: str) -> None:
-    """Somebody else sends, receives, settles and looks."""
+    """Send, receive, settle and peek with another client."""
     async with (
         served.async_client() as client,
         client.get_queue_sender(queue) as sender,
@@ -40,14 +40,14 @@ async def go_on(served: Served, queue: str) -> None:
         assert await receiver.peek_messages(5, sequence_number=1) == []
 
 
-def test_peers_that_do_not_read_or_hardly_speak_hold_up_nobody(served: Served) -> None:
+def test_peers_that_do_not_read_or_hardly_send_do_not_delay_others(served: Served) -> None:
     flooded, dripped, busy = served.queue(), served.queue(), served.queue()
 
     async def play() -> None:
         async with AsyncExitStack() as stack:
             deaf = await stack.enter_async_context(signed_in(served, limit=1024))
             await attach_receiver(deaf, flooded, 1000)
-            # Read no more than the few bytes that are in the buffer already.
+            # Read only the few bytes that are already in the buffer.
             deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
             async with raw_sender(served, flooded) as sender:
                 for _ in range(MANY):
@@ -63,7 +63,7 @@ def test_peers_that_do_not_read_or_hardly_speak_hold_up_nobody(served: Served) -
             await go_on(served, busy)
             async with raw_sender(served, busy) as sender:
                 await sender.send(b"more")
-            # None of them has been forgotten either.
+            # The slow senders are still connected.
             assert not any(task.done() for task in dripping)
             for task in dripping:
                 task.cancel()

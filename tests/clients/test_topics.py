@@ -1,4 +1,4 @@
-"""Topics: subscriptions, their rules, what comes of them."""
+"""Topics, their subscriptions and rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def priced(price: int) -> ServiceBusMessage:
 
 
 @together
-def test_each_subscription_gets_what_its_rules_let_through(served: Served) -> None:
+def test_each_subscription_gets_the_messages_its_rules_select(served: Served) -> None:
     topic = served.topic()
     with (
         served.client() as client,
@@ -40,7 +40,7 @@ def test_each_subscription_gets_what_its_rules_let_through(served: Served) -> No
 
 
 @together
-def test_dead_letters_of_a_subscription_are_its_own(served: Served) -> None:
+def test_each_subscription_has_its_own_dead_letters(served: Served) -> None:
     topic, dead = served.topic(), ServiceBusSubQueue.DEAD_LETTER
     with (
         served.client() as client,
@@ -74,7 +74,7 @@ async def test_the_asyncio_client_receives_from_a_subscription(served: Served) -
 
 
 @together
-def test_rules_made_by_the_administration_client_count_from_then_on(served: Served) -> None:
+def test_rules_of_the_administration_client_apply_to_later_messages(served: Served) -> None:
     topic = served.topic()
     with served.administration() as admin, served.client() as client, client.get_topic_sender(topic) as sender:
         admin.create_subscription(topic, "mine")

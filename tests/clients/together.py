@@ -1,9 +1,9 @@
-"""Scenarios that are played at the same time, each a test of its own.
+"""Scenarios that run at the same time, although each is a separate test.
 
-Most of a scenario is waiting: for locks to run out, for messages to fall due, for clients that sleep. A function marked
-with `together` becomes a test that only waits for its scenario, which was begun with all others of its module, or of
-the modules that name the same `ACT`. A scenario may be a coroutine. One that yields is played in two halves: what the
-module's function `at_half_time` does comes between, once all of them have got there.
+A scenario mostly waits: for locks to expire, for messages to fall due, for clients that sleep. A function marked with
+`together` becomes a test that waits for its scenario. All scenarios of a module, or of the modules with the same `ACT`,
+start together. A scenario may be a coroutine. A scenario that yields runs in two halves: once all of them have yielded,
+the module's function `at_half_time` runs, and then the second halves.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .served import Served
 Scenario = Callable[[Served], Any]
 
 PATIENCE = 150.0
-"""How long a scenario may take, on a busy machine."""
+"""How long a scenario may take on a busy machine, in seconds."""
 
 
 def together(scenario: Scenario) -> Callable[[Played], None]:
-    """The test that waits for a scenario."""
+    """Return the test that waits for a scenario."""
 
     def test(played: Played) -> None:
         played.wait_for(scenario)
@@ -40,7 +40,7 @@ def together(scenario: Scenario) -> Callable[[Played], None]:
 
 
 class Played:
-    """Scenarios under way."""
+    """Running scenarios."""
 
     def __init__(self, served: Served, scenarios: list[Scenario], at_half_time: Scenario | None) -> None:
         self._served = served
@@ -62,11 +62,11 @@ class Played:
             raise
 
     def wait_for(self, scenario: Scenario) -> None:
-        """Raises what the scenario raised."""
+        """Wait for a scenario, and raise the exception that it raised."""
         self._results[scenario].result(PATIENCE)
 
     def wait_for_all(self) -> None:
-        """Until none is under way any more, however they ended."""
+        """Wait until all scenarios have ended, successfully or not."""
         wait_for(self._results.values(), PATIENCE)
 
     def _play(self, scenario: Scenario, half: Future[None]) -> None:
@@ -99,14 +99,14 @@ class Played:
 
 
 class Acts:
-    """All that is played, act by act: a module that names no `ACT` is one of its own."""
+    """All acts. A module without an `ACT` is an act of its own."""
 
     def __init__(self, served: Served, items: list[pytest.Item]) -> None:
         self._served, self._items = served, items
         self._begun: dict[str, Played] = {}
 
     def begun(self, module: ModuleType) -> Played:
-        """The act of a module, begun if it was not: all its scenarios that are among the tests asked for."""
+        """Return the act of a module, and start it if needed, with those of its scenarios that are selected to run."""
         act = _act_of(module)
         if act not in self._begun:
             functions = [each for each in self._items if isinstance(each, pytest.Function)]
@@ -114,13 +114,13 @@ class Acts:
             scenarios = [test.scenario for test in tests if hasattr(test, "scenario")]
             at_half_time = getattr(module, "at_half_time", None)
             if at_half_time is not None:
-                # What it does to the broker is not for those of other acts.
+                # Its `at_half_time` changes the broker, so no other act may run.
                 self.wait_for_all()
             self._begun[act] = Played(self._served, scenarios, at_half_time)
         return self._begun[act]
 
     def wait_for_all(self) -> None:
-        """Until no scenario is under way."""
+        """Wait until no scenario runs."""
         for each in self._begun.values():
             each.wait_for_all()
 

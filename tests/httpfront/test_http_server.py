@@ -191,7 +191,17 @@ def test_a_connection_that_asks_for_nothing_gives_way_to_one_that_does(tmp_path:
     scenario(tmp_path, play)
 
 
-def test_half_open_requests_give_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "half",
+    [
+        b"POST /orders/messages HTTP/1.1\r\nHost: x\r\n",
+        b"POST /orders/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf",
+        b"POST /$portal/sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
+        b"Content-Type: application/x-www-form-urlencoded\r\n\r\nrule=Root",
+    ],
+    ids=["head", "body", "sign-in"],
+)
+def test_half_open_requests_give_way(tmp_path: Path, half: bytes) -> None:
     """Strangers who begin a request and do not go on take no place from others, however many they are."""
 
     async def run(front: Front) -> None:
@@ -201,7 +211,7 @@ def test_half_open_requests_give_way(tmp_path: Path) -> None:
         try:
             for _ in range(20):
                 _, writer = await asyncio.open_connection("127.0.0.1", running.port)
-                writer.write(b"POST /orders/messages HTTP/1.1\r\nHost: x\r\n")
+                writer.write(half)
                 await writer.drain()
                 strangers.append(writer)
             for _ in range(3):
@@ -209,6 +219,31 @@ def test_half_open_requests_give_way(tmp_path: Path) -> None:
                 assert answer.startswith(b"HTTP/1.1 200 ")
         finally:
             for writer in strangers:
+                writer.close()
+            await running.stop()
+
+    scenario(tmp_path, run)
+
+
+def test_half_open_requests_do_not_close_the_idle_connection_of_a_client(tmp_path: Path) -> None:
+    async def run(front: Front) -> None:
+        running = server(front.app, listen("127.0.0.1", 0), most_connections=5)
+        await running.start()
+        authorization = f"Host: {HOST}\r\nAuthorization: {token(front.time)}\r\n\r\n"
+        asked = f"GET /$Resources/queues?api-version=2021-05 HTTP/1.1\r\n{authorization}".encode()
+        strangers = []
+        reader, client = await asyncio.open_connection("127.0.0.1", running.port)
+        try:
+            for _ in range(3):
+                client.write(asked)
+                assert await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE) == b"HTTP/1.1 200 OK\r\n"
+                await asyncio.wait_for(reader.readuntil(b"</feed>"), PATIENCE)
+                for _ in range(10):
+                    _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+                    writer.write(b"POST /orders/messages HTTP/1.1\r\nHost: x\r\n")
+                    strangers.append(writer)
+        finally:
+            for writer in [client, *strangers]:
                 writer.close()
             await running.stop()
 

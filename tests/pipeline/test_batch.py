@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from oncebus.entities import CatalogueFiles
 from oncebus.inbox import InboxWriter
-from oncebus.ledger import Ledger, Owner, Writer
+from oncebus.ledger import Ledger, Owner, StorageError, Writer
+from oncebus.ledger.local_storage import LocalStorage
 from oncebus.messages import Fate
 from oncebus.outbox import Entry, Outbox
 from oncebus.pipeline.batch import Places, process_part
@@ -65,3 +71,45 @@ def test_parts_without_rows_are_published_too(tmp_path: Path) -> None:
     assert sorted(pipeline.run(1, 1, 0, for_all_tasks=True)) == [0, 0, 0, 1]
     assert pipeline.entry(0).parts == 4
     assert pipeline.fates(0) == [("m1", Fate.DELIVERED, QUEUE)]
+
+
+def test_a_part_appears_only_when_its_keys_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.inbox.append(rows(2), pipeline.version)
+    publish, synced = LocalStorage.publish, threading.Event()
+    sync = os.fsync
+
+    def publish_last(storage: LocalStorage, name: str, pieces: Sequence[bytes]) -> None:
+        # The part is on the disk by now, and still nobody sees it.
+        assert synced.wait(60)
+        assert pipeline.outbox.next_entry(0) is None
+        publish(storage, name, pieces)
+        assert pipeline.outbox.next_entry(0) is None
+
+    def note(descriptor: int) -> None:
+        sync(descriptor)
+        synced.set()
+
+    def fail(storage: LocalStorage, name: str, pieces: Sequence[bytes]) -> None:
+        raise StorageError("No space left on device")
+
+    pipeline.ledger.join(pipeline._writer, 0)
+    monkeypatch.setattr(LocalStorage, "publish", fail)
+    with pytest.raises(StorageError):
+        pipeline.run(1, 1, 0)
+    assert pipeline.outbox.next_entry(0) is None
+    monkeypatch.setattr(LocalStorage, "publish", publish_last)
+    monkeypatch.setattr(os, "fsync", note)
+    pipeline.run(1, 1, 0)
+    assert len(pipeline.fates(0)) == 2
+
+
+def test_the_ledger_is_tidied_now_and_then_whatever_comes_between(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    for commit in range(1, 41):
+        # Every other batch has no keys.
+        made = rows(1, commit) if commit % 2 else [{**rows(1, commit)[0], "key": None}]
+        pipeline.inbox.append(made, pipeline.version)
+        pipeline.run(commit, commit, commit)
+    assert pipeline.ledger.summary().ids == 20
+    assert pipeline.ledger.summary().runs < 15

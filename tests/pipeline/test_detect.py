@@ -69,7 +69,9 @@ def judged_in(parts: int, table: pa.Table, opened: Ledger, generation: Generatio
     part = np.where(rows.has_key, part_of(rows.high, rows.low, parts), 0)
     shares = [table.filter(pa.array(part == each)) for each in range(parts)]
     made = [judged(share, opened, generation, number, parts) for share in shares if share.num_rows]
-    return pa.concat_tables(made).sort_by("position")
+    for each in made:
+        each.publish()
+    return pa.concat_tables([each.rows for each in made]).sort_by("position")
 
 
 @pytest.mark.parametrize(("first_parts", "second_parts"), [(1, 1), (2, 2), (7, 7), (1, 2), (4, 1)])
@@ -87,7 +89,9 @@ def test_duplicates_are_marked_with_their_originals(tmp_path: Path, first_parts:
 
 def test_rows_without_keys_leave_nothing_in_the_ledger(tmp_path: Path) -> None:
     opened, generation = ledger(tmp_path)
-    assert verdicts(judged(batch([keyed(1, None, 0)]), opened, generation, 0, 4)) == [None]
+    rows, publish = judged(batch([keyed(1, None, 0)]), opened, generation, 0, 4)
+    publish()
+    assert verdicts(rows) == [None]
     assert opened.summary().runs == 0
 
 

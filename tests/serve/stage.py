@@ -114,10 +114,14 @@ class Stage:
         if number is signal.SIGKILL:
             process.wait()
 
+    def pipeline_processes(self) -> list[int]:
+        """The processes of the pipeline that runs: its own, Java, the Python workers."""
+        return everything_below(self._pipelines[-1].process.pid)
+
     def orphan_pipeline(self) -> None:
         """Kill the process that has started it; it notices, and ends by itself."""
         process = self._pipelines[-1].process
-        below = everything_below(process.pid)
+        below = self.pipeline_processes()
         process.kill()
         process.wait()
         all_end(below, "the pipeline ends when the process that started it is gone")

@@ -1,6 +1,6 @@
 """A broker in the test's own process that real clients of Azure Service Bus reach over AMQP.
 
-It runs in a thread with a loop of its own, so that the clients' blocking calls do not hold it up.
+It runs in a thread with its own event loop, so that the clients' blocking calls do not block it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ SENDER = AuthorizationRule("sender", frozenset({Right.SEND}), "sender-one", "sen
 LISTENER = AuthorizationRule("listener", frozenset({Right.LISTEN}), "listener-one", "listener-two")
 NAMESPACE = (ROOT, SENDER, LISTENER)
 
-# What fails is told at once, not tried again; and a client that listens for nothing gives up sooner.
+# Errors are raised at once, without retries, and an idle client stops listening sooner.
 QUICK = {"retry_total": 0, "socket_timeout": 0.05}
 PATIENCE = 60.0
-"""How long a message that is there may take to be received."""
+"""How long it may take to receive a message that is in the queue, in seconds."""
 
 
 class Pair(NamedTuple):
-    """A queue, and clients of it."""
+    """A queue with a sender and a receiver."""
 
     queue: str
     sender: ServiceBusSender
@@ -60,7 +60,7 @@ class Pair(NamedTuple):
 
 
 class Bus:
-    """The broker and its server, from outside of their thread."""
+    """The broker and its server, controlled from outside their thread."""
 
     broker: Broker
     server: ServiceBusServer
@@ -76,27 +76,27 @@ class Bus:
         self._pairs: list[Pair] = []
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Do something in the broker's loop."""
+        """Run a coroutine in the broker's event loop and return its result."""
         return asyncio.run_coroutine_threadsafe(doing, self.loop).result(2 * PATIENCE)
 
     def string(self, rule: AuthorizationRule = ROOT) -> str:
-        """The connection string of a rule."""
+        """Return the connection string of a rule."""
         return connection_string("localhost", self.port, rule, emulator=True)
 
     def client(self, rule: AuthorizationRule = ROOT, **options: Any) -> ServiceBusClient:
-        """The official client."""
+        """Return the official client."""
         return ServiceBusClient.from_connection_string(self.string(rule), **{**QUICK, **options})
 
     def async_client(self, rule: AuthorizationRule = ROOT, **options: Any) -> AsyncClient:
-        """The official client for asyncio."""
+        """Return the official client for asyncio."""
         return AsyncClient.from_connection_string(self.string(rule), **{**QUICK, **options})
 
     def sender(self, entity: str, rule: AuthorizationRule = ROOT) -> ServiceBusSender:
-        """A sender to a queue or a topic, which is the same to the client. It is closed with the bus."""
+        """Return a sender to a queue or topic, which are the same to the client. The bus closes it."""
         return self._kept(self.client(rule).get_queue_sender(entity, keep_alive=0))
 
     def receiver(self, entity: str, rule: AuthorizationRule = ROOT, **options: Any) -> ServiceBusReceiver:
-        """A receiver from a queue, or from a subscription as topic/name. It is closed with the bus."""
+        """Return a receiver from a queue, or from a subscription given as topic/name. The bus closes it."""
         topic, _, subscription = entity.partition("/")
         client = self.client(rule)
         if subscription:
@@ -104,7 +104,7 @@ class Bus:
         return self._kept(client.get_queue_receiver(entity, **options))
 
     def prepare(self, count: int) -> None:
-        """Open so many pairs at the same time: a client takes half a second, most of which it sleeps."""
+        """Open `count` pairs at the same time, because a client takes half a second, mostly asleep."""
 
         def pair() -> Pair:
             queue = self.queue()
@@ -113,7 +113,7 @@ class Bus:
         self._pairs += self.together(*[pair] * count)
 
     def pair(self) -> Pair:
-        """A queue for a test, with a sender and a receiver that are open."""
+        """Return a queue for one test, with an open sender and receiver."""
         if not self._pairs:
             self.prepare(8)
         return self._pairs.pop()
@@ -124,19 +124,19 @@ class Bus:
         return opened
 
     def close_clients(self) -> None:
-        """All at once: each waits a second for its own thread."""
+        """Close all clients at the same time, because each waits a second for its own thread."""
         with ThreadPoolExecutor(128) as closing:
             for result in [closing.submit(each.close) for each in self._opened]:
                 result.result(60)
 
     def queue(self, **options: Any) -> str:
-        """A queue of its own for a test; its name."""
+        """Create a queue for one test and return its name."""
         name = f"queue-{next(self._names)}"
         self.run(self.broker.change(lambda catalogue, now: catalogue.created(Queue(name=name, **options), now)))
         return name
 
     def topic(self, *subscriptions: str, **options: Any) -> str:
-        """A topic of its own for a test, with subscriptions; its name."""
+        """Create a topic with subscriptions for one test and return its name."""
         name = f"topic-{next(self._names)}"
         self.run(self.broker.change(lambda catalogue, now: catalogue.created(Topic(name=name, **options), now)))
         for each in subscriptions:
@@ -148,11 +148,11 @@ class Bus:
         self.run(self.broker.change(lambda catalogue, now: catalogue.created(subscription, now)))
 
     def put(self, entity: str, *messages: ServiceBusMessage) -> list[int]:
-        """Send without a client, which would take its time; the sequence numbers."""
+        """Send messages without a client, which would be slow, and return their sequence numbers."""
         return self.run(self.broker.send(entity, [incoming_message(encoded(message)) for message in messages]))
 
     def take(self, entity: str, count: int) -> list[tuple[Message, bytes]]:
-        """Receive and delete without a client: so many messages and their encoded bodies."""
+        """Receive and delete `count` messages without a client. Return them with their encoded bodies."""
 
         async def receive() -> list[tuple[Message, bytes]]:
             found: list[tuple[Message, bytes]] = []
@@ -166,12 +166,12 @@ class Bus:
         return self.run(receive())
 
     def together(self, *open_one: Callable[[], Any]) -> list[Any]:
-        """Open several clients at the same time: most of it they sleep."""
+        """Open several clients at the same time, because they mostly sleep."""
         with ThreadPoolExecutor(len(open_one)) as opening:
             return [result.result(2 * PATIENCE) for result in [opening.submit(each) for each in open_one]]
 
     def refused(self, *open_one: Callable[[], object]) -> list[Exception]:
-        """Why clients cannot be opened, all of them at the same time."""
+        """Open clients that must fail, at the same time, and return their errors."""
 
         def reason(opening: Callable[[], object]) -> Exception | None:
             try:
@@ -185,20 +185,20 @@ class Bus:
         return reasons
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for the bus to get there."""
+        """Wait until a condition holds."""
         deadline = monotonic() + PATIENCE
         while not condition():
             assert monotonic() < deadline, f"waited {PATIENCE} s for: {what}"
             sleep(0.01)
 
     def advance(self, seconds: float) -> None:
-        """Move the broker's clock."""
+        """Advance the broker's clock."""
         assert self.time is not None
         self.time.advance(seconds)
 
 
 def encoded(message: ServiceBusMessage) -> bytes:
-    """The bytes that the client makes of a message."""
+    """Return the client's encoding of a message."""
     raw = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
     return bytes(encode_payload(bytearray(), raw))
 
@@ -207,7 +207,7 @@ def encoded(message: ServiceBusMessage) -> bytes:
 def running_bus(
     data: Path, time: FakeTime | None = None, *, tier: Tier = Tier.STANDARD, limits: Limits | None = None
 ) -> Iterator[Bus]:
-    """A bus for the block. With a clock of its own, that one begins now: clients have the machine's."""
+    """Run a bus for the block. Its own clock, if it has one, starts at the current time, which clients use."""
     if time is not None:
         time.now = wall_time()
     bus = Bus(time)

@@ -9,6 +9,6 @@ from .bus import Bus, running_bus
 
 @pytest.fixture(scope="package")
 def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    """One for all tests here, each with queues of its own."""
+    """Run one bus for all tests of the package. Each test creates its own entities."""
     with running_bus(tmp_path_factory.mktemp("bus")) as running:
         yield running

@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants, frame by frame, to the dialect over a real broker: no sockets."""
+"""A client that sends the exact frames of a test to the dialect over a real broker, without sockets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Here(Wire):
-    """Where a transport would be."""
+    """Stands in for the transport."""
 
     def __init__(self) -> None:
         self.remote = "here"
@@ -51,7 +51,7 @@ class Here(Wire):
 
 
 class RawClient:
-    """One connection with one session, signed in as root unless told otherwise."""
+    """One connection with one session, signed in as root by default."""
 
     def __init__(self, server: ServiceBusServer, *, is_signed_in: bool = True) -> None:
         self.connection = Connection(container_id="server")
@@ -69,11 +69,11 @@ class RawClient:
         assert b"".join(self.connection.output()).startswith(AMQP_HEADER)
 
     def do(self, *performatives: Performative) -> None:
-        """Say all of this at once."""
+        """Send all these frames at once."""
         self._raw(b"".join(written(each) for each in performatives))
 
     def transfer(self, *payloads: bytes, handle: int = 0, **fields: Any) -> list[int]:
-        """Transfer all of these at once; their delivery ids."""
+        """Transfer all payloads at once and return their delivery ids."""
         ids = list(range(self._next, self._next + len(payloads)))
         self._next += len(payloads)
         self._raw(
@@ -85,18 +85,18 @@ class RawClient:
         return ids
 
     def part(self, payload: bytes, *, more: bool, **fields: Any) -> None:
-        """Transfer the next piece of a delivery, the last where there is no more."""
+        """Transfer the next piece of a delivery. Without `more` it is the last."""
         number = self._next
         self._next += 0 if more else 1
         self._raw(written(transfer(number, delivery_tag=number.to_bytes(4), more=more, **fields), payload))
 
     def lose(self) -> None:
-        """The transport is gone."""
+        """Lose the transport."""
         self.peer.on_events(self.connection.lost())
         self.peer.on_lost()
 
     async def next(self, kind: type[T]) -> tuple[T, bytes]:
-        """The next frame of a kind; others before it are passed over."""
+        """Return the next frame of a kind, skipping others before it."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 self._sent += frames(b"".join(self.connection.output()))
@@ -107,7 +107,7 @@ class RawClient:
                 await asyncio.sleep(0.001)
 
     async def attached(self, attach: Attach, given: int = 0) -> Attach:
-        """Attach a link; the answer. Of a receiver with credit."""
+        """Attach a link, with `given` credit for a receiver, and return the answer."""
         self.do(attach)
         answer, _ = await self.next(Attach)
         if given:
@@ -115,7 +115,7 @@ class RawClient:
         return answer
 
     async def refused(self, attach: Attach) -> tuple[str, str | None]:
-        """Attach a link that is refused; why."""
+        """Attach a link that must be refused, and return the condition and the text."""
         self.do(attach)
         detach, _ = await self.next(Detach)
         assert detach.error is not None
@@ -123,7 +123,7 @@ class RawClient:
         return detach.error.condition, detach.error.description
 
     async def outcomes(self, count: int) -> dict[int, Any]:
-        """What became of so many deliveries, by their ids."""
+        """Return the outcomes of `count` deliveries, by id."""
         found: dict[int, Any] = {}
         while len(found) < count:
             disposition, _ = await self.next(Disposition)
@@ -133,7 +133,7 @@ class RawClient:
         return found
 
     async def received(self, count: int) -> list[tuple[Transfer, bytes]]:
-        """So many transfers."""
+        """Return the next `count` transfers."""
         return [await self.next(Transfer) for _ in range(count)]
 
     def _raw(self, data: bytes) -> None:
@@ -144,7 +144,7 @@ class RawClient:
 
 
 class Stage:
-    """What a test plays on."""
+    """A broker and a server for one test, with a clock that the test moves."""
 
     def __init__(self, broker: Broker, server: ServiceBusServer, time: FakeTime, pipeline: InProcessPipeline) -> None:
         self.broker, self.server, self.time, self.pipeline = broker, server, time, pipeline
@@ -157,23 +157,23 @@ class Stage:
 
 
 def to(address: str | None, name: str = "s", handle: int = 0, **fields: Any) -> Attach:
-    """The attach of a sender."""
+    """Return the attach of a sender."""
     return sender(name, handle, target=Target(address), **fields)
 
 
 def of(address: str | None, name: str = "r", handle: int = 0, **fields: Any) -> Attach:
-    """The attach of a receiver."""
+    """Return the attach of a receiver."""
     source = fields.pop("source", None) or Source(address)
     return receiver(name, handle, source=source, **fields)
 
 
 def message(body: bytes = b"x", **properties: Any) -> bytes:
-    """An encoded message."""
+    """Return an encoded message."""
     return b"".join(amqp.encode_message(Properties(**properties), None, body))
 
 
 def request(operation: str, body: Any, own: dict[str, object] | None = None, **properties: Any) -> bytes:
-    """An encoded request."""
+    """Return an encoded request."""
     head = {"operation": operation, **(own or {})}
     return b"".join(amqp.encode_message(Properties(**properties), head, AmqpValue(body)))
 
@@ -189,7 +189,7 @@ async def _stage(data: Path, limits: Limits | None) -> AsyncIterator[Stage]:
 
 
 def play(data: Path, scenario: Callable[[Stage], Awaitable[None]], limits: Limits | None = None) -> None:
-    """Play a scenario on a stage of its own, with the queue `orders`."""
+    """Run a scenario on its own stage, which has the queue `orders`."""
 
     async def run() -> None:
         async with _stage(data, limits) as stage:

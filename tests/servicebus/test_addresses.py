@@ -38,5 +38,5 @@ from oncebus.store import SubQueue
         (None, Node(Kind.ENTITY, "", Address(""))),
     ],
 )
-def test_an_address_is_understood_however_it_is_written(text: str | None, node: Node) -> None:
+def test_every_form_of_an_address_is_understood(text: str | None, node: Node) -> None:
     assert node_of(text) == node

@@ -1,4 +1,4 @@
-"""Who may: keys, rights, tokens that expire, entities that go away."""
+"""Access of azure-servicebus: keys, rights, expiring tokens, and entities that are deleted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WRONG = replace(ROOT, primary_key="wrong")
 OWN = AuthorizationRule("own", frozenset({Right.SEND}), "own-one", "own-two")
 
 
-def test_a_wrong_key_and_a_missing_right_are_told_apart(bus: Bus) -> None:
+def test_a_wrong_key_and_a_missing_right_have_different_errors(bus: Bus) -> None:
     queue = bus.queue()
     wrong, not_send, not_listen = bus.refused(
         lambda: bus.sender(queue, WRONG), lambda: bus.sender(queue, LISTENER), lambda: bus.receiver(queue, SENDER)
@@ -49,7 +49,7 @@ def test_a_wrong_key_and_a_missing_right_are_told_apart(bus: Bus) -> None:
     assert "'Listen' claim(s) are required to perform this operation" in str(not_listen)
 
 
-def test_who_has_the_right_may_use_links_and_management(bus: Bus) -> None:
+def test_a_client_with_the_right_may_use_links_and_management(bus: Bus) -> None:
     queue = bus.queue()
     sender, receiver = bus.together(lambda: bus.sender(queue, SENDER), lambda: bus.receiver(queue, LISTENER))
     sender.send_messages(ServiceBusMessage(b"x"))
@@ -60,7 +60,7 @@ def test_who_has_the_right_may_use_links_and_management(bus: Bus) -> None:
     receiver.complete_message(message)
 
 
-def test_an_entity_that_is_not_there_or_does_not_take_the_link_is_told(bus: Bus) -> None:
+def test_a_missing_entity_and_an_entity_that_refuses_the_link_have_clear_errors(bus: Bus) -> None:
     topic = bus.topic()
     deaf, closed = bus.queue(status=EntityStatus.SEND_DISABLED), bus.queue(status=EntityStatus.DISABLED)
     forwarding = bus.queue(forward_to=topic)
@@ -91,15 +91,15 @@ def test_links_end_when_their_entity_is_disabled_or_deleted(bus: Bus) -> None:
         )
     )
     bus.run(bus.broker.change(lambda catalogue, now: catalogue.deleted(Queue(name=deleted))))
-    told = bus.refused(
+    errors = bus.refused(
         lambda: first.receive_messages(max_wait_time=PATIENCE), lambda: second.receive_messages(max_wait_time=PATIENCE)
     )
-    assert [type(error) for error in told] == [MessagingEntityDisabledError, MessagingEntityNotFoundError]
+    assert [type(error) for error in errors] == [MessagingEntityDisabledError, MessagingEntityNotFoundError]
 
 
 @contextmanager
 def signed_in(bus: Bus, user: str, password: str) -> Iterator[BlockingConnection]:
-    """A plain AMQP client that signs in with SASL PLAIN."""
+    """Connect a plain AMQP client with SASL PLAIN."""
     connection = BlockingConnection(
         f"amqp://localhost:{bus.port}",
         timeout=PATIENCE,
@@ -130,7 +130,7 @@ def test_a_name_and_a_key_sign_a_plain_client_in(bus: Bus) -> None:
         pass
 
 
-def test_the_key_of_an_entity_is_good_for_that_one_alone(bus: Bus) -> None:
+def test_the_key_of_an_entity_is_valid_for_that_entity_only(bus: Bus) -> None:
     mine, other = bus.queue(authorization_rules=(OWN,)), bus.queue()
     with signed_in(bus, "own", "own-one") as connection:
         connection.create_sender(mine).send(proton.Message(body="x"))
@@ -152,7 +152,7 @@ def test_transactions_are_refused(bus: Bus) -> None:
         connection.create_sender(None, options=Coordinator())
 
 
-def test_before_a_token_there_is_nothing_but_the_place_to_put_it(bus: Bus) -> None:
+def test_without_a_token_a_client_can_only_put_one(bus: Bus) -> None:
     queue = bus.queue()
     connection = BlockingConnection(f"amqp://localhost:{bus.port}", timeout=PATIENCE, allowed_mechs="ANONYMOUS")
     try:
@@ -188,7 +188,7 @@ def test_links_end_with_their_token_unless_it_is_renewed_and_with_their_session(
 
 
 def renew(bus: Bus, receiver: ServiceBusReceiver) -> None:
-    """Have the client put a new token that is good by the broker's clock."""
+    """Make the client put a new token that is valid by the broker's clock."""
     handler: Any = receiver._handler
     assert bus.time is not None
     token = make_token(f"sb://localhost:{bus.port}/", ROOT.name, ROOT.primary_key, bus.time.now + HOUR)
@@ -203,7 +203,7 @@ def renew(bus: Bus, receiver: ServiceBusReceiver) -> None:
     bus.until(is_answered, "the broker has the new token")
 
 
-def test_a_client_that_is_connected_when_the_server_stops_is_told(tmp_path: Path) -> None:
+def test_a_connected_client_is_notified_when_the_server_stops(tmp_path: Path) -> None:
     with running_bus(tmp_path, limits=Limits(closing_seconds=0.1)) as bus:
         receiver = bus.receiver(bus.queue())
         bus.run(bus.server.stop())

@@ -1,4 +1,4 @@
-"""azure-servicebus asks an entity's $management: schedules, peeks, lists sessions, and what only other clients ask."""
+"""azure-servicebus uses $management: it schedules, peeks and lists sessions. Other clients' operations are here too."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LATER = timedelta(hours=1)
 
 
 def ask(receiver: ServiceBusReceiver, operation: str, body: dict[str, Any]) -> Any:
-    """A request that this client has no method for."""
+    """Send a request that this client has no method for, and return the answer."""
     name = f"com.microsoft:{operation}".encode()
     return receiver._mgmt_request_response_with_retry(name, body, mgmt_handlers.default, timeout=PATIENCE)
 
 
 def typed(kind: str, value: int) -> dict[str, object]:
-    """A value in its AMQP type, as the client writes it."""
+    """Return a value with its AMQP type, as the client writes it."""
     return {"TYPE": kind, "VALUE": value}
 
 
@@ -68,7 +68,7 @@ def test_scheduled_messages_arrive_at_their_time(tmp_path: Path) -> None:
         assert first.enqueued_time_utc >= soon - timedelta(milliseconds=1)
 
 
-def test_messages_are_peeked_from_where_one_left_off(bus: Bus) -> None:
+def test_messages_are_peeked_from_the_last_position(bus: Bus) -> None:
     queue, _, receiver = bus.pair()
     bus.put(queue, *(ServiceBusMessage(str(number).encode()) for number in range(120)))
     seen = [b"".join(message.body) for _ in range(2) for message in receiver.peek_messages(60)]
@@ -120,7 +120,7 @@ def test_rules_are_added_listed_and_removed(bus: Bus) -> None:
     assert TrueFilter() not in [rule.filter for rule in rules().values()]
 
 
-def test_properties_are_changed_by_who_puts_a_message_aside(bus: Bus) -> None:
+def test_properties_are_changed_when_a_message_is_abandoned(bus: Bus) -> None:
     queue, _, receiver = bus.pair()
     bus.put(queue, ServiceBusMessage(b"a", application_properties={"n": 1, "kept": True}))
     (message,) = receiver.receive_messages(max_wait_time=PATIENCE)
@@ -138,7 +138,7 @@ def test_properties_are_changed_by_who_puts_a_message_aside(bus: Bus) -> None:
     assert b"".join(again.body) == b"a"
 
 
-def test_what_is_not_known_is_told_and_the_next_request_answered(bus: Bus) -> None:
+def test_an_unknown_operation_is_refused_and_the_next_request_answered(bus: Bus) -> None:
     _, _, receiver = bus.pair()
     with pytest.raises(ServiceBusError, match=r"The operation 'com.microsoft:fly' is not known") as refused:
         ask(receiver, "fly", {})

@@ -23,17 +23,17 @@ from oncebus.store import Action, Settlement
 from .bus import PATIENCE, Bus
 
 SHORT = 0.2
-"""So long is waited for what should not come."""
+"""How long to wait for a message that should not come, in seconds."""
 
 
 def taken(receiver: ServiceBusReceiver, wait: float = PATIENCE) -> ServiceBusReceivedMessage:
-    """The one message that comes."""
+    """Receive and return exactly one message."""
     (message,) = receiver.receive_messages(1, max_wait_time=wait)
     return message
 
 
 def both(bus: Bus, queue: str) -> list[ServiceBusReceiver]:
-    """Receivers of a queue and of its dead letters."""
+    """Return receivers of a queue and of its dead-letter queue."""
     dead = ServiceBusSubQueue.DEAD_LETTER
     return bus.together(lambda: bus.receiver(queue), lambda: bus.receiver(queue, sub_queue=dead))
 
@@ -43,7 +43,7 @@ def body(message: ServiceBusReceivedMessage) -> bytes:
 
 
 async def take_away(bus: Bus, queue: str, *messages: ServiceBusReceivedMessage) -> None:
-    """Somebody else completes them."""
+    """Complete messages behind the client's back."""
     tokens = [message.lock_token for message in messages]
     settlements = [Settlement(Action.COMPLETE, token.bytes) for token in tokens if isinstance(token, UUID)]
     await bus.broker.settle(Address(queue), settlements)
@@ -53,7 +53,7 @@ def nothing(receiver: ServiceBusReceiver) -> bool:
     return receiver.receive_messages(1, max_wait_time=SHORT) == []
 
 
-def test_a_completed_message_is_gone_and_an_abandoned_one_comes_again_counted(bus: Bus) -> None:
+def test_a_completed_message_is_removed_and_an_abandoned_one_is_delivered_again(bus: Bus) -> None:
     queue, _, receiver = bus.pair()
     bus.put(queue, ServiceBusMessage(b"a"), ServiceBusMessage(b"b"))
     first, second = received(receiver, 2)
@@ -68,7 +68,7 @@ def test_a_completed_message_is_gone_and_an_abandoned_one_comes_again_counted(bu
     assert bus.run(bus.broker.counts(queue)).active == 0
 
 
-def test_a_message_abandoned_too_often_is_a_dead_letter(bus: Bus) -> None:
+def test_a_message_abandoned_too_often_is_dead_lettered(bus: Bus) -> None:
     queue = bus.queue(max_delivery_count=2)
     bus.put(queue, ServiceBusMessage(b"poison", message_id="p"))
     receiver, dead = both(bus, queue)
@@ -102,7 +102,7 @@ def test_a_message_is_dead_lettered_with_reasons_and_received_from_there(bus: Bu
     assert taken(dead).delivery_count == letters[1].delivery_count + 1  # type: ignore[operator]
 
 
-def test_a_deferred_message_is_received_by_its_number_alone(bus: Bus) -> None:
+def test_a_deferred_message_is_received_only_by_its_number(bus: Bus) -> None:
     queue = bus.queue()
     bus.put(queue, ServiceBusMessage(b"a"), ServiceBusMessage(b"b"), ServiceBusMessage(b"c"))
     receiver, deleting = bus.together(
@@ -125,7 +125,7 @@ def test_a_deferred_message_is_received_by_its_number_alone(bus: Bus) -> None:
     with pytest.raises(MessageNotFoundError):
         receiver.receive_deferred_messages(numbers[:1])
     with pytest.raises(MessageNotFoundError):
-        # Both or none: the one that is there is not held.
+        # Both or none: the message that exists is not locked.
         receiver.receive_deferred_messages([numbers[1], 99])
     (again,) = receiver.receive_deferred_messages(numbers[1])
     assert again.delivery_count == 2
@@ -139,7 +139,7 @@ def test_a_deferred_message_is_received_by_its_number_alone(bus: Bus) -> None:
     assert (counts.deferred, counts.active) == (0, 0)
 
 
-def test_what_is_received_and_deleted_is_gone_at_once(bus: Bus) -> None:
+def test_a_received_and_deleted_message_is_removed_at_once(bus: Bus) -> None:
     queue = bus.queue()
     bus.put(queue, *(ServiceBusMessage(str(number).encode()) for number in range(30)))
     receiver = bus.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=7)
@@ -150,7 +150,7 @@ def test_what_is_received_and_deleted_is_gone_at_once(bus: Bus) -> None:
     assert bus.run(bus.broker.counts(queue)).active == 0
 
 
-def test_what_was_prefetched_and_not_looked_at_goes_back_when_the_receiver_closes(bus: Bus) -> None:
+def test_prefetched_messages_are_released_when_the_receiver_closes(bus: Bus) -> None:
     queue = bus.queue()
     bus.put(queue, *(ServiceBusMessage(str(number).encode()) for number in range(5)))
     with bus.client() as client, client.get_queue_receiver(queue, prefetch_count=20) as receiver:
@@ -180,7 +180,7 @@ def test_a_lock_outlives_its_link_and_is_renewed_by_token(bus: Bus) -> None:
     assert peeked.sequence_number == message.sequence_number
 
 
-def test_a_lock_that_is_lost_is_told_on_settling_and_on_renewing(bus: Bus) -> None:
+def test_a_lost_lock_is_reported_on_settling_and_on_renewing(bus: Bus) -> None:
     queue, _, receiver = bus.pair()
     bus.put(queue, ServiceBusMessage(b"a"), ServiceBusMessage(b"b"))
     first, second = received(receiver, 2)

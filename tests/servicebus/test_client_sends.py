@@ -1,4 +1,4 @@
-"""azure-servicebus sends: one by one, in batches, too much, and the same again."""
+"""azure-servicebus sends: single messages, batches, too large messages and duplicates."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .bus import PATIENCE, Bus
 
 
 def bodies(bus: Bus, queue: str, count: int) -> list[object]:
-    """What is in a queue, which is empty then."""
+    """Receive and delete `count` messages, and return their bodies."""
     return [amqp.decode_body(body) for _, body in bus.take(queue, count)]
 
 
 def text_of(value: object) -> object:
-    """The client shows strings as bytes."""
+    """Return the text of a value: the client returns strings as bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
-def test_messages_come_in_the_order_they_were_sent_alone_in_lists_and_in_batches(bus: Bus) -> None:
+def test_single_messages_lists_and_batches_arrive_in_the_order_they_were_sent(bus: Bus) -> None:
     queue, sender, _ = bus.pair()
     sender.send_messages(ServiceBusMessage(b"0"))
     sender.send_messages([ServiceBusMessage(b"1"), ServiceBusMessage(b"2")])
@@ -93,7 +93,7 @@ def test_bodies_that_are_values_and_sequences_come_back_as_such(bus: Bus) -> Non
     assert list(data.body) == [b"one", b"two"]
 
 
-def test_a_message_of_many_frames_comes_whole_and_one_that_is_too_large_is_refused_alone(bus: Bus) -> None:
+def test_a_message_of_many_frames_arrives_complete_and_only_a_too_large_one_is_refused(bus: Bus) -> None:
     queue, sender, _ = bus.pair()
     content = bytes(range(256)) * 900
     sender.send_messages(ServiceBusMessage(content))
@@ -103,7 +103,7 @@ def test_a_message_of_many_frames_comes_whole_and_one_that_is_too_large_is_refus
     assert bodies(bus, queue, 2) == [content, b"small"]
 
 
-def test_what_the_entity_refuses_is_told_in_its_words(bus: Bus) -> None:
+def test_a_refusal_has_the_text_of_the_entity(bus: Bus) -> None:
     queue = bus.queue(requires_session=True)
     sender = bus.sender(queue)
     with pytest.raises(ServiceBusError, match="SessionId was not set") as refused:
@@ -125,7 +125,7 @@ def test_the_same_id_is_delivered_once_however_it_is_sent(bus: Bus) -> None:
     identity = uuid.uuid4()
 
     def again(message_id: object = str(identity)) -> AmqpAnnotatedMessage:
-        # The client's own message takes only texts for its id.
+        # The client's own message class accepts only text as an id.
         return AmqpAnnotatedMessage(data_body=b"again", properties=AmqpMessageProperties(message_id=message_id))  # type: ignore[arg-type]
 
     sender = bus.sender(queue)
@@ -158,7 +158,7 @@ def test_the_asyncio_client_sends_and_receives_at_once_on_many_links(bus: Bus) -
             sending = asyncio.gather(*(send(number) for number in range(4)))
             found: list[bytes] = []
             while len(found) < 20:
-                # What it has fetched ahead it returns only when the wait is over, unless that is all it was asked for.
+                # One by one: for more, the client returns prefetched messages only after the wait.
                 for message in await receiver.receive_messages(1, max_wait_time=PATIENCE):
                     found.append(b"".join(message.body))
                     await receiver.complete_message(message)

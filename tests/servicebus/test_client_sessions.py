@@ -43,7 +43,7 @@ def test_a_session_is_received_in_order_by_the_one_that_holds_it(bus: Bus) -> No
     assert [b"".join(message.body) for message in other.peek_messages(5)] == [b"other"]
 
 
-def test_a_closed_receiver_lets_its_session_go_with_what_it_had(bus: Bus) -> None:
+def test_a_closed_receiver_releases_its_session_and_its_messages(bus: Bus) -> None:
     queue = bus.queue(requires_session=True)
     bus.put(queue, *of("a", b"1", b"2"))
     with bus.client() as client, client.get_queue_receiver(queue, session_id="a") as holder:
@@ -79,7 +79,7 @@ def test_sessions_are_listed_page_by_page(bus: Bus) -> None:
     assert lists == [names, []]
 
 
-def test_who_waits_for_a_session_gets_the_first_that_comes(bus: Bus) -> None:
+def test_a_receiver_that_waits_for_a_session_gets_the_first_one(bus: Bus) -> None:
     queue = bus.queue(requires_session=True)
     before = bus.server.counts.session_receivers
 
@@ -95,7 +95,7 @@ def test_who_waits_for_a_session_gets_the_first_that_comes(bus: Bus) -> None:
     receiver.complete_message(message)
 
 
-def test_sessions_are_for_entities_that_have_them(bus: Bus) -> None:
+def test_sessions_need_an_entity_that_requires_them(bus: Bus) -> None:
     plain, sessions = bus.queue(), bus.queue(requires_session=True)
     wanted, missing, late = bus.refused(
         lambda: bus.receiver(plain, session_id="a"),
@@ -104,5 +104,5 @@ def test_sessions_are_for_entities_that_have_them(bus: Bus) -> None:
     )
     assert "does not require sessions" in str(wanted)
     assert "requires sessions" in str(missing)
-    # None was free in the time that the client has.
+    # No session became free within the client's time-out.
     assert isinstance(late, OperationTimeoutError)

@@ -1,4 +1,4 @@
-"""Receivers that come, go, drain and change their minds at random: no message is lost, none is completed twice."""
+"""Receivers attach, detach, drain and change credit at random: no message is lost or completed twice."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from oncebus.store import Mode
 from .raw import RawClient, Stage, message, of, play
 
 MESSAGES = 200
-WISHES: list[Outcome] = [Accepted(), Accepted(), Accepted(), Released(), Modified(True)]
+OUTCOMES: list[Outcome] = [Accepted(), Accepted(), Accepted(), Released(), Modified(True)]
 
 
 class Receiver:
-    """One receiver, and what it has been answered."""
+    """A receiver and the answers it has got."""
 
     def __init__(self, client: RawClient, random: random.Random) -> None:
         self.client = client
         self.random = random
         self.count = 0
         self.is_attached = False
-        self.wishes: dict[int, tuple[bytes, object]] = {}
-        # Completed, but not answered: it may or may not have been done.
+        self.outcomes: dict[int, tuple[bytes, object]] = {}
+        # Completed without an answer: the broker may or may not have done it.
         self.unsure: set[bytes] = set()
 
     def forget(self) -> None:
-        """The connection is over."""
-        self.unsure |= {body for body, state in self.wishes.values() if state == Accepted()}
-        self.wishes.clear()
+        """Forget the state of a connection that has ended."""
+        self.unsure |= {body for body, state in self.outcomes.values() if state == Accepted()}
+        self.outcomes.clear()
 
     def step(self, completed: list[bytes]) -> None:
-        """Take in what came, and do something."""
+        """Read the frames that came, then do something at random."""
         for sent in frames(b"".join(self.client.connection.output())):
             match sent.performative:
                 case Transfer(delivery_id=int() as number):
                     self.count += 1
                     body = amqp.decode_body(amqp.split(sent.payload).body)
                     assert isinstance(body, bytes)
-                    wish = self.random.choice(WISHES)
-                    self.wishes[number] = body, wish
-                    self.client.do(Disposition(role=True, first=number, state=wish))
+                    outcome = self.random.choice(OUTCOMES)
+                    self.outcomes[number] = body, outcome
+                    self.client.do(Disposition(role=True, first=number, state=outcome))
                 case Disposition(first=first, last=last, state=state):
                     for number in range(first, (last or first) + 1):
-                        body, told = self.wishes.pop(number)
-                        assert state == told
-                        if told == Accepted():
+                        body, decided = self.outcomes.pop(number)
+                        assert state == decided
+                        if decided == Accepted():
                             completed.append(body)
                 case Flow(delivery_count=int() as count):
                     self.count = count
@@ -63,7 +63,7 @@ class Receiver:
         match self.random.randrange(20):
             case 0:
                 self.client.do(Detach(handle=0, closed=True))
-                # What it has decided is answered all the same, before its detach is.
+                # Its settlements are still answered, before its detach is.
                 self.is_attached, self.count = False, 0
             case 1:
                 self.client.do(credit(self.random.randrange(5), delivery_count=self.count, drain=True))
@@ -72,7 +72,9 @@ class Receiver:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_no_message_is_lost_and_none_comes_back_after_its_completion_was_answered(tmp_path: Path, seed: int) -> None:
+def test_no_message_is_lost_and_none_is_delivered_again_after_its_completion_was_answered(
+    tmp_path: Path, seed: int
+) -> None:
     async def scenario(stage: Stage) -> None:
         chance = random.Random(seed)
         receivers = [Receiver(stage.client(), chance) for _ in range(6)]
@@ -89,7 +91,7 @@ def test_no_message_is_lost_and_none_comes_back_after_its_completion_was_answere
             receiver.forget()
         assert len(completed) == len(set(completed))
         assert len(completed) > MESSAGES // 10
-        # All locks run out.
+        # All locks expire.
         stage.time.advance(61)
         left: list[bytes] = []
         for place in ("orders", "orders/$DeadLetterQueue"):

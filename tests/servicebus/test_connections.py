@@ -1,4 +1,4 @@
-"""What a connection may have and be, apart from its links."""
+"""The limits and credentials of connections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_client_may_have_a_session_for_each_of_its_links(tmp_path: Path) -> No
 
 
 class Peer:
-    """A peer that has connected, and not said anything."""
+    """A peer that has connected and sent nothing."""
 
     def __init__(self, stage: Stage) -> None:
         self.connection = Connection(container_id="server")
@@ -58,45 +58,45 @@ class Peer:
         self.client: ClientConnection = stage.server._client(self.connection, self.wire)
 
     def answers(self) -> list[object]:
-        """What it is told as it opens."""
+        """Open the connection and return the answers."""
         self.client.on_events(self.connection.receive(AMQP_HEADER + written(OPEN)))
         return [each.performative for each in frames(b"".join(self.connection.output()).removeprefix(AMQP_HEADER))]
 
 
-def test_peers_that_have_not_shown_who_they_are_take_no_place_from_those_that_have(
+def test_unauthenticated_peers_take_no_place_from_authenticated_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(stage: Stage) -> None:
-        def cut(peers: list[Peer]) -> list[bool]:
+        def disconnected(peers: list[Peer]) -> list[bool]:
             return [each.wire.is_cut for each in peers]
 
         strangers = [Peer(stage) for _ in range(10)]
-        assert cut(strangers) == [True] * 8 + [False] * 2
+        assert disconnected(strangers) == [True] * 8 + [False] * 2
         known = [Peer(stage) for _ in range(2)]
-        assert cut(strangers) == [True] * 10
+        assert disconnected(strangers) == [True] * 10
         for each in known:
             each.client._trusted()
         strangers = [Peer(stage) for _ in range(10)]
-        assert cut([*known, *strangers]) == [False] * 2 + [True] * 8 + [False] * 2
+        assert disconnected([*known, *strangers]) == [False] * 2 + [True] * 8 + [False] * 2
         third = Peer(stage)
         third.client._trusted()
         assert stage.server.counts.connections == 4
-        # Now there are as many as may be.
+        # Now the limit is reached.
         late = Peer(stage)
         *_, close = late.answers()
         assert isinstance(close, Close)
         assert close.error is not None
         assert close.error.description == "The namespace already has 3 connections."
-        assert not any(cut([*known, third, late]))
+        assert not any(disconnected([*known, third, late]))
         for each in (late, third):
             each.client.on_lost()
-        assert [type(told) for told in Peer(stage).answers()] == [Open]
+        assert [type(answer) for answer in Peer(stage).answers()] == [Open]
 
     play(tmp_path, scenario, Limits(connections=3, strangers=2, closing_seconds=0.01))
     assert len([record for record in caplog.records if record.name == "oncebus.listening"]) == 1
 
 
-def test_refused_connections_are_no_more_than_there_may_be_strangers(tmp_path: Path) -> None:
+def test_refused_connections_count_as_strangers(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         first = Peer(stage)
         first.client._trusted()
@@ -107,7 +107,7 @@ def test_refused_connections_are_no_more_than_there_may_be_strangers(tmp_path: P
     play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
 
 
-def test_strangers_that_show_who_they_are_at_the_same_time_are_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+def test_strangers_that_authenticate_at_the_same_time_do_not_exceed_the_limit(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         peers = [Peer(stage) for _ in range(2)]
         for each in peers:
@@ -118,7 +118,7 @@ def test_strangers_that_show_who_they_are_at_the_same_time_are_no_more_than_ther
     play(tmp_path, scenario, Limits(connections=1, strangers=2, closing_seconds=0.01))
 
 
-def test_who_is_trusted_no_more_gives_way_to_those_who_are(tmp_path: Path) -> None:
+def test_a_client_that_is_no_longer_trusted_takes_no_place_from_trusted_ones(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         peers = [Peer(stage) for _ in range(2)]
         for each, rule in zip(peers, (ROOT, LISTENER), strict=True):
@@ -128,8 +128,8 @@ def test_who_is_trusted_no_more_gives_way_to_those_who_are(tmp_path: Path) -> No
         rules_are(stage, LISTENER)
         for each in peers:
             each.client.check(has_changed=True)
-        assert [type(told) for told in Peer(stage).answers()] == [Open]
-        # As one of the strangers it is cut when there are too many of them, and the other stays.
+        assert [type(answer) for answer in Peer(stage).answers()] == [Open]
+        # It counts as a stranger now: with too many of them it is disconnected, and the other stays.
         strangers = [Peer(stage) for _ in range(3)]
         assert [each.wire.is_cut for each in (*peers, *strangers)] == [True, False, True, False, False]
 
@@ -137,7 +137,7 @@ def test_who_is_trusted_no_more_gives_way_to_those_who_are(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["key back", "token put again"])
-def test_who_is_trusted_again_has_its_place_again(tmp_path: Path, expired: bool) -> None:
+def test_a_client_that_is_trusted_again_gets_its_place_back(tmp_path: Path, expired: bool) -> None:
     async def scenario(stage: Stage) -> None:
         peer = Peer(stage)
         if expired:
@@ -186,14 +186,14 @@ def test_a_wrong_key_is_not_tried_on_every_entity(tmp_path: Path, monkeypatch: p
                 credentials.require(Operation.SEND, "q7")
                 with pytest.raises(AccessRefused):
                     credentials.require(Operation.SEND, "q8")
-        # Once on the namespace for each, and on the one entity that has the key.
+        # Each key is tried once on the namespace, and once on the only entity that has it.
         assert len(tried) == 5
 
     play(tmp_path, scenario)
 
 
 def signed_in(stage: Stage) -> RawClient:
-    """A client that has signed in with the name and key of the root rule, not with a token."""
+    """Return a client that signed in with the name and key of the root rule, not with a token."""
     client = stage.client(is_signed_in=False)
     response = f"\0{ROOT.name}\0{ROOT.primary_key}".encode()
     client.peer.on_events([SaslInit("PLAIN", response, None)])
@@ -205,7 +205,7 @@ def broken() -> Sequence[AuthorizationRule]:
     raise KeyFileError("The key file cannot be read.")
 
 
-def test_who_signed_in_with_a_key_stays_as_long_as_the_key_is_good(tmp_path: Path) -> None:
+def test_a_client_that_signed_in_with_a_key_stays_as_long_as_the_key_is_valid(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = signed_in(stage)
         await client.attached(of("orders"))
@@ -228,7 +228,7 @@ def test_who_signed_in_with_a_key_stays_as_long_as_the_key_is_good(tmp_path: Pat
     play(tmp_path, scenario)
 
 
-def test_a_token_of_another_rule_that_is_put_besides_outlives_the_key(tmp_path: Path) -> None:
+def test_an_additional_token_of_another_rule_outlives_the_key(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = signed_in(stage)
         end = stage.server.front.now() + HOUR
@@ -245,7 +245,7 @@ def test_a_token_of_another_rule_that_is_put_besides_outlives_the_key(tmp_path: 
 
 
 def rules_are(stage: Stage, *rules: AuthorizationRule) -> None:
-    """The rules of the namespace change, in whatever way."""
+    """Replace the rules of the namespace."""
     stage.server.front.guard._namespace_rules = lambda: rules
 
 
@@ -254,7 +254,7 @@ def rules_are(stage: Stage, *rules: AuthorizationRule) -> None:
     [ROOT.rotated(WhichKey.PRIMARY), None, replace(ROOT, rights=frozenset({Right.SEND}))],
     ids=["key rotated", "rule removed", "right taken away"],
 )
-def test_what_a_key_has_signed_ends_with_the_key(tmp_path: Path, rule: AuthorizationRule | None) -> None:
+def test_tokens_end_with_the_key_that_signed_them(tmp_path: Path, rule: AuthorizationRule | None) -> None:
     async def scenario(stage: Stage) -> None:
         client, other = stage.client(), stage.client(is_signed_in=False)
         token = make_token("sb://localhost/orders", LISTENER.name, LISTENER.primary_key, stage.time.now + HOUR)
@@ -263,7 +263,7 @@ def test_what_a_key_has_signed_ends_with_the_key(tmp_path: Path, rule: Authoriza
             await each.attached(of("orders"))
         await client.attached(of("orders/$management", "m", 1))
         rules_are(stage, LISTENER, *([] if rule is None else [rule]))
-        # At an attach it counts at once.
+        # For an attach, the change takes effect at once.
         assert (await client.refused(of("orders", "late", 2)))[0] == "amqp:unauthorized-access"
         client.peer.check(has_changed=True)
         other.peer.check(has_changed=True)
@@ -278,7 +278,7 @@ def test_what_a_key_has_signed_ends_with_the_key(tmp_path: Path, rule: Authoriza
     play(tmp_path, scenario)
 
 
-def test_links_are_checked_within_a_look_of_a_change_of_keys(tmp_path: Path) -> None:
+def test_links_are_checked_soon_after_a_change_of_keys(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         stage.server._watching = asyncio.create_task(stage.server._watch())
         await asyncio.sleep(0)
@@ -296,7 +296,7 @@ def test_links_are_checked_within_a_look_of_a_change_of_keys(tmp_path: Path) -> 
     play(tmp_path, scenario, Limits(look_seconds=0.01, closing_seconds=0.01))
 
 
-def test_while_many_links_are_checked_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checking_many_links_does_not_block_other_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CHECKED_AT_ONCE", 4)
 
     async def scenario(stage: Stage) -> None:
@@ -326,9 +326,7 @@ def test_while_many_links_are_checked_others_go_on(tmp_path: Path, monkeypatch: 
     play(tmp_path, scenario, Limits(look_seconds=0.01, closing_seconds=0.01))
 
 
-def test_when_a_token_ends_only_the_links_that_it_permits_are_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_a_token_expires_only_its_own_links_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(stage: Stage) -> None:
         client, now = stage.client(is_signed_in=False), stage.time.now
         client.connection.trust()
@@ -355,7 +353,7 @@ def test_when_a_token_ends_only_the_links_that_it_permits_are_looked_at(
         assert detach.error is not None
         assert detach.error.description is not None
         assert detach.error.description.startswith("ExpiredToken")
-        # One that is put anew keeps its link.
+        # A renewed token keeps its link.
         client.peer.credentials.put(make_token("sb://localhost/q2", ROOT.name, ROOT.primary_key, now + HOUR))
         stage.time.advance(1)
         client.peer.check()

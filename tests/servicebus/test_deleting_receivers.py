@@ -1,4 +1,4 @@
-"""Receivers of what is deleted as it is handed out: on a link that stays open nothing is lost."""
+"""Receivers in receive-and-delete mode: on a link that stays open, no message is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def body(payload: bytes) -> bytes:
 
 
 async def looking(stage: Stage) -> RawClient:
-    """A receiver with credit of five for which the broker has begun to take three messages out."""
+    """Return a receiver with a credit of five, while the broker receives three messages for it."""
     await put(stage, b"a", b"b", b"c")
     client = stage.client()
     await client.attached(of("orders", snd_settle_mode=1))
@@ -42,11 +42,11 @@ async def looking(stage: Stage) -> RawClient:
     return client
 
 
-def test_what_was_on_its_way_comes_before_the_answer_to_a_drain(tmp_path: Path) -> None:
+def test_messages_in_flight_come_before_the_answer_to_a_drain(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = await looking(stage)
         client.do(credit(5, drain=True))
-        # Frames before the one that is asked for are passed over: the flow must not be among them.
+        # `received` skips other frames: the flow must not be among those.
         assert [body(payload) for _, payload in await client.received(3)] == [b"a", b"b", b"c"]
         flow, _ = await client.next(Flow)
         assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 5, True)
@@ -56,7 +56,7 @@ def test_what_was_on_its_way_comes_before_the_answer_to_a_drain(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("drain", [False, True], ids=["kept", "drained"])
-def test_what_was_on_its_way_comes_though_the_credit_is_taken_back(tmp_path: Path, drain: bool) -> None:
+def test_messages_in_flight_come_even_if_the_credit_is_revoked(tmp_path: Path, drain: bool) -> None:
     async def scenario(stage: Stage) -> None:
         client = await looking(stage)
         client.do(credit(0, drain=drain))
@@ -64,7 +64,7 @@ def test_what_was_on_its_way_comes_though_the_credit_is_taken_back(tmp_path: Pat
         if drain:
             flow, _ = await client.next(Flow)
             assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 3, True)
-        # Nothing more comes than was on its way.
+        # No other message comes than those in flight.
         await put(stage, b"d")
         assert (await stage.broker.counts("orders")).active == 1
         client.do(credit(1, delivery_count=3))
@@ -73,7 +73,7 @@ def test_what_was_on_its_way_comes_though_the_credit_is_taken_back(tmp_path: Pat
     play(tmp_path, scenario)
 
 
-def test_what_was_on_its_way_comes_though_the_client_does_not_read_for_a_while(tmp_path: Path) -> None:
+def test_messages_in_flight_come_even_if_the_client_does_not_read_for_a_while(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = await looking(stage)
         client.connection.pause()
@@ -87,16 +87,16 @@ def test_what_was_on_its_way_comes_though_the_client_does_not_read_for_a_while(t
 
 
 def is_quiet(client: RawClient) -> bool:
-    """Whether nothing is on its way to a client."""
+    """Return whether nothing is in flight to a client."""
     (receiver,) = client.peer.links
     assert isinstance(receiver, Receiver)
     line = receiver._line
-    is_looking = receiver._draining is not None or (line is not None and line._looking is not None)
-    return not is_looking and receiver.link.session.outbound.room > 0
+    is_receiving = receiver._draining is not None or (line is not None and line._receiving is not None)
+    return not is_receiving and receiver.link.session.outbound.room > 0
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_receivers_that_drain_and_change_their_minds_at_random_lose_nothing(tmp_path: Path, seed: int) -> None:
+def test_receivers_that_drain_and_change_credit_at_random_lose_nothing(tmp_path: Path, seed: int) -> None:
     async def scenario(stage: Stage) -> None:
         chance = random.Random(seed)
         clients = [stage.client() for _ in range(4)]

@@ -41,11 +41,11 @@ REASON, DESCRIPTION = Symbol("DeadLetterReason"), Symbol("DeadLetterErrorDescrip
         (Received(0, 0), None),
     ],
 )
-def test_an_outcome_says_what_to_do_with_a_message(state: Outcome | None, settlement: Settlement | None) -> None:
+def test_each_outcome_has_its_settlement(state: Outcome | None, settlement: Settlement | None) -> None:
     assert settlement_of(TOKEN, state, is_settled=False) == settlement
 
 
-def test_who_settles_without_an_outcome_puts_the_message_back() -> None:
+def test_settling_without_an_outcome_releases_the_message() -> None:
     assert settlement_of(TOKEN, None, is_settled=True) == Settlement(Action.RELEASE, TOKEN)
 
 
@@ -63,5 +63,5 @@ def test_an_outcome_of_a_transaction_is_refused() -> None:
         (Rejected(AmqpError("com.microsoft:dead-letter")), Rejected()),
     ],
 )
-def test_the_answer_is_the_same_outcome_without_what_came_with_it(state: Outcome, answer: Outcome) -> None:
+def test_the_answer_is_the_same_outcome_without_its_details(state: Outcome, answer: Outcome) -> None:
     assert answer_to(state) == answer

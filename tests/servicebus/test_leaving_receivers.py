@@ -1,4 +1,4 @@
-"""Receivers that close while what they decided last is under way."""
+"""Receivers that close while their last settlements are in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def put(stage: Stage) -> None:
     await stage.broker.counts("orders")
 
 
-def test_a_receiver_that_completes_and_closes_hears_of_both_in_that_order(tmp_path: Path) -> None:
+def test_a_receiver_that_completes_and_closes_gets_both_answers_in_that_order(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage)
         client = stage.client()
@@ -23,7 +23,7 @@ def test_a_receiver_that_completes_and_closes_hears_of_both_in_that_order(tmp_pa
         ((transfer, _),) = await client.received(1)
         number = transfer.delivery_id or 0
         client.do(Disposition(role=True, first=number, state=Accepted()), Detach(handle=0, closed=True))
-        # Frames before the one that is asked for are passed over: the detach must not be among them.
+        # `outcomes` skips other frames: the detach must not be among those.
         assert await client.outcomes(1) == {number: Accepted()}
         assert (await client.next(Detach))[0].error is None
         assert (await stage.broker.counts("orders")).active == 0
@@ -31,7 +31,7 @@ def test_a_receiver_that_completes_and_closes_hears_of_both_in_that_order(tmp_pa
     play(tmp_path, scenario)
 
 
-def test_a_receiver_that_decides_nothing_and_closes_is_answered(tmp_path: Path) -> None:
+def test_a_receiver_that_settles_nothing_and_closes_is_answered(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage)
         client = stage.client()

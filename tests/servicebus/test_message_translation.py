@@ -1,4 +1,4 @@
-"""Messages in and out, without a socket: what azure-servicebus itself encodes, and what it makes of what it gets."""
+"""Translation of messages without a socket: azure-servicebus encodes the incoming and decodes the outgoing ones."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def held(incoming: Incoming, **changes: Any) -> Message:
 
 
 def seen(message: Message, source: str | None = None, **options: Any) -> ServiceBusReceivedMessage:
-    """What the client shows of a message."""
+    """Return a message as the client decodes it."""
     payload = outgoing(Received(message, message.body or b""), source, **options)
     return ServiceBusReceivedMessage.from_bytes(payload)
 
@@ -97,7 +97,7 @@ def test_ids_of_every_type_are_compared_by_their_text(identity: amqp.Id | None, 
     assert incoming_message(head + body).message_id == text
 
 
-def test_a_batch_is_told_by_its_format() -> None:
+def test_a_batch_is_recognized_by_its_format() -> None:
     inner = [encoded(ServiceBusMessage(b"x", message_id=str(number))) for number in range(3)]
     batch = b"".join(amqp.encode_body(each) for each in inner)
     assert [each.message_id for each in incoming(batch, BATCH_FORMAT)] == ["0", "1", "2"]
@@ -107,7 +107,7 @@ def test_a_batch_is_told_by_its_format() -> None:
         incoming(b"", BATCH_FORMAT)
 
 
-def test_more_than_the_header_holds_of_a_time_to_live_stands_in_the_properties() -> None:
+def test_a_time_to_live_too_long_for_the_header_is_read_from_the_properties() -> None:
     header = amqp.deliverable(b"", b"", amqp.Header(ttl=400 * DAY), {})[0]
     created = Timestamp(NOW // 1000)
     properties = Properties(creation_time=created, absolute_expiry_time=Timestamp(created + 100 * DAY // 1000))
@@ -124,14 +124,14 @@ def test_annotations_of_a_wrong_type_are_refused_by_name_and_value(annotations: 
         incoming_message(payload)
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_bytes_that_are_not_a_message_are_refused() -> None:
     with pytest.raises(DecodeError):
         incoming(b"\x00\x53\x75\xa0\x09short")
     with pytest.raises(DecodeError):
         incoming(amqp.encode_body(b"not a message"), BATCH_FORMAT)
 
 
-def test_a_received_message_bears_its_place_and_its_lock() -> None:
+def test_a_received_message_has_its_sequence_number_and_its_lock() -> None:
     sent = incoming_message(encoded(ServiceBusMessage(b"body", message_id="a", application_properties={"n": 1})))
     message = seen(held(sent, partition_key="key", expires=NOW + 30 * SECOND))
     assert message.message_id == "a"
@@ -150,14 +150,14 @@ def test_a_received_message_bears_its_place_and_its_lock() -> None:
     assert annotations[b"x-opt-locked-until"] == (NOW + 60 * SECOND) // 1000
 
 
-def test_the_bare_message_goes_out_in_the_bytes_that_came() -> None:
+def test_the_bytes_of_the_bare_message_are_unchanged() -> None:
     payload = encoded(ServiceBusMessage(b"body", message_id="a", subject="s", application_properties={"n": 1}))
     parts = amqp.split(payload)
     out = outgoing(Received(held(incoming_message(payload)), parts.body))
     assert out.endswith(parts.head + parts.body)
 
 
-def test_a_second_delivery_counts_one_before_it() -> None:
+def test_a_second_delivery_has_the_delivery_count_one() -> None:
     sent = incoming_message(encoded(ServiceBusMessage(b"x")))
     assert seen(held(sent, deliveries=2)).delivery_count == 1
     assert seen(held(sent, deliveries=2), is_peeked=True).delivery_count == 2
@@ -174,7 +174,7 @@ def test_a_peeked_message_shows_no_lock_and_its_state() -> None:
     assert peeked.scheduled_enqueue_time_utc == datetime.fromtimestamp(NOW / SECOND, UTC)
 
 
-def test_a_dead_letter_tells_its_reasons_and_where_it_was() -> None:
+def test_a_dead_letter_has_its_reason_and_its_source() -> None:
     sent = incoming_message(encoded(ServiceBusMessage(b"x", application_properties={"n": 1})))
     message = seen(held(sent, reason="why", description="in words"), "orders")
     assert (message.dead_letter_reason, message.dead_letter_error_description) == ("why", "in words")

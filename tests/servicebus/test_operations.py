@@ -1,4 +1,4 @@
-"""What is asked at $management, without a client: what is wrong with a request is told by name and value."""
+"""The operations of $management without a client. Errors name the argument and its value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SQL = {"sql-filter": {"expression": "price > 1"}}
 
 
 def ask(bus: Bus, operation: str, body: object, path: str, front: Front | None = None) -> Any:
-    """The body of the answer. What is asked has AMQP's types, as on the wire."""
+    """Run an operation and return the body of the answer. The request's body has AMQP types, as on the wire."""
     given = amqp.decode(amqp.encode(body))[0]
     asked = Asked(front or bus.server.front, parse_address(path), Arguments(given), lambda session: None)
 
@@ -53,7 +53,7 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("operation", "body", "condition", "told"),
+    ("operation", "body", "condition", "text"),
     [
         ("peek-message", 5, "com.microsoft:argument-error", "The body of the request has value 5. Not a map."),
         ("peek-message", {}, "com.microsoft:argument-error", "'from-sequence-number' has value None. Not a number"),
@@ -170,18 +170,18 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
         ),
     ],
 )
-def test_a_request_that_cannot_be_done_is_refused_with_the_reason(
-    bus: Bus, queue: str, topic: str, operation: str, body: object, condition: str, told: str
+def test_an_invalid_request_is_refused_with_the_reason(
+    bus: Bus, queue: str, topic: str, operation: str, body: object, condition: str, text: str
 ) -> None:
     name, _, path = operation.partition(" at ")
     with pytest.raises(Exception) as raised:  # noqa: PT011
         ask(bus, name, body, path.replace("TOPIC", topic) or queue)
     refusal = refusal_of(raised.value)
-    assert told.replace("TOPIC", topic).replace("QUEUE", queue) in refusal.text
+    assert text.replace("TOPIC", topic).replace("QUEUE", queue) in refusal.text
     assert refusal.condition == condition
 
 
-def test_every_operation_of_the_service_is_there() -> None:
+def test_every_operation_of_the_service_is_supported() -> None:
     assert {name.removeprefix("com.microsoft:") for name in OPERATIONS} == {
         "renew-lock",
         "peek-message",
@@ -200,7 +200,7 @@ def test_every_operation_of_the_service_is_there() -> None:
     }
 
 
-def test_scheduling_several_gives_their_numbers_in_order(bus: Bus) -> None:
+def test_scheduling_several_messages_returns_their_numbers_in_order(bus: Bus) -> None:
     queue = bus.queue()
     later = Timestamp(wall_time() // 1000 + 60_000)
     messages = [
@@ -227,7 +227,7 @@ def test_no_more_is_peeked_at_once_than_fits_into_an_answer(bus: Bus) -> None:
     assert ask(bus, "peek-message", {**asked, "from-sequence-number": 26}, queue) is None
 
 
-def test_a_deferred_message_is_not_held_when_another_one_is_missing(bus: Bus) -> None:
+def test_a_deferred_message_is_not_locked_if_another_one_is_missing(bus: Bus) -> None:
     queue = bus.queue()
     bus.put(queue, ServiceBusMessage(b"x"))
     (held,) = bus.run(bus.broker.receive(Address(queue), 1, wait=PATIENCE))
@@ -238,7 +238,7 @@ def test_a_deferred_message_is_not_held_when_another_one_is_missing(bus: Bus) ->
     asked = {"sequence-numbers": [1, 1], "receiver-settle-mode": 1}
     (message,) = ask(bus, "receive-by-sequence-number", asked, queue)["messages"]
     assert isinstance(message["lock-token"], uuid.UUID)
-    # The attempt that came to nothing does not count.
+    # The failed attempt does not count as a delivery.
     assert amqp.split(message["message"]).header.delivery_count == 1
 
 
@@ -251,9 +251,9 @@ def test_no_more_deferred_messages_are_received_at_once_than_fit_into_memory(bus
     bus.run(bus.broker.settle(Address(queue), [Settlement(Action.DEFER, token) for token in held]))
     asked = {"sequence-numbers": [1, 2, 3], "receiver-settle-mode": 1}
     few = replace(bus.server.front, limits=Limits(deferred_bytes=2500))
-    with pytest.raises(OutOfRange, match="larger together than the 2500 bytes"):
+    with pytest.raises(OutOfRange, match="together exceed the limit of 2500 bytes"):
         ask(bus, "receive-by-sequence-number", asked, queue, few)
-    # None of them is held, and one is received whatever its size.
+    # None of them is locked, and a single message is received whatever its size.
     one = replace(bus.server.front, limits=Limits(deferred_bytes=1))
     (first,) = ask(bus, "receive-by-sequence-number", {**asked, "sequence-numbers": [1]}, queue, one)["messages"]
     assert amqp.split(first["message"]).header.delivery_count == 1
@@ -263,14 +263,14 @@ def test_no_more_deferred_messages_are_received_at_once_than_fit_into_memory(bus
 
 
 @pytest.mark.parametrize("time", [-(2**63), 2**63 - 1], ids=["first", "last"])
-def test_the_first_and_the_last_time_of_all_can_be_asked_for(bus: Bus, time: int) -> None:
+def test_the_first_and_the_last_possible_time_are_accepted(bus: Bus, time: int) -> None:
     queue = bus.queue()
     annotations = {"x-opt-scheduled-enqueue-time": Timestamp(time)}
     scheduled = b"".join(amqp.deliverable(b"", encoded(), amqp.Header(), annotations))
     assert ask(bus, "schedule-message", {"messages": [{"message": scheduled}]}, queue) == {"sequence-numbers": [1]}
     bus.run(bus.broker.counts(queue))
     asked = {"message-count": 5, "enqueued-time-utc": Timestamp(time)}
-    # What is scheduled is not deleted, and nothing was there before the first time.
+    # Scheduled messages are not deleted, and no message is older than the first time.
     assert ask(bus, "batch-delete-messages", asked, queue) is None
     assert ask(bus, "get-message-sessions", {"last-updated-time": Timestamp(time)}, queue) is None
     counts = bus.run(bus.broker.counts(queue))

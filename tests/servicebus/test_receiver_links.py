@@ -1,4 +1,4 @@
-"""What receivers say, frame by frame, and what they get."""
+"""Receivers, frame by frame."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def settle(client: RawClient, numbers: list[int], state: object, *, settled: boo
         client.do(Disposition(role=True, first=number, settled=settled, state=state))  # type: ignore[arg-type]
 
 
-def test_all_that_is_settled_in_one_turn_is_answered_each_with_its_own_outcome(tmp_path: Path) -> None:
+def test_each_delivery_settled_in_one_call_gets_its_own_outcome(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, *(str(number).encode() for number in range(7)))
         client = stage.client()
@@ -81,7 +81,7 @@ def test_all_that_is_settled_in_one_turn_is_answered_each_with_its_own_outcome(t
     play(tmp_path, scenario)
 
 
-def test_a_lost_lock_is_told_and_does_not_disturb_the_others(tmp_path: Path) -> None:
+def test_a_lost_lock_is_reported_and_does_not_affect_the_others(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, b"a", b"b")
         client = stage.client()
@@ -98,7 +98,7 @@ def test_a_lost_lock_is_told_and_does_not_disturb_the_others(tmp_path: Path) -> 
     play(tmp_path, scenario)
 
 
-def test_who_settles_at_once_is_not_answered(tmp_path: Path) -> None:
+def test_a_settled_disposition_is_not_answered(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, b"a", b"b")
         client = stage.client()
@@ -112,7 +112,7 @@ def test_who_settles_at_once_is_not_answered(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_a_drain_hands_out_what_is_there_and_uses_up_the_credit(tmp_path: Path) -> None:
+def test_a_drain_delivers_the_available_messages_and_uses_up_the_credit(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, b"a", b"b")
         client = stage.client()
@@ -121,14 +121,14 @@ def test_a_drain_hands_out_what_is_there_and_uses_up_the_credit(tmp_path: Path) 
         assert [body(payload) for _, payload in await client.received(2)] == [b"a", b"b"]
         flow, _ = await client.next(Flow)
         assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 5, True)
-        # With nothing there, and without credit.
+        # The same with an empty queue, and without credit.
         client.do(credit(3, delivery_count=5, drain=True))
         flow, _ = await client.next(Flow)
         assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 8, True)
         client.do(credit(0, delivery_count=8, drain=True))
         flow, _ = await client.next(Flow)
         assert (flow.link_credit, flow.delivery_count) == (0, 8)
-        # It goes on afterwards.
+        # The receiver works as before afterwards.
         client.do(credit(1, delivery_count=8))
         await put(stage, b"c")
         ((_, payload),) = await client.received(1)
@@ -137,7 +137,7 @@ def test_a_drain_hands_out_what_is_there_and_uses_up_the_credit(tmp_path: Path) 
     play(tmp_path, scenario)
 
 
-def test_a_drain_is_not_answered_before_there_was_room_for_what_is_there(tmp_path: Path) -> None:
+def test_a_drain_is_not_answered_before_the_available_messages_are_sent(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, b"a", b"b")
         client = stage.client()
@@ -146,7 +146,7 @@ def test_a_drain_is_not_answered_before_there_was_room_for_what_is_there(tmp_pat
         client.do(credit(5, drain=True))
         await asyncio.sleep(0.01)
         client.peer.on_events(client.connection.resume())
-        # Frames before the one that is asked for are passed over: the flow must not be among them.
+        # `received` skips other frames: the flow must not be among those.
         assert [body(payload) for _, payload in await client.received(2)] == [b"a", b"b"]
         flow, _ = await client.next(Flow)
         assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 5, True)
@@ -167,7 +167,7 @@ def test_a_receiver_that_waits_can_be_drained(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_no_more_is_handed_out_than_there_is_credit(tmp_path: Path) -> None:
+def test_no_more_messages_are_delivered_than_the_credit_allows(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, *(str(number).encode() for number in range(5)))
         client = stage.client()
@@ -184,7 +184,7 @@ def test_no_more_is_handed_out_than_there_is_credit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drain", [False, True], ids=["waiting", "draining"])
-def test_no_look_brings_more_than_fits_into_memory(
+def test_no_call_receives_more_than_fits_into_memory(
     tmp_path: Path, drain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
@@ -198,7 +198,7 @@ def test_no_look_brings_more_than_fits_into_memory(
             return found
 
         monkeypatch.setattr(stage.broker, "receive", noted)
-        # After many small ones many are asked for at once, and those are large.
+        # After many small messages the broker requests many at once, and these are large.
         await put(stage, *[b"x"] * 50)
         for _ in range(8):
             await put(stage, bytes(30_000))
@@ -222,13 +222,13 @@ def test_a_single_message_is_received_whatever_its_size(tmp_path: Path) -> None:
     play(tmp_path, scenario, Limits(bytes_at_once=100))
 
 
-def test_messages_are_dealt_out_in_turn_and_none_is_lost_with_a_receiver(tmp_path: Path) -> None:
+def test_messages_are_dealt_in_turn_and_none_is_lost_with_a_receiver(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         clients = [stage.client() for _ in range(4)]
         for client in clients:
             await client.attached(of("orders"), given=10)
-        gone = clients.pop()
-        gone.lose()
+        lost = clients.pop()
+        lost.lose()
         await put(stage, *(str(number).encode() for number in range(6)))
         for client in clients:
             assert len(await client.received(2)) == 2
@@ -239,7 +239,7 @@ def test_messages_are_dealt_out_in_turn_and_none_is_lost_with_a_receiver(tmp_pat
     play(tmp_path, scenario)
 
 
-def test_however_many_receivers_wait_at_a_place_one_call_waits_for_them(tmp_path: Path) -> None:
+def test_one_call_waits_for_all_receivers_of_an_entity(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         clients = [stage.client() for _ in range(50)]
         for client in clients:
@@ -262,12 +262,12 @@ def test_however_many_receivers_wait_at_a_place_one_call_waits_for_them(tmp_path
     play(tmp_path, scenario)
 
 
-def test_what_was_on_its_way_to_a_receiver_that_is_gone_goes_to_the_next(tmp_path: Path) -> None:
+def test_messages_in_flight_to_a_receiver_that_left_go_to_the_next(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await put(stage, b"a", b"b", b"c")
         first, second = stage.client(), stage.client()
         await first.attached(of("orders"), given=5)
-        # The broker has begun to hand out, the link is over before it has.
+        # The broker has begun to receive; the link ends before it is done.
         await asyncio.sleep(0)
         first.lose()
         await second.attached(of("orders"), given=5)
@@ -281,7 +281,7 @@ def test_what_was_on_its_way_to_a_receiver_that_is_gone_goes_to_the_next(tmp_pat
     play(tmp_path, scenario)
 
 
-def test_nothing_is_deleted_for_a_receiver_that_is_gone_or_has_changed_its_mind(tmp_path: Path) -> None:
+def test_nothing_is_deleted_for_a_receiver_that_left_or_reduced_its_credit(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         clients = [stage.client() for _ in range(3)]
         for client in clients:
@@ -304,7 +304,7 @@ def session_of(name: str | None, **fields: object) -> Attach:
     return of(None, source=source, properties=properties)
 
 
-def test_a_session_is_let_go_after_what_its_holder_has_settled_last(tmp_path: Path) -> None:
+def test_a_session_is_released_after_the_last_settlements_of_its_holder(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.queue("sessions", requires_session=True)
         await put(stage, b"a", b"b", queue="sessions", session="s")
@@ -337,14 +337,14 @@ def test_a_session_is_let_go_after_what_its_holder_has_settled_last(tmp_path: Pa
 
 
 async def not_all_written(client: RawClient) -> None:
-    """Wait until of eight messages so many are written that the others have to wait."""
+    """Wait until some of eight messages are written and the others have to wait."""
     (receiver,) = client.peer.links
     async with asyncio.timeout(PATIENCE):
         while receiver.link.waiting != 3:
             await asyncio.sleep(0.001)
 
 
-def test_what_was_never_written_is_put_back_when_the_link_ends(tmp_path: Path) -> None:
+def test_unwritten_messages_are_released_when_the_link_ends(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         for number in range(8):
             await put(stage, bytes([number]) * 60_000)
@@ -358,7 +358,7 @@ def test_what_was_never_written_is_put_back_when_the_link_ends(tmp_path: Path) -
     play(tmp_path, scenario)
 
 
-def test_what_was_never_written_is_put_back_before_its_session_is_let_go(tmp_path: Path) -> None:
+def test_unwritten_messages_are_released_before_their_session(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.queue("sessions", requires_session=True)
         for number in range(8):
@@ -375,14 +375,14 @@ def test_what_was_never_written_is_put_back_before_its_session_is_let_go(tmp_pat
 
 
 @pytest.mark.parametrize("drain", [False, True], ids=["waiting", "draining"])
-def test_what_was_on_its_way_is_put_back_before_its_session_is_let_go(tmp_path: Path, drain: bool) -> None:
+def test_messages_in_flight_are_released_before_their_session(tmp_path: Path, drain: bool) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.queue("sessions", requires_session=True)
         await put(stage, b"a", b"b", queue="sessions", session="s")
         client = stage.client()
         await client.attached(session_of("s"))
         client.do(credit(5, drain=drain))
-        # The broker has begun to hand out, the link is over before it has.
+        # The broker has begun to receive; the link ends before it is done.
         await asyncio.sleep(0)
         client.do(Detach(handle=0, closed=True))
         lock = await stage.broker.accept_session(Address("sessions"), None, 10)
@@ -392,7 +392,7 @@ def test_what_was_on_its_way_is_put_back_before_its_session_is_let_go(tmp_path: 
     play(tmp_path, scenario)
 
 
-def test_with_no_session_free_the_link_is_refused_after_the_clients_time(tmp_path: Path) -> None:
+def test_without_a_free_session_the_link_is_refused_after_the_clients_time_out(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.queue("sessions", requires_session=True)
         client = stage.client()
@@ -403,13 +403,13 @@ def test_with_no_session_free_the_link_is_refused_after_the_clients_time(tmp_pat
         await asyncio.sleep(0.01)
         client.lose()
         await put(stage, b"a", queue="sessions", session="s")
-        # Who is gone holds nothing.
+        # A receiver that has left holds no session.
         await stage.client().attached(session_of(None))
 
     play(tmp_path, scenario)
 
 
-def test_a_session_that_runs_out_detaches_its_link(tmp_path: Path) -> None:
+def test_an_expired_session_lock_detaches_the_link(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         await stage.queue("sessions", requires_session=True)
         client = stage.client()
@@ -437,7 +437,7 @@ def test_the_messages_of_a_link_do_not_wait_for_one_another(tmp_path: Path) -> N
     play(tmp_path, scenario)
 
 
-def test_who_settles_nothing_gets_no_more_until_locks_end_and_what_is_forgotten_is_still_answered(
+def test_a_client_at_its_limit_gets_messages_after_locks_expire_and_late_settlements_are_answered(
     tmp_path: Path,
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -455,7 +455,7 @@ def test_who_settles_nothing_gets_no_more_until_locks_end_and_what_is_forgotten_
         assert tag is not None
         await stage.broker.renew_locks(Address("orders"), [tag_of(tag)])
         stage.time.advance(31)
-        # The lock of one was renewed: the others are forgotten.
+        # The lock of one was renewed; the others are dropped.
         client.peer.make_room()
         await until(lambda: output.unsettled == 1)
         client.peer.on_events(client.connection.relieve())

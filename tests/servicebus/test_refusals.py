@@ -47,9 +47,7 @@ from oncebus.store import Outcome, SessionCannotBeLocked, SessionLockLost, Store
         (Refused("amqp:not-implemented", 501, "not here"), "amqp:not-implemented", 501, "not here"),
     ],
 )
-def test_an_error_has_the_condition_that_clients_know_it_by(
-    error: Exception, condition: str, status: int, text: str | None
-) -> None:
+def test_each_error_has_its_condition(error: Exception, condition: str, status: int, text: str | None) -> None:
     refusal = refusal_of(error)
     assert (refusal.condition, refusal.status) == (condition, status)
     if text is not None:
@@ -70,7 +68,7 @@ def test_an_error_has_the_condition_that_clients_know_it_by(
         (ZeroDivisionError("/data entity 17"), "amqp:internal-error"),
     ],
 )
-def test_what_is_for_the_operator_alone_is_not_told_to_clients(
+def test_texts_for_the_operator_are_not_sent_to_clients(
     error: Exception, condition: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.CRITICAL):
@@ -80,7 +78,7 @@ def test_what_is_for_the_operator_alone_is_not_told_to_clients(
     assert "17" not in refusal.text
 
 
-def test_each_outcome_but_done_is_a_refusal() -> None:
+def test_each_outcome_except_done_is_a_refusal() -> None:
     conditions = {
         outcome: refusal and refusal.condition for outcome in Outcome for refusal in [refusal_of_outcome(outcome)]
     }

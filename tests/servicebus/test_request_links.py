@@ -34,7 +34,7 @@ async def managing(stage: Stage, address: str = "orders/$management") -> RawClie
 
 
 def answer(payload: bytes) -> tuple[dict[str, Any], Any, amqp.Id | None]:
-    """The properties of an answer, its body, and what it answers."""
+    """Return the properties of an answer, its body, and its correlation id."""
     parts = amqp.split(payload)
     content = amqp.decode_body(parts.body)
     assert isinstance(content, amqp.AmqpValue)
@@ -42,7 +42,7 @@ def answer(payload: bytes) -> tuple[dict[str, Any], Any, amqp.Id | None]:
 
 
 @pytest.mark.parametrize("identity", ["text", uuid.UUID(int=5), ULong(17), b"\x00"])
-def test_an_answer_bears_the_id_of_the_request_in_its_own_type(tmp_path: Path, identity: amqp.Id) -> None:
+def test_an_answer_has_the_id_of_the_request_in_its_own_type(tmp_path: Path, identity: amqp.Id) -> None:
     async def scenario(stage: Stage) -> None:
         client = await managing(stage)
         client.transfer(request(PEEK, FIRST, message_id=identity))
@@ -66,7 +66,7 @@ def test_a_request_without_a_link_for_its_answer_is_rejected(tmp_path: Path) -> 
     play(tmp_path, scenario)
 
 
-def test_of_several_links_the_one_that_the_request_names_gets_the_answer(tmp_path: Path) -> None:
+def test_reply_to_selects_one_of_several_links(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders/$management", "requests", 0))
@@ -92,7 +92,7 @@ def test_answers_do_not_wait_for_credit_that_a_client_never_renews(tmp_path: Pat
 
 
 async def waiting(client: RawClient, count: int) -> list[int]:
-    """Wait until so many answers cannot be written and no request is under way; the credit left on their links."""
+    """Wait until `count` answers wait to be written and no request runs. Return the credit left on the links."""
 
     def is_over() -> bool:
         unwritten = sum(each.link.waiting for each in client.peer.links if isinstance(each, Replies))
@@ -105,7 +105,7 @@ async def waiting(client: RawClient, count: int) -> list[int]:
     return [each.link.credit for each in client.peer.links if not isinstance(each, Replies)]
 
 
-def test_who_does_not_take_its_answers_may_not_ask_more(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_its_answers_gets_no_credit(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = await managing(stage)
         client.connection.pause()
@@ -115,7 +115,7 @@ def test_who_does_not_take_its_answers_may_not_ask_more(tmp_path: Path) -> None:
         await client.received(4)
         flow, _ = await client.next(Flow)
         assert flow.link_credit == 4
-        # Neither does it where the link of the answers ends meanwhile.
+        # The same if the link for the answers ends meanwhile.
         client.connection.pause()
         client.transfer(*[request(PEEK, FIRST, message_id="m")] * 4)
         assert await waiting(client, 4) == [0]
@@ -141,7 +141,7 @@ def test_requests_that_end_together_leave_credit_for_more(tmp_path: Path) -> Non
     play(tmp_path, scenario, Limits(requests=4))
 
 
-def test_who_does_not_take_the_answers_to_its_tokens_may_not_put_more(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_the_answers_to_its_tokens_gets_no_credit(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client(is_signed_in=False)
         await client.attached(to("$cbs", handle=0))
@@ -157,7 +157,7 @@ def test_who_does_not_take_the_answers_to_its_tokens_may_not_put_more(tmp_path: 
     play(tmp_path, scenario)
 
 
-def test_no_more_requests_run_at_once_than_may_and_their_bytes_count(tmp_path: Path) -> None:
+def test_the_number_of_concurrent_requests_is_limited_and_their_bytes_count(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         stage.pipeline.is_paused = True
         client = await managing(stage)
@@ -178,7 +178,7 @@ def test_no_more_requests_run_at_once_than_may_and_their_bytes_count(tmp_path: P
         await asyncio.sleep(0)
         assert not client.wire.is_paused
         assert client.peer._held == 0
-        # What is given up when the link ends counts no more either.
+        # Requests that are cancelled when the link ends no longer count either.
         stage.pipeline.is_paused = True
         client.transfer(message(), handle=2)
         await client.next(Disposition)
@@ -193,7 +193,7 @@ def test_no_more_requests_run_at_once_than_may_and_their_bytes_count(tmp_path: P
     play(tmp_path, scenario, Limits(requests=3, bytes_under_way=3 * size))
 
 
-def test_a_request_that_takes_longer_than_the_client_waits_is_given_up(tmp_path: Path) -> None:
+def test_a_request_that_exceeds_the_clients_time_out_is_cancelled(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         stage.pipeline.is_paused = True
         client = await managing(stage)
@@ -231,7 +231,7 @@ def test_a_token_is_put_before_anything_else(tmp_path: Path) -> None:
         listener = make_token("sb://localhost/orders", LISTENER.name, LISTENER.secondary_key, end)
         assert await put(listener, type="jwt") == (202, "Accepted")
         assert client.connection.is_trusted
-        # It is verified again before it ends.
+        # It is verified again before it expires.
         assert client.peer.deadline == stage.time.now + MINUTE
 
         condition, description = await client.refused(to("orders", "s", 2))

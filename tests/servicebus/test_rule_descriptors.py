@@ -23,12 +23,12 @@ def on_the_wire(value: Any) -> Any:
     return decode(encode(value))[0]
 
 
-def test_a_sql_rule_comes_as_a_map() -> None:
+def test_a_sql_rule_is_read_from_a_map() -> None:
     given = on_the_wire({"sql-filter": {"expression": "price > 1"}, "sql-rule-action": {"expression": "SET a = 1"}})
     assert rule_of("r", given) == Rule("r", SqlFilter("price > 1"), SqlAction("SET a = 1"))
 
 
-def test_a_correlation_rule_comes_with_nulls_and_properties_of_any_type() -> None:
+def test_a_correlation_rule_is_read_with_nulls_and_properties_of_any_type() -> None:
     properties = {
         "text": "red",
         "whole": Int(5),
@@ -78,12 +78,12 @@ def test_a_correlation_rule_comes_with_nulls_and_properties_of_any_type() -> Non
         ({"correlation-filter": {"properties": {"p": Timestamp(1 << 62)}}}, "p"),
     ],
 )
-def test_a_rule_that_cannot_be_read_is_refused_by_the_name_of_what_is_wrong(given: Any, named: str) -> None:
+def test_an_invalid_rule_is_refused_with_the_name_of_the_argument(given: Any, named: str) -> None:
     with pytest.raises(BadRequest, match=f"'{named}'"):
         rule_of("r", given)
 
 
-def test_a_rule_goes_as_the_described_lists_that_clients_know() -> None:
+def test_a_rule_is_encoded_as_described_lists() -> None:
     rule = Rule("r", SqlFilter("a = 1"), SqlAction("SET b = 2"), created_at=5_000)
     assert on_the_wire(described(rule)) == Described(
         ULong(0x13700000004),

@@ -1,4 +1,4 @@
-"""What senders say, frame by frame."""
+"""Senders, frame by frame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .raw import Stage, message, play, to
 
 
 async def bodies(stage: Stage, count: int, queue: str = "orders") -> list[bytes]:
-    """What arrives in a queue."""
+    """Receive `count` messages of a queue and return their bodies."""
     found: list[bytes] = []
     while len(found) < count:
         received = await stage.broker.receive(Address(queue), count, mode=Mode.RECEIVE_AND_DELETE, wait=10)
@@ -31,7 +31,7 @@ async def bodies(stage: Stage, count: int, queue: str = "orders") -> list[bytes]
     return found
 
 
-def test_one_bad_transfer_among_many_refuses_itself_alone(tmp_path: Path) -> None:
+def test_only_the_bad_transfer_among_many_is_rejected(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders"))
@@ -45,13 +45,13 @@ def test_one_bad_transfer_among_many_refuses_itself_alone(tmp_path: Path) -> Non
             31: "amqp:decode-error",
         }
         assert await bodies(stage, 40) == [str(number).encode() for number in range(40)]
-        # What came together is one commit of the inbox, but for the halves that the bad one was in.
+        # Transfers that come together are one commit of the inbox, except the halves with the bad one.
         assert stage.broker.pipeline.last_commit < 15
 
     play(tmp_path, scenario)
 
 
-def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_batch_is_accepted_completely_or_not_at_all(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders"))
@@ -68,11 +68,11 @@ def test_a_batch_is_accepted_whole_or_not_at_all(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_a_batch_holds_so_many_messages_and_no_more(tmp_path: Path) -> None:
+def test_the_number_of_messages_in_a_batch_is_limited(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders"))
-        # An empty message is five bytes of a batch, and counts for nothing.
+        # An empty message takes five bytes of a batch and has size 0.
         empty = b"\x00\x53\x75\xa0\x00"
         client.transfer(empty * 4501, message_format=BATCH_FORMAT)
         refused = (await client.outcomes(1))[0]
@@ -87,7 +87,7 @@ def test_a_batch_holds_so_many_messages_and_no_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("message_format", [0, BATCH_FORMAT], ids=["message", "batch"])
-def test_what_is_far_too_large_is_refused_without_being_read(
+def test_a_far_too_large_message_is_refused_without_being_parsed(
     tmp_path: Path, message_format: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
@@ -112,7 +112,7 @@ def test_what_is_far_too_large_is_refused_without_being_read(
     play(tmp_path, scenario)
 
 
-def test_what_is_sent_settled_is_not_answered(tmp_path: Path) -> None:
+def test_a_settled_transfer_is_not_answered(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders"))
@@ -138,7 +138,7 @@ def test_transfers_larger_together_than_a_batch_may_be_are_all_accepted(tmp_path
     play(tmp_path, scenario)
 
 
-def test_credit_is_given_at_once_and_again_before_it_is_used_up(tmp_path: Path) -> None:
+def test_credit_is_granted_at_once_and_renewed_before_it_is_used_up(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders"))
@@ -165,7 +165,7 @@ def test_a_client_that_sends_more_than_can_be_made_durable_is_not_read_for_a_whi
     play(tmp_path, scenario, Limits(bytes_under_way=3000))
 
 
-def test_what_has_come_is_sent_though_the_client_be_gone(tmp_path: Path) -> None:
+def test_received_transfers_are_sent_even_if_the_client_has_disconnected(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders"))
@@ -176,7 +176,7 @@ def test_what_has_come_is_sent_though_the_client_be_gone(tmp_path: Path) -> None
     play(tmp_path, scenario)
 
 
-def test_a_link_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_an_invalid_link_is_refused_with_the_reason(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         assert await client.refused(to(None)) == ("com.microsoft:argument-error", "The link has no address.")
@@ -188,7 +188,7 @@ def test_a_link_that_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> Non
     play(tmp_path, scenario)
 
 
-def test_what_is_refused_is_on_record(tmp_path: Path) -> None:
+def test_refusals_are_recorded(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
         client = stage.client()
         await client.attached(to("orders"))
@@ -200,7 +200,9 @@ def test_what_is_refused_is_on_record(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_a_group_beyond_the_share_is_refused_at_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_beyond_the_share_is_refused_at_once_and_completely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shares, "MOST_WAITING", 0)
     waited = []
 
@@ -219,7 +221,7 @@ def test_a_group_beyond_the_share_is_refused_at_once_and_whole(tmp_path: Path, m
             state.error.condition for state in outcomes.values() if isinstance(state, Rejected) and state.error
         }
         assert conditions == {"com.microsoft:server-busy"}
-        # Its halves would have to wait as long again.
+        # It is not split: its halves would have to wait as long again.
         assert len(waited) < 10
         entity = stage.broker.catalogue.queue("orders")
         assert stage.broker.refusals.counts(entity.id) == {"busy": 40}

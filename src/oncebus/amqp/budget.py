@@ -64,11 +64,11 @@ def check_elements(data: Buffer, offset: int, end: int, most: int) -> int:
                         return used
                     if data[elements] == 0:
                         try:
-                            behind = skip(data, elements + 1, at)
+                            after = skip(data, elements + 1, at)
                         except DecodeError:
                             return used
-                        spans.append((elements + 1, behind, 1, None))
-                        elements = behind
+                        spans.append((elements + 1, after, 1, None))
+                        elements = after
                     else:
                         constructor = data[elements]
                         elements += 1

@@ -60,7 +60,7 @@ class LinkAttached:
 class LinkDetached:
     """The link has ended. `error` was sent or caused by the peer.
 
-    It needs no answer, except that an `OutgoingLink` may still owe settlements: see there.
+    It needs no answer, but an `OutgoingLink` may still owe settlements: see its docstring.
 
     Comes once for each `LinkAttached`, also when its session or the connection ends, but not after `Link.detach` or
     `Link.refuse`. Without `closed`, the peer intends to attach again under the same name.

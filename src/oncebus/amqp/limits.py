@@ -8,7 +8,7 @@ from __future__ import annotations
 MEGABYTE = 1024 * 1024
 
 UNTRUSTED_FRAME_SIZE = 16 * 1024
-"""Bytes."""
+"""The largest frame, in bytes."""
 UNTRUSTED_UNFINISHED_BYTES = 64 * 1024
 """Bytes of incomplete deliveries."""
 UNTRUSTED_WAITING_BYTES = 64 * 1024
@@ -19,7 +19,7 @@ UNTRUSTED_FRAME_ELEMENTS = 256
 """Values in one performative."""
 
 TRUSTED_FRAME_SIZE = 64 * 1024
-"""Bytes."""
+"""The largest frame, in bytes."""
 TRUSTED_UNFINISHED_BYTES = 128 * MEGABYTE
 TRUSTED_LINKS = 2000
 

@@ -74,7 +74,7 @@ _SESSION_END = Symbol("session-end")
 @composite(0x28, "source")
 @dataclass(slots=True)
 class Source:
-    """Where the messages of a link come from."""
+    """The origin of a link's messages."""
 
     address: Text | None = None
     durable: Uint = 0
@@ -92,7 +92,7 @@ class Source:
 @composite(0x29, "target")
 @dataclass(slots=True)
 class Target:
-    """Where the messages of a link go."""
+    """The destination of a link's messages."""
 
     address: Text | None = None
     durable: Uint = 0
@@ -229,7 +229,7 @@ class Disposition:
 @composite(0x16, "detach")
 @dataclass(slots=True, kw_only=True)
 class Detach:
-    """Detaches a link; with `closed` for good."""
+    """Detaches a link. With `closed`, the link ends for good."""
 
     handle: Uint
     closed: Bool = False

@@ -29,7 +29,7 @@ from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
-from oncebus.entities.rules import check_rule
+from oncebus.entities.rule_parsing import check_expressions
 from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
@@ -213,7 +213,7 @@ class Core:
             touched = [entity for entity in after.entities.values() if before.entity(entity.id) != entity]
             for entity in touched:
                 for rule in entity.rules if isinstance(entity, Subscription) else ():
-                    check_rule(rule)
+                    check_expressions(rule)
             await asyncio.to_thread(self._files.publish, after)
             # Rows that are waiting for their commit may still name the version before.
             self._published.append((self.acceptor.highest_commit, after.version))

@@ -6,7 +6,8 @@
     /{entity}/$messages                         to look at messages, without receiving them
     /{entity}/$duplicates                       the record of drops
     /{entity}/$refusals                         what was refused, and why
-    /health, /metrics, /$quarantine             the broker itself
+    /health, /health/live, /health/ready        whether the broker is well
+    /metrics, /$quarantine                      the broker itself
 
 An entity's path has slashes of its own, escaped or not, and may hold any of these words but the last ones: the shape is
 judged from the end. An id that has a slash must have it escaped. Fixed words may have any case.
@@ -23,6 +24,8 @@ from oncebus.errors import shown
 from oncebus.http.errors import Refused, bad
 
 HEALTH = b"/health"
+LIVE = b"/health/live"
+READY = b"/health/ready"
 LAST_NUMBER = (1 << 63) - 1
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from oncebus.http.errors import HEADERS_TOO_LONG
-from oncebus.http.requests import HEADER_NAMES
+from oncebus.http.requests import GIVE_WAY, HEADER_NAMES, KNOWN
 from oncebus.listening import Places
 
 LONGEST_HEAD = 128 * 1024
@@ -97,7 +97,7 @@ class Protocol(HttpToolsProtocol):
             return
         super().on_message_begin()
         self._names, self._head_bytes = [], 0
-        extensions: dict[str, Any] = {HEADER_NAMES: self._names}
+        extensions: dict[str, Any] = {HEADER_NAMES: self._names, GIVE_WAY: self._give_way, KNOWN: self._know}
         self.scope["extensions"] = extensions
         self._await_head()
 
@@ -159,6 +159,14 @@ class Protocol(HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         # To nothing. The answer that this replaces goes through all headers, for each piece of a body.
         return False
+
+    def _give_way(self) -> None:
+        if self.places is not None:
+            self.places.end(self)
+
+    def _know(self) -> None:
+        if self.places is not None:
+            self.places.know(self)
 
     def _await_head(self) -> None:
         self._end_head()

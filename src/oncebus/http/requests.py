@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -18,6 +18,12 @@ T = TypeVar("T")
 
 HEADER_NAMES = "oncebus.header_names"
 """The extension by which our server tells how the names of headers were written; ASGI has them in lower case."""
+
+GIVE_WAY = "oncebus.give_way"
+"""The extension that lets our server close the connection of a request to make room for another."""
+
+KNOWN = "oncebus.known"
+"""The extension by which our server learns that a request is authenticated: its connection gives way last."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
 
@@ -88,6 +94,7 @@ class Asked(Request):
         is_worth_it = not self._is_given_up and "expect" not in self.headers
         if is_worth_it and self.declared_length <= _WORTH_READING and len(_LEAVING) < MOST_LEAVING:
             size = 0
+            self.may_give_way()
             _LEAVING.add(self)
             try:
                 with contextlib.suppress(TimeoutError, ClientDisconnect):
@@ -98,6 +105,19 @@ class Asked(Request):
                 _LEAVING.discard(self)
         if not self.is_read:
             response.headers["connection"] = "close"
+
+    def may_give_way(self) -> None:
+        """What is still to come may be from anybody: the connection may be cut where others need its place."""
+        self._notify_server(GIVE_WAY)
+
+    def mark_known(self) -> None:
+        """Note that the request is authenticated."""
+        self._notify_server(KNOWN)
+
+    def _notify_server(self, what: str) -> None:
+        extensions: dict[str, Any] = self.scope.get("extensions") or {}
+        if what in extensions:
+            extensions[what]()
 
     def give_up(self) -> None:
         """Read no more of the body, and close the connection behind the answer."""

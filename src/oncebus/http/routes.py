@@ -35,6 +35,7 @@ class FrontRoute(BaseRoute):
 def admit(request: Asked, guard: Guard, limits: Limits) -> Grant:
     """Return what the token of a request permits. Nothing else is said or looked up before."""
     grant = guard.verify(", ".join(request.headers.getlist("authorization")))
+    request.mark_known()
     if request.header_bytes > limits.header_bytes:
         raise Refused(400, HEADERS_TOO_LONG)
     return grant

@@ -5,6 +5,7 @@ from oncebus.ledger.commits import BadCheckpoint, Committed
 from oncebus.ledger.description import LedgerMismatch, LedgerNotShared
 from oncebus.ledger.generations import CheckpointTooOld, Generation, LedgerInUse, Owner
 from oncebus.ledger.ledger import Ledger, LedgerSummary
+from oncebus.ledger.listing import Listing
 from oncebus.ledger.run import CorruptRun
 from oncebus.ledger.storage import StorageError
 from oncebus.ledger.writers import Writer
@@ -21,6 +22,7 @@ __all__ = [
     "LedgerMismatch",
     "LedgerNotShared",
     "LedgerSummary",
+    "Listing",
     "NotRepeatable",
     "Owner",
     "StorageError",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,16 @@ class LedgerSummary:
     runs: int
     generation: int
     horizon: int | None
+
+
+class Decision(NamedTuple):
+    """The verdicts on some rows. None of them may be seen before `publish` has returned: it makes the keys durable.
+
+    `publish` may be called in another thread.
+    """
+
+    verdicts: Verdicts
+    publish: Callable[[], None]
 
 
 class Ledger:
@@ -113,13 +124,21 @@ class Ledger:
 
     def join(self, writer: Writer, batch: int) -> Generation:
         """The generation in which this writer writes its batch: the one it has claimed before, or a new one."""
+        return self.enter(writer, batch)[0]
+
+    def enter(self, writer: Writer, batch: int) -> tuple[Generation, Listing | None]:
+        """The same as `join`, with a listing that `decide` may use in the same batch, where there is one.
+
+        It holds all that the batch has to see: what the generation keeps of those before it was settled when it was
+        claimed, and its earlier batches were published before this one was begun.
+        """
         listing = self._list()
         for generation in listing.generations:
             if writer.has_claimed(generation):
                 if generation is not listing.newest:
                     raise taken_over(self.location, generation, listing.generations[-1])
                 self._refuse_older(listing, generation, batch)
-                return generation
+                return generation, listing
         refuse_if_live(listing, self.location, writer)
         generation = succeed(
             listing.generations,
@@ -132,7 +151,8 @@ class Ledger:
             location=self.location,
         )
         self._storage.delete(abandoned(listing.stamps))
-        return self.claim(generation)
+        # Another task may have claimed it, by a listing that was newer than this one.
+        return self.claim(generation), None
 
     def judge(
         self, rows: Rows, generation: Generation, batch: int, *, parts: int, clock: int, cut: int | None = None
@@ -143,18 +163,34 @@ class Ledger:
         again with the same rows, gives the same verdicts and publishes the same file. `cut` is when Spark cut the
         batch: under one number, rows of a batch that was cut at another time are refused.
         """
+        decision = self.decide(rows, generation, batch, parts=parts, clock=clock, cut=cut)
+        decision.publish()
+        return decision.verdicts
+
+    def decide(
+        self,
+        rows: Rows,
+        generation: Generation,
+        batch: int,
+        *,
+        parts: int,
+        clock: int,
+        cut: int | None = None,
+        listing: Listing | None = None,
+    ) -> Decision:
+        """Judge like `judge`, and leave it to the caller to publish. `listing` is what `enter` has given."""
         if len(rows) == 0:
-            return judge(rows, recall_nothing, NO_HORIZON)
+            return Decision(judge(rows, recall_nothing, NO_HORIZON), lambda: None)
         part = self.part(rows, parts)
         below = Position(generation.number, batch)
         for _ in range(_ATTEMPTS):
-            listing = self._list()
-            newest = listing.newest
+            found, listing = listing or self._list(), None
+            newest = found.newest
             if newest is not None and generation.is_behind(newest):
                 # What comes later may have merged or deleted what this batch saw.
                 raise taken_over(self.location, generation, newest)
-            self._refuse_other_cuts(listing, generation, batch, {cut})
-            visible = self._visible(listing, generation, below)
+            self._refuse_other_cuts(found, generation, batch, {cut})
+            visible = self._visible(found, generation, below)
             try:
                 runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
             except FileNotFoundError:
@@ -178,8 +214,8 @@ class Ledger:
         )
         horizon = min(int(rows.time.max()), clock)
         name = RunName(below, below, part, parts, len(accepted), horizon, generation.token, cut)
-        self._storage.publish(name.file_name(), encode_run(accepted, horizon))
-        return verdicts
+        file_name, pieces = name.file_name(), encode_run(accepted, horizon)
+        return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
 
     def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
         """Delete what this part no longer needs, and merge or rewrite what has grown old. Never changes a verdict.

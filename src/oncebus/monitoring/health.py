@@ -12,6 +12,8 @@ from oncebus.broker.broker import Broker
 from oncebus.durations import SECOND
 
 HEALTHY = "Service is healthy."
+LIVING = "Service is live."
+"""It accepts messages and answers requests; whether messages flow is another matter."""
 
 
 class Health:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -72,13 +72,19 @@ class OutboxPart(NamedTuple):
 
 
 def write_part(
-    drafts: str | os.PathLike[str], part: OutboxPart, rows: pa.Table | Iterable[pa.RecordBatch], batch: Batch
+    drafts: str | os.PathLike[str],
+    part: OutboxPart,
+    rows: pa.Table | Iterable[pa.RecordBatch],
+    batch: Batch,
+    *,
+    before: Callable[[], object] | None = None,
 ) -> None:
     """Publish a part of what `batch` made, at once and durably; one without rows too, or its entry is never complete.
 
     `drafts` is the folder that `Outbox.begin` has made for the query: it is written there, and appears in the outbox
-    around it. The columns are those of `OUTBOX_SCHEMA`, in any order, of types that can be cast. Writing it again, from
-    another task or after a crash, replaces it. Raises `OutboxError`, also once another query has begun.
+    around it. `before` is called when it is on the disk, before it appears: where that raises, it does not. The columns
+    are those of `OUTBOX_SCHEMA`, in any order, of types that can be cast. Writing it again, from another task or after
+    a crash, replaces it. Raises `OutboxError`, also once another query has begun.
     """
     folder = os.path.dirname(os.path.abspath(drafts))
     if not (0 < part.first <= part.last and 0 <= part.part < part.parts):
@@ -96,7 +102,13 @@ def write_part(
     body = sink.getvalue()
     check = zlib.crc32(body, zlib.crc32(bytes(4)))
     try:
-        publish(folder, part.name, [MAGIC, check.to_bytes(4, "little"), bytes(4), body], aside=os.fspath(drafts))
+        publish(
+            folder,
+            part.name,
+            [MAGIC, check.to_bytes(4, "little"), bytes(4), body],
+            aside=os.fspath(drafts),
+            before=before,
+        )
     except FileNotFoundError as error:
         raise OutboxError(
             f"Outbox part '{path}' comes too late: '{drafts}' is gone, its query was succeeded"

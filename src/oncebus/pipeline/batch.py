@@ -5,6 +5,8 @@ Spark's tasks call `process_part`, and so does whoever runs a pipeline without S
 
 from __future__ import annotations
 
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,11 +16,17 @@ from oncebus.entities.catalogue_files import CatalogueFiles
 from oncebus.inbox import InboxReader
 from oncebus.ledger import Ledger, Writer
 from oncebus.messages import INBOX_SCHEMA
-from oncebus.outbox import Batch, write_part
+from oncebus.outbox import Batch, OutboxPart, write_part
 from oncebus.pipeline.detect import judged
 from oncebus.pipeline.planning import Part
 from oncebus.pipeline.route import route
 from oncebus.pipeline.rules import Routes
+
+TIDY_EVERY = 4
+"""A part is tidied once for so many of its runs: to look costs as much as to judge a small batch."""
+
+_LEFT: Counter[tuple[str, int, int]] = Counter()
+_BESIDE = ThreadPoolExecutor(1, "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +46,32 @@ def process_part(part: Part, places: Places, ledger: Ledger, writer: Writer, bat
     publishes the same.
     """
     # Also where there are no rows: the first batch of a new query decides what counts of the one before.
-    generation = ledger.join(writer, batch)
+    generation, listing = ledger.enter(writer, batch)
     rows = _read(part, places.inbox)
-    checked = judged(rows, ledger, generation, batch, part.of.parts)
-    made = route(checked, lambda version: _routes(places.catalogue, version))
-    # One without rows too, or the entry is never complete.
-    write_part(places.drafts, part.of, made, Batch(writer.query, batch))
-    # Last, because nobody waits for it.
+    checked, publish_keys = judged(rows, ledger, generation, batch, part.of.parts, listing)
+    # Keys and part go to the disk at the same time; `before` keeps the order in which they appear.
+    keys = _BESIDE.submit(publish_keys)
+    try:
+        made = route(checked, lambda version: _routes(places.catalogue, version))
+        # One without rows too, or the entry is never complete.
+        write_part(places.drafts, part.of, made, Batch(writer.query, batch), before=keys.result)
+    finally:
+        wait([keys])
     count: int = rows.num_rows
-    if rows.column("key").null_count < count:
+    # Last, because nobody waits for it.
+    if rows.column("key").null_count < count and _is_time_to_tidy(ledger, part.of):
         ledger.tidy(generation, batch, part=part.of.part, parts=part.of.parts)
     return count
+
+
+def _is_time_to_tidy(ledger: Ledger, of: OutboxPart) -> bool:
+    """Whether the part has left enough runs in this process, since it was last tidied here."""
+    which = (ledger.location, of.part, of.parts)
+    _LEFT[which] += 1
+    if _LEFT[which] < TIDY_EVERY:
+        return False
+    del _LEFT[which]
+    return True
 
 
 def _read(part: Part, inbox: str) -> pa.Table:

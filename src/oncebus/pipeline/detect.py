@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
 from oncebus.detection import Rows
-from oncebus.ledger import Generation, Ledger
+from oncebus.ledger import Generation, Ledger, Listing
 
 KEY_SIGNATURE = ("entity, message id, partition key",)
 
 
-def judged(table: pa.Table, ledger: Ledger, generation: Generation, batch: int, parts: int) -> pa.Table:
-    """The rows with their verdicts, once the keys that are accepted are durable in the ledger.
+class Judged(NamedTuple):
+    """Rows with their verdicts. Nobody may see them before `publish` has returned: it makes the keys durable."""
 
-    The keys of the rows are those of one of so many parts.
-    """
+    rows: pa.Table
+    publish: Callable[[], None]
+
+
+def judged(
+    table: pa.Table, ledger: Ledger, generation: Generation, batch: int, parts: int, listing: Listing | None = None
+) -> Judged:
+    """Judge rows whose keys are those of one of so many parts. `listing` is what `Ledger.enter` has given."""
     table = table.combine_chunks()
     rows = rows_of(table)
     is_duplicate = np.zeros(len(rows), np.bool_)
     sequence, time = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
     chosen = np.flatnonzero(rows.has_key)
+    publish: Callable[[], None] = _nothing
     if len(chosen):
         # The gateway's clock never steps back nor leaps, so the newest row tells the time, in a repeated batch too.
         clock = int(rows.time.max())
-        verdicts = ledger.judge(rows.take(chosen), generation, batch, parts=parts, clock=clock)
+        verdicts, publish = ledger.decide(
+            rows.take(chosen), generation, batch, parts=parts, clock=clock, listing=listing
+        )
         is_duplicate[chosen] = verdicts.is_duplicate
         sequence[chosen] = verdicts.original_sequence
         time[chosen] = verdicts.original_time
@@ -34,7 +46,11 @@ def judged(table: pa.Table, ledger: Ledger, generation: Generation, batch: int, 
         ("original_time", pa.array(time, mask=~is_duplicate)),
     ):
         table = table.append_column(name, values)
-    return table
+    return Judged(table, publish)
+
+
+def _nothing() -> None:
+    """There are no keys to publish."""
 
 
 def rows_of(table: pa.Table) -> Rows:

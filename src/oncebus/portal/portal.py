@@ -151,6 +151,7 @@ class Portal:
         except AccessRefused:
             self._sessions.end(session.id)
             return self._not_signed_in(request, name, method)
+        request.mark_known()
         seal = self._seal.of(session.id)
         query = query_of(request.scope["query_string"])
         handlers = PAGES.get(name)
@@ -246,6 +247,7 @@ class Portal:
             request.give_up()
             raise Refused(503, "Too many sign in at the same time. Try again in a moment.")
         self._signing_in += 1
+        request.may_give_way()
         try:
             return await self._form(request, _LARGEST_SIGN_IN, cookie, _SIGN_IN_SECONDS)
         finally:

@@ -48,7 +48,8 @@ class ClientConnection:
     """The dialect's side of one connection: a `Peer` to the engine, a `Client` to its links.
 
     `deadline` is when its links must be checked next. The connection calls `known` when the client has authenticated,
-    `unknown` when it has no valid credentials any more, and `gone` when the connection is over; each at least once.
+    `unknown` when it has no valid credentials any more, and `gone` when the connection is over.
+    It may call each more than once.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class ClientConnection:
         try:
             attached = self._attached(link)
             self._links[link] = link.context = attached
-            self._hold(attached)
+            self._track(attached)
             attached.open()
         except Exception as error:
             self._drop(link)
@@ -157,12 +158,12 @@ class ClientConnection:
         self._known(self)
         self._set_deadline()
 
-    def _hold(self, attached: Attached[Any]) -> None:
+    def _track(self, attached: Attached[Any]) -> None:
         """Record which token permits a link."""
         if attached.held_by is not None:
             self._by_token.setdefault(attached.held_by, {})[attached] = None
 
-    def _let_go(self, attached: Attached[Any]) -> None:
+    def _untrack(self, attached: Attached[Any]) -> None:
         if attached.held_by is not None and (held := self._by_token.get(attached.held_by)) is not None:
             held.pop(attached, None)
             if not held:
@@ -171,7 +172,7 @@ class ClientConnection:
     def _drop(self, link: Link) -> Attached[Any] | None:
         attached = self._links.pop(link, None)
         if attached is not None:
-            self._let_go(attached)
+            self._untrack(attached)
         return attached
 
     def _end_all(self) -> None:
@@ -258,19 +259,19 @@ class ClientConnection:
         self._set_deadline()
 
     def _check(self, attached: Attached[Any]) -> None:
-        self._let_go(attached)
+        self._untrack(attached)
         try:
             attached.check()
         except Exception as error:
             self.end(attached, error)
         else:
-            self._hold(attached)
+            self._track(attached)
 
     def _set_deadline(self) -> None:
-        looks = [NEVER, self.credentials.next_look or NEVER]
+        times = [NEVER, self.credentials.next_look or NEVER]
         if self._due:
-            looks.append(self._due[0][0])
-        self.deadline = min(looks)
+            times.append(self._due[0][0])
+        self.deadline = min(times)
 
     def make_room(self) -> None:
         """If the client has reached its limit of unsettled deliveries, drop those whose lock has expired."""

@@ -36,7 +36,7 @@ def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> S
         case Released():
             return Settlement(Action.RELEASE, token)
         case Received() | None:
-            # AMQP treats a settlement without an outcome as undecided: release the message.
+            # A client that settles without an outcome has not decided: release the message.
             return Settlement(Action.RELEASE, token) if is_settled else None
     raise Refused(NOT_IMPLEMENTED, 501, "Transactions are not supported.")
 

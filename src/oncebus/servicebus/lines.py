@@ -96,7 +96,7 @@ class Line:
         self._closed = closed
         self._waiting: OrderedDict[InLine, None] = OrderedDict()
         self._requested: dict[InLine, int] = {}
-        self._looking: asyncio.Future[None] | None = None
+        self._receiving: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     def join(self, receiver: InLine) -> None:
@@ -108,14 +108,14 @@ class Line:
     def leave(self, receiver: InLine) -> None:
         """Remove a receiver. It may still get messages until `looked` returns."""
         self._waiting.pop(receiver, None)
-        if not self._waiting and self._task is not None and self._looking is None:
+        if not self._waiting and self._task is not None and self._receiving is None:
             self._task.cancel()
             self._end()
 
     async def looked(self) -> None:
         """Wait for a running call of the broker, if any. Its messages are dealt or put back then."""
-        if self._looking is not None:
-            await asyncio.wait([self._looking])
+        if self._receiving is not None:
+            await asyncio.wait([self._receiving])
 
     async def _serve(self) -> None:
         task = asyncio.current_task()
@@ -123,7 +123,7 @@ class Line:
             with self._broker.arrivals(self._address) as arrived:
                 while wanted := self._wanted():
                     arrived.clear()
-                    if not await self._look(wanted):
+                    if not await self._receive(wanted):
                         await arrived.wait()
         except Exception as error:
             # Translate the error once for all receivers, because the translation may log it.
@@ -135,9 +135,9 @@ class Line:
             if self._task is task:
                 self._end()
 
-    async def _look(self, wanted: int) -> bool:
+    async def _receive(self, wanted: int) -> bool:
         """Receive available messages and deal them. Return whether there were any."""
-        looking = self._looking = asyncio.get_running_loop().create_future()
+        receiving = self._receiving = asyncio.get_running_loop().create_future()
         try:
             session = None if self._session is None else self._session()
             received = await self._broker.receive(
@@ -149,9 +149,9 @@ class Line:
                 if left:
                     await put_back(self._broker, self._address, left)
         finally:
-            self._looking = None
+            self._receiving = None
             self._requested = {}
-            looking.set_result(None)
+            receiving.set_result(None)
         return bool(received)
 
     def _wanted(self) -> int:
@@ -246,5 +246,4 @@ async def release(broker: Broker, address: Address, tokens: Sequence[bytes]) -> 
     try:
         await broker.settle(address, [Settlement(Action.RELEASE, token) for token in tokens])
     except OncebusError as error:
-        # Their locks expire.
-        log.info("%d messages could not be released before their locks expire: %s", len(tokens), error)
+        log.info("%d messages could not be released and stay locked until their locks expire: %s", len(tokens), error)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 _HOST = "localhost"
 CHECKED_AT_ONCE = 1000
-"""How many connections, links and tokens are checked in one iteration of the event loop, in whole connections."""
+"""After checking this many connections, links and tokens, the server lets other tasks run."""
 MOST_SESSIONS = 5000
 """Sessions of a connection. Some clients begin a session for each link, so this is not less than the limit of links."""
 

@@ -1,4 +1,4 @@
-// The same id again: one delivery.
+// Repeated ids are delivered once.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -7,7 +7,7 @@ import { completed, isEmpty, range, received, take, withClient } from "./stage.m
 
 const soon = (milliseconds) => new Date(Date.now() + milliseconds);
 
-/** Once as "first", then seven times as "again": alone, in lists and in batches, directly and scheduled. */
+/** Send an id once as "first", then seven times as "again": single, in lists and batches, and scheduled. */
 async function sendInEveryWay(sender, messageId, more = {}) {
   const again = { body: "again", messageId, ...more };
   await sender.sendMessages({ ...again, body: "first" });
@@ -34,7 +34,7 @@ describe("duplicates", { concurrency: true }, () => {
       );
     }));
 
-  test("ids that are numbers and uuids come back as such, once each", () =>
+  test("ids that are numbers and uuids keep their type and are delivered once", () =>
     withClient(async (client) => {
       const queue = take("detecting");
       const sender = client.createSender(queue);

@@ -1,4 +1,4 @@
-// Sends and receives, waits to be told that the broker was killed and started again, and goes on.
+// Sends and receives, waits for a line that says that the broker was restarted, and continues.
 
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
@@ -11,14 +11,14 @@ const receiver = client.createReceiver(process.env.QUEUE);
 const subscriber = client.createReceiver(process.env.QUEUE, { subQueueType: "deadLetter" });
 
 const letters = [];
-let told;
-const letterCame = new Promise((resolve) => (told = resolve));
+let resolveLetter;
+const letterCame = new Promise((resolve) => (resolveLetter = resolve));
 subscriber.subscribe({
   processMessage: async (message) => {
     letters.push(message.messageId);
-    told();
+    resolveLetter();
   },
-  // It tells what it tries again by itself.
+  // The client also reports errors that it retries itself.
   processError: async () => {},
 });
 

@@ -1,5 +1,5 @@
-// Who has just sent sees it: looks, counts and cancels at once. One after another: a busy broker answers before it is done.
-// Where it did, all is played once more with other entities.
+// A client sees its own sends at once: it peeks, counts and cancels right after sending. The tests run one by one,
+// because a busy broker may answer before the pipeline is done. If it did, the test runs again with other entities.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -8,17 +8,17 @@ import { ServiceBusAdministrationClient } from "@azure/service-bus";
 
 import { range, take, withClient } from "./stage.mjs";
 
-/** How often a busy broker is looked at before that is an error. */
+/** How often a test is repeated because of a busy broker before it fails. */
 const times = 3;
 
-/** How long the broker waits for what was sent, in milliseconds. */
+/** How long the broker waits for sent messages, in milliseconds. */
 const bound = 2000;
 
 const later = () => new Date(Date.now() + 3_600_000);
 
 class TooBusy extends Error {}
 
-/** A look that has to be right if it was answered in time. */
+/** Time a query. Its result must be right if it was answered in time. */
 async function looking(what, look) {
   const began = performance.now();
   try {
@@ -30,7 +30,7 @@ async function looking(what, look) {
   }
 }
 
-/** Play with a client of its own until all looks were answered in time. */
+/** Repeat a play, with a new client, until all its queries were answered in time. */
 async function inTime(play) {
   for (let left = times - 1; ; left -= 1) {
     try {
@@ -45,9 +45,9 @@ async function sendTen(sender) {
   for (const body of range(10)) await sender.sendMessages({ body, messageId: `${body}` });
 }
 
-describe("looking at once", { concurrency: false }, () => {
+describe("reading one's own sends", { concurrency: false }, () => {
   for (const kind of ["plain", "detecting"]) {
-    test(`ten messages are peeked as soon as they were sent: ${kind}`, () =>
+    test(`ten messages are peeked right after sending: ${kind}`, () =>
       inTime(async (client) => {
         const queue = take(kind);
         await sendTen(client.createSender(queue));
@@ -58,7 +58,7 @@ describe("looking at once", { concurrency: false }, () => {
         });
       }));
 
-    test(`ten messages are counted as soon as they were sent: ${kind}`, () =>
+    test(`ten messages are counted right after sending: ${kind}`, () =>
       inTime(async (client) => {
         const queue = take(kind);
         const sender = client.createSender(queue);
@@ -79,7 +79,7 @@ describe("looking at once", { concurrency: false }, () => {
       }));
   }
 
-  test("messages that were just scheduled are cancelled", () =>
+  test("messages are cancelled right after scheduling", () =>
     inTime(async (client) => {
       const queue = take("plain");
       const sender = client.createSender(queue);

@@ -5,7 +5,7 @@ import { createInterface } from "node:readline";
 import { ServiceBusClient } from "@azure/service-bus";
 
 const client = new ServiceBusClient(process.env.SERVICEBUS_CONNECTION_STRING, {
-  // So long it waits for an answer before it sends again, though its connection be gone.
+  // The client waits this long for an answer before it retries, even if its connection is lost.
   retryOptions: { timeoutInMs: 8000, retryDelayInMs: 500 },
 });
 const sender = client.createSender(process.env.QUEUE);

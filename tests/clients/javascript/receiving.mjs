@@ -29,7 +29,7 @@ describe("receiving", { concurrency: true }, () => {
       assert.deepEqual(await receiver.peekMessages(5, { fromSequenceNumber: complete.sequenceNumber }), []);
     }));
 
-  test("messages are peeked from where one left off", () =>
+  test("messages are peeked from the last position", () =>
     withClient(async (client) => {
       const queue = take("plain");
       await client.createSender(queue).sendMessages(range(30).map((body) => ({ body })));
@@ -42,7 +42,7 @@ describe("receiving", { concurrency: true }, () => {
       assert.equal(one.body, 16);
     }));
 
-  test("what is received and deleted is gone at once", () =>
+  test("a received and deleted message is removed at once", () =>
     withClient(async (client) => {
       const queue = take("plain");
       await client.createSender(queue).sendMessages(range(30).map((body) => ({ body })));
@@ -72,7 +72,7 @@ describe("receiving", { concurrency: true }, () => {
       await done;
       await receiver.close();
       assert.deepEqual(found.sort((a, b) => a - b), range(50));
-      // What was processed is completed by the client behind the callback.
+      // The client completes each message after the callback.
       await arrived(queue, 0);
     }));
 
@@ -91,7 +91,7 @@ describe("receiving", { concurrency: true }, () => {
       assert.deepEqual(found, range(5));
     }));
 
-  test("who waits for nothing gets nothing when the time is over, and then what comes", () =>
+  test("a receiver of an empty queue times out, and later gets new messages", () =>
     withClient(async (client) => {
       const queue = take("plain");
       const receiver = client.createReceiver(queue);
@@ -104,7 +104,7 @@ describe("receiving", { concurrency: true }, () => {
       await receiver.completeMessage(found[0]);
     }));
 
-  test("a lock is renewed beyond its end, and one that is not is lost", () =>
+  test("a renewed lock outlives its first expiry, and one that is not renewed is lost", () =>
     withClient(async (client) => {
       const queue = take("short");
       const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
@@ -146,7 +146,7 @@ describe("receiving", { concurrency: true }, () => {
       assert.ok(await isEmpty(client.createReceiver(queue)));
     }));
 
-  test("a message delivered too often is a dead letter", () =>
+  test("a message delivered too often is dead-lettered", () =>
     withClient(async (client) => {
       const queue = take("twice");
       const receiver = client.createReceiver(queue);

@@ -1,4 +1,4 @@
-// What is refused, and how this client tells it.
+// The errors of this client for refused operations.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -15,7 +15,7 @@ const receive = (queue, text) =>
   withClient((client) => client.createReceiver(queue).receiveMessages(1, { maxWaitTimeInMs: patience }), text, once);
 
 describe("refusals", { concurrency: true }, () => {
-  test("an entity that is not there", async () => {
+  test("a missing entity", async () => {
     await assert.rejects(send("nowhere"), { code: "MessagingEntityNotFound", message: /'nowhere' could not be found/ });
     await assert.rejects(receive("nowhere"), { code: "MessagingEntityNotFound" });
   });

@@ -8,7 +8,7 @@ import { arrived, completed, isEmpty, range, received, take, withClient } from "
 const largest = 256 * 1024;
 
 describe("sending", { concurrency: true }, () => {
-  test("messages arrive in the order they were sent alone, in lists and in batches", () =>
+  test("single messages, lists and batches arrive in the order they were sent", () =>
     withClient(async (client) => {
       const queue = take("plain");
       const [sender, receiver] = [client.createSender(queue), client.createReceiver(queue)];
@@ -60,7 +60,7 @@ describe("sending", { concurrency: true }, () => {
       assert.deepEqual(Buffer.from(bytes.body), Buffer.from([0, 255]));
     }));
 
-  test("a message up to the limit comes whole, one above is refused alone", () =>
+  test("a message up to the limit arrives, and only a larger one is refused", () =>
     withClient(async (client) => {
       const queue = take("plain");
       const sender = client.createSender(queue);
@@ -97,11 +97,11 @@ describe("sending", { concurrency: true }, () => {
       await sender.sendMessages({ body: "b", scheduledEnqueueTimeUtc: new Date(soon.getTime() + 1000) });
       const messages = await received(receiver, 2);
       assert.deepEqual(messages.map((message) => message.body), ["a", "b"]);
-      // Times are told in whole milliseconds.
+      // Times have whole milliseconds.
       assert.ok(messages[0].enqueuedTimeUtc.getTime() >= soon.getTime() - 1);
     }));
 
-  test("many clients at once share a queue, and none gets what another got", async () => {
+  test("many concurrent clients share a queue, and none gets the message of another", async () => {
     const queue = take("plain");
     const names = ["a", "b", "c", "d"];
     const found = [];

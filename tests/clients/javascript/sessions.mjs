@@ -81,7 +81,7 @@ describe("sessions", { concurrency: true }, () => {
       assert.deepEqual(found, [1, 2]);
     }));
 
-  test("a session whose lock ran out is lost and free for another", () =>
+  test("a session with an expired lock is lost and free for another", () =>
     withClient(async (client) => {
       const queue = take("short-sessions");
       await client.createSender(queue).sendMessages(of("a", 1));
@@ -96,7 +96,7 @@ describe("sessions", { concurrency: true }, () => {
       await another.completeMessage(again);
     }));
 
-  test("who asks for the next session and there is none is told in time", async () => {
+  test("a client times out without a next session", async () => {
     const options = { retryOptions: { maxRetries: 0, timeoutInMs: 1500 } };
     await assert.rejects(withClient((client) => client.acceptNextSession(take("sessions")), undefined, options), {
       code: "ServiceTimeout",

@@ -1,4 +1,4 @@
-// What the scenarios share: a client, entities of their own, and ways to receive.
+// Shared helpers of the scenarios: a client, entities, and ways to receive.
 
 import { createHmac } from "node:crypto";
 
@@ -8,45 +8,45 @@ export const connection = process.env.SERVICEBUS_CONNECTION_STRING;
 
 const left = JSON.parse(process.env.ENTITIES);
 
-/** The name of an entity that nobody else uses. */
+/** Return the name of an entity that no other scenario uses. */
 export function take(kind) {
   const name = left[kind]?.shift();
-  if (name === undefined) throw new Error(`no more of the kind '${kind}'`);
+  if (name === undefined) throw new Error(`no entity of the kind '${kind}' is left`);
   return name;
 }
 
-/** How long a message that is there, or will be, may take to come on a busy machine. */
+/** How long a message may take to arrive on a busy machine, in milliseconds. */
 export const patience = 60_000;
 
-/** So many messages, in as many goes as it takes. */
+/** Receive `count` messages, in as many calls as it takes. */
 export async function received(receiver, count) {
   const found = [];
   while (found.length < count) {
     const some = await receiver.receiveMessages(count - found.length, { maxWaitTimeInMs: patience });
-    if (some.length === 0) throw new Error(`${found.length} of ${count} came`);
+    if (some.length === 0) throw new Error(`only ${found.length} of ${count} messages came`);
     found.push(...some);
   }
   return found;
 }
 
-/** The bodies of so many messages, which are gone then. */
+/** Receive and complete `count` messages, and return their bodies. */
 export async function completed(receiver, count) {
   const messages = await received(receiver, count);
   for (const message of messages) await receiver.completeMessage(message);
   return messages.map((message) => message.body);
 }
 
-/** Wait until so many are in a queue. Who looks at once waits for the pipeline no longer than two seconds. */
+/** Wait until `count` messages are in a queue. The broker's own wait for the pipeline is limited to two seconds. */
 export async function arrived(queue, count) {
   const deadline = Date.now() + patience;
   for (let there = -1; there !== count; ) {
     if (Date.now() > deadline) throw new Error(`${there} messages are in ${queue}, not ${count}`);
-    // All receivers of a client go on peeking where the last one left off.
+    // All receivers of a client share the position of the last peek.
     there = await withClient(async (client) => (await client.createReceiver(queue).peekMessages(100)).length);
   }
 }
 
-/** Whether nothing comes. */
+/** Return whether no message comes. */
 export async function isEmpty(receiver) {
   return (await receiver.receiveMessages(1, { maxWaitTimeInMs: 1000 })).length === 0;
 }
@@ -55,7 +55,7 @@ export const sleep = (milliseconds) => new Promise((done) => setTimeout(done, mi
 
 export const range = (count) => [...Array(count).keys()];
 
-/** A connection string with a token that is good for so long. */
+/** Return a connection string with a token that is valid for the given time. */
 export function tokenString(seconds) {
   const [, endpoint, name, key] = connection.match(/^Endpoint=([^;]+);SharedAccessKeyName=([^;]+);SharedAccessKey=([^;]+)/);
   const resource = encodeURIComponent(`${endpoint}/`);
@@ -65,7 +65,7 @@ export function tokenString(seconds) {
   return `Endpoint=${endpoint}/;SharedAccessSignature=${token};UseDevelopmentEmulator=true`;
 }
 
-/** A client for the block, which is closed whatever happens. */
+/** Run a function with a client, and close the client in any case. */
 export async function withClient(use, text = connection, options = {}) {
   const client = new ServiceBusClient(text, options);
   try {

@@ -10,7 +10,7 @@ import { arrived, completed, isEmpty, received, take, withClient } from "./stage
 const priced = (price) => ({ body: price, applicationProperties: { price } });
 
 describe("topics", { concurrency: true }, () => {
-  test("each subscription gets what its rules let through", () =>
+  test("each subscription gets the messages its rules select", () =>
     withClient(async (client) => {
       const topic = take("topic");
       const paint = { body: "red", subject: "paint", applicationProperties: { colour: "red" } };
@@ -46,7 +46,7 @@ describe("topics", { concurrency: true }, () => {
       assert.ok(await isEmpty(receiver));
     }));
 
-  test("the administration client makes, counts and deletes", async () => {
+  test("the administration client creates, counts and deletes entities", async () => {
     const admin = new ServiceBusAdministrationClient(process.env.ADMINISTRATION);
     const name = "made-by-javascript";
     const queue = await admin.createQueue(name, { requiresDuplicateDetection: true });

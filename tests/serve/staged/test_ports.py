@@ -42,7 +42,7 @@ def answer(port: int, call: bytes) -> bytes:
 
 
 def test_a_stranger_is_refused_at_every_port_of_the_pipeline(stage: Stage) -> None:
-    processes = [pid for pid in everything_below(os.getpid()) if is_of_spark(pid)]
+    processes = [pid for pid in stage.pipeline_processes() if is_of_spark(pid)]
     ports = sorted(listening_ports(processes))
     assert len(ports) >= 3, "Spark's RPC and block manager, and Py4J"
     said = {port: answer(port, PY4J_CALL) for port in ports}
@@ -57,7 +57,7 @@ def test_a_stranger_is_refused_at_every_port_of_the_pipeline(stage: Stage) -> No
 
 
 def test_the_workers_listen_where_only_their_user_can_connect(stage: Stage) -> None:
-    processes = [pid for pid in everything_below(os.getpid()) if is_of_spark(pid)]
+    processes = [pid for pid in stage.pipeline_processes() if is_of_spark(pid)]
     sockets = sorted(unix_sockets(processes))
     assert len(sockets) >= 2, "the daemon of the workers and the driver's accumulators"
     for path in sockets:
