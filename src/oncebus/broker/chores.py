@@ -192,5 +192,5 @@ class Chores:
         await self._core.refresh_sizes()
 
     def _told(self, sweep: Sweep) -> bool:
-        self._core.arrivals.tell(sweep.arrived)
+        self._core.arrivals.notify(sweep.arrived)
         return sweep.more

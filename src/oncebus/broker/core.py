@@ -158,7 +158,7 @@ class Core:
         await self.acceptor.close()
         await self._transactions.close()
         # Who still waits for a message is told by the next look.
-        self.arrivals.tell_all()
+        self.arrivals.notify_all()
 
     def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
         """Do something in the store, durably. See `Transactions.run`."""
@@ -246,7 +246,7 @@ class Core:
             # They are gone all the same: nobody can reach what is left of them, and the next start clears it away.
             log.warning("What deleted entities held could not be deleted yet: %s", error)
         # Who waits there is to learn of it.
-        self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
+        self.arrivals.notify([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
 
     def note_access(self, entity: Entity) -> None:
         """Somebody uses an entity; a subscription's topic with it."""
@@ -383,7 +383,7 @@ class Core:
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self._take(commit)
-        self.arrivals.tell(report.arrived)
+        self.arrivals.notify(report.arrived)
         for watch in self.watchers:
             watch(report)
         if report.to_requeue or report.scheduled:

@@ -1,4 +1,4 @@
-"""The way back: messages that are forwarded, fell due, were released or resubmitted are appended to the inbox again."""
+"""Requeue: appends forwarded, due, released and resubmitted messages to the inbox again."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ if TYPE_CHECKING:
 
 
 class Requeuer:
-    """Appends what leaves an entity, in steps of bounded length. One step runs at a time."""
+    """Appends messages that leave the store, in steps of bounded length. One step runs at a time."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._stepping = asyncio.Lock()
         self._has_begun = False
-        # What is in the inbox and the store has yet to be told of.
+        # (messages, commit) that are in the inbox and not yet reported to the store.
         self._appended: deque[tuple[list[Requeue], int]] = deque()
 
     async def step(self) -> bool:
-        """Append some of what is to leave; whether there may be more."""
+        """Append some messages. Return whether there may be more."""
         async with self._stepping:
             return await self._step()
 
     async def _step(self) -> bool:
         core = self._core
         if core.progress.position < core.left_behind:
-            # What was appended before a crash, and not noted, has to be seen first: it must not go twice.
+            # An earlier run may have appended messages and crashed before it reported them to the store. Wait until
+            # the store has ingested them, or they would be appended twice.
             return False
-        await self._tell_store()
+        await self._report()
         if not core.has_room:
-            # In the store it is as safe. It goes on when the pipeline has taken some of what waits.
+            # The messages are just as safe in the store. Continue when the pipeline has processed some of its backlog.
             return False
         policies, appended = core.policies, core.acceptor.last_commit
         if not self._has_begun:
@@ -58,29 +59,29 @@ class Requeuer:
 
     async def _append(self, target: int, requeues: list[Requeue]) -> None:
         core = self._core
-        taken: list[Requeue] = []
+        accepted: list[Requeue] = []
         refused: list[tuple[Requeue, str, str]] = []
         rows: list[Row] = []
         added = 0
         for requeue in requeues:
             if requeue.message.entity not in core.policies:
-                # Deleted since, with all that had not left. From now on nothing of it may be appended.
+                # The entity was deleted meanwhile, with its messages. Nothing of it may be appended any more.
                 continue
             try:
                 row = self._row_of(requeue, added)
             except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
-                # It will not do better the next time, and must not hold up the others.
+                # A retry would fail as well, and would hold up the other messages.
                 refused.append((requeue, type(error).__name__, str(error)))
             else:
-                taken.append(requeue)
+                accepted.append(requeue)
                 rows.append(row)
                 added += row["size"]
         if rows:
-            for used in {target, *(requeue.message.entity for requeue in taken)}:
+            for used in {target, *(requeue.message.entity for requeue in accepted)}:
                 core.accesses.note(used)
-            # Nothing is awaited between the stamps and this: the inbox keeps the order of time.
-            self._appended.append((taken, await core.append(target, rows)))
-            await self._tell_store()
+            # No await between the stamps and this append: the rows of the inbox must be in the order of their times.
+            self._appended.append((accepted, await core.append(target, rows)))
+            await self._report()
         if refused:
 
             def refuse(store: Store) -> None:
@@ -89,14 +90,14 @@ class Requeuer:
 
             await core.run(refuse)
 
-    async def _tell_store(self) -> None:
-        """Tell the store what is in the inbox; until it knows, none of that may be appended again."""
+    async def _report(self) -> None:
+        """Report appended messages to the store. Until it knows them, they must not be appended again."""
         while self._appended:
             self._core.note_sizes(await self._core.run(partial(_note_requeued, *self._appended[0])))
             self._appended.popleft()
 
     def _row_of(self, requeue: Requeue, added: int) -> Row:
-        """The row to append; `added` bytes go to the same target before it."""
+        """Return the row to append. `added` is how many bytes go to the same target before it."""
         core, message = self._core, requeue.message
         target = core.catalogue.entity(requeue.target)
         if not isinstance(target, Queue | Topic):
@@ -117,12 +118,12 @@ class Requeuer:
         if not is_judged:
             check(target, core.catalogue.namespace, [incoming])
             check_quota(target, core.held(target) + added, incoming.size)
-        # Dead letters have no end: one that has expired begins anew where it is forwarded to.
+        # Dead letters do not expire: the target gives a forwarded one a new time to live.
         expires = None if is_dead else message.expires
         origin = Origin(message.entity, message.sequence, requeue.hops, expires)
         if is_judged:
             partition = message.sequence >> PARTITION_SHIFT if target.enable_partitioning else 0
-            # A topic's row with a time would wait again.
+            # A topic's row with a scheduled time would be scheduled again.
             scheduled = message.scheduled if isinstance(target, Queue) else None
             origin = replace(origin, partition=partition, scheduled=scheduled)
         return row_of(
@@ -138,17 +139,17 @@ class Requeuer:
 
 
 def _note_requeued(requeues: Sequence[Requeue], commit: int, store: Store) -> dict[int, int]:
-    """Tell the store of what is in the inbox; how large the entities are that it has left."""
+    """Report messages that are in the inbox to the store. Return the sizes of the entities that they left."""
     store.requeued(requeues, commit)
     return {entity: store.size_of(entity) for entity in {requeue.message.entity for requeue in requeues}}
 
 
 def _identity(message: Message, is_judged: bool) -> str | bytes:
-    """The id as its sender gave it: a binary one is not its text."""
+    """Return the id as its sender gave it: a binary id differs from its text, which the store keeps."""
     try:
         given = amqp.message_id(message.head)
     except amqp.DecodeError:
-        # Of what was judged only the text is needed. It has to go on: nobody can receive it where it is.
+        # A message that has its verdict needs only the text. It must move on: nobody can receive it where it is.
         if not is_judged:
             raise
         given = None

@@ -24,11 +24,11 @@ class Duplicates(StoreBase):
         limit: int = 100,
         after: int | None = None,
     ) -> list[Duplicate]:
-        """Dropped duplicates of an entity in the order they came; `after` is the last `number` of the page before."""
+        """Return dropped duplicates of an entity, oldest first. `after` is the last `number` on the page before."""
         return self._tables.records.duplicates(entity, message_id, since, limit, after)
 
     def prune_duplicates(self, now: int) -> int:
-        """Forget duplicates that are too old, of entities at rest too. Answers how many."""
+        """Forget duplicates that are too old, also of entities that get no new ones. Return how many."""
         tables = self._change()
         forgotten, entity = 0, tables.records.next_with_duplicates(-1)
         while entity is not None:
@@ -38,7 +38,7 @@ class Duplicates(StoreBase):
 
 
 def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> None:
-    """Record these duplicates, which the counters hold already, and forget what is too old or too much."""
+    """Record duplicates that the counters already include, and forget records that are too old or too many."""
     entity = integers(rows, "entity")
     order, starts, lengths = groups(entity)
     entities = entity[order[starts]].tolist()
@@ -55,7 +55,7 @@ def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int
 
 
 def _forget_old(tables: Tables, entity: int, before: int) -> int:
-    """Forget an entity's duplicates from before a time. Answers how many."""
+    """Forget an entity's duplicates from before a time. Return how many."""
     forgotten = 0
     while oldest := tables.records.oldest_duplicates(entity, 1 if not forgotten else _STEP):
         old = [number for number, time in oldest if time < before]

@@ -1,17 +1,18 @@
 """Requeue: messages that are appended to the inbox again.
 
-They are forwarded, or they are to be enqueued in their own entity: they fell due, were released from quarantine or
-resubmitted. Only the inbox gives them a place behind all that was accepted before, so nothing here makes a queue's
-message receivable under a new number by itself.
+They are forwarded, or return to their own entity because they fell due, were released from quarantine or resubmitted.
+Only the inbox can put them after everything that was accepted before. So nothing here gives a queue's message a new
+number by itself.
 
-A message that leaves is first set on its way, durably; then the caller appends it with its origin; then it is removed.
-Whatever dies between leaves it on its way, and it is appended again with the same origin, which `ingest` takes once.
+A message that leaves is first marked as leaving, durably. Then the caller appends it with its origin, and then it is
+removed. After a crash in between, it is still marked and is appended again with the same origin, which `ingest` ingests
+only once.
 
 The store remembers an origin from its first row until no other can come. No row with it is appended after `requeued`,
 which names the inbox commit of the last one. Once the store has ingested that commit, it forgets the origin. So it
 remembers no more origins than messages are under way.
 
-A message that returns to its own entity is shown there until it is removed. Where its row arrives before `requeued` is
+A message that returns to its own entity is shown there until it is removed. If its row arrives before `requeued` is
 called, the arrival removes it, so that it never counts twice.
 """
 
@@ -26,19 +27,20 @@ from oncebus.store.values import LEAVING, MAX_HOPS, Copy, Kind, Policy, Requeue,
 
 
 class Requeueing(StoreBase):
-    """Messages that leave by way of the inbox."""
+    """Operations on messages that leave through the inbox."""
 
     def begin_requeue(self, appended: int) -> None:
-        """Take up what an earlier broker left; called once, before the first `requeue_batch`.
+        """Continue what an earlier broker left. Call it once, before the first `requeue_batch`.
 
-        The store must have taken all that the inbox held at the start; `appended` is the inbox's newest commit.
+        The store must have ingested everything that the inbox held at the start. `appended` is the newest commit.
         """
         self._change().records.end_taken_origins(appended)
 
     def requeue_batch(self, policies: Mapping[int, Policy], appended: int, limit: int = 1000) -> list[Requeue]:
-        """Messages to append to the inbox, after the transaction has ended; then call `requeued` or `requeue_refused`.
+        """Return messages to append to the inbox when the transaction has ended.
 
-        `appended` is the inbox's newest commit. What was appended before a crash and has arrived is not listed again.
+        Then call `requeued` or `requeue_refused`. `appended` is the inbox's newest commit. Messages that were appended
+        before a crash and have arrived are not in the batch.
         """
         tables = self._change()
         for entity, policy in policies.items():
@@ -48,15 +50,15 @@ class Requeueing(StoreBase):
                 tables.messages.claim(entity, SubQueue.DEAD_LETTER, limit)
         batch: list[Requeue] = []
         sources = tables.messages.leaving_entities()
-        # A share for each, so that one with very many does not hold up the others.
-        share = max(limit // max(len(sources), 1), 1)
+        # The same limit for each entity, so that one with very many messages does not hold up the others.
+        limit_each = max(limit // max(len(sources), 1), 1)
         for source in sources[:limit]:
-            batch += _from(tables, source, policies, appended, share)
+            batch += _from(tables, source, policies, appended, limit_each)
         tables.records.forget_origins(tables.records.position())
         return batch
 
     def requeued(self, batch: Sequence[Requeue], commit: int) -> None:
-        """These are durable in the inbox, none of them beyond this commit."""
+        """Remove messages that are durable in the inbox, none of them after `commit`."""
         tables = self._change()
         for requeue in batch:
             message = requeue.message
@@ -64,12 +66,12 @@ class Requeueing(StoreBase):
             if copy is not None and copy.stage in LEAVING:
                 _leave(tables, copy, commit)
             else:
-                # It has arrived, or its entity was deleted meanwhile and its rows come all the same.
+                # It has arrived already, or its entity was deleted meanwhile and its rows will still arrive.
                 tables.records.end_origin(message.entity, message.sequence, commit, None)
         tables.records.forget_origins(tables.records.position())
 
     def requeue_refused(self, batch: Sequence[Requeue], reason: str, description: str) -> None:
-        """These were not appended, and never will be: to the transfer dead letters of their source."""
+        """Move messages that can never be appended to the transfer dead letters of their source."""
         tables = self._change()
         for requeue in batch:
             message = requeue.message
@@ -79,7 +81,7 @@ class Requeueing(StoreBase):
 
 
 def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Requeue]:
-    """The next messages to append of those that leave one entity; others may turn out to stay."""
+    """Return the next messages to append of one entity. Messages that must stay after all are put back on the way."""
     batch: list[Requeue] = []
     if source not in policies:
         # It is being deleted, with all that it holds.
@@ -96,7 +98,7 @@ def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended:
 
 
 def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
-    """Remove messages whose row has come back to their entity before requeue could report that it was appended."""
+    """Remove messages whose row came back to their entity before `requeued` was called for them."""
     for entity, sequence in origins:
         copy = tables.messages.returning(entity, sequence)
         if copy is not None:
@@ -105,7 +107,7 @@ def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
 
 def _kind_and_target(tables: Tables, copy: Copy, policies: Mapping[int, Policy]) -> tuple[RequeueKind, int] | None:
     policy = policies[copy.entity]
-    # A topic forwards nothing: an earlier version has set this on its way when it fell due.
+    # A topic forwards nothing: an earlier version of Oncebus marked it this way when it fell due.
     if copy.stage == Stage.RETURN or policy.kind is Kind.TOPIC:
         return RequeueKind.DUE, copy.entity
     dead = copy.sub_queue == SubQueue.DEAD_LETTER
@@ -116,7 +118,7 @@ def _kind_and_target(tables: Tables, copy: Copy, policies: Mapping[int, Policy])
             tables.sessions.arrive([(copy.entity, copy.lane, copy.sequence)])
         return None
     if target not in policies:
-        _strand(tables, copy, NO_TARGET, f"The entity {target} that messages are forwarded to is gone.")
+        _strand(tables, copy, NO_TARGET, f"The entity {target} that messages are forwarded to was deleted.")
         return None
     if copy.hops >= MAX_HOPS:
         _strand(tables, copy, TOO_MANY_HOPS, f"The message was forwarded {copy.hops} times; {MAX_HOPS} is the limit.")
@@ -125,10 +127,10 @@ def _kind_and_target(tables: Tables, copy: Copy, policies: Mapping[int, Policy])
 
 
 def _leave(tables: Tables, copy: Copy, commit: int) -> None:
-    # Rows that are still on their way may need the body file: the origin refers to it until the last of them is in.
+    # Rows in the pipeline may still need the body file: the origin refers to it until the last of them is ingested.
     tables.messages.remove([copy], keep_body_file=True)
     tables.records.end_origin(copy.entity, copy.sequence, commit, copy.blob)
 
 
 def _strand(tables: Tables, copy: Copy, reason: str, description: str) -> None:
-    tables.messages.bury(copy, SubQueue.TRANSFER_DEAD_LETTER, Stage.READY, reason, description)
+    tables.messages.dead_letter(copy, SubQueue.TRANSFER_DEAD_LETTER, Stage.READY, reason, description)

@@ -156,11 +156,11 @@ class Messages:
         """The messages of a session that are locked with it."""
         return self._copies("m.entity = ? AND m.sub_queue = 0 AND m.stage IN (3, 5) AND m.lane = ?", (entity, lane))
 
-    def run_out(self, now: int, limit: int) -> list[Copy]:
+    def expired_locks(self, now: int, limit: int) -> list[Copy]:
         """Messages whose own lock has run out, of all entities."""
         return self._copies("m.locked_until <= ? ORDER BY m.locked_until LIMIT ?", (now, limit))
 
-    def run_out_of(self, entity: int, now: int) -> list[Copy]:
+    def expired_locks_of(self, entity: int, now: int) -> list[Copy]:
         """Messages of one entity whose own lock has run out."""
         if now < self._first_end:
             return []
@@ -265,7 +265,9 @@ class Messages:
         self._execute("UPDATE message SET size = size + ? WHERE id = ?", (grown, copy.id))
         self._counters.hold(copy.entity, copy.sub_queue, copy.stage, 0, grown)
 
-    def bury(self, copy: Copy, sub_queue: SubQueue, stage: Stage, reason: str | None, description: str | None) -> None:
+    def dead_letter(
+        self, copy: Copy, sub_queue: SubQueue, stage: Stage, reason: str | None, description: str | None
+    ) -> None:
         """Move a message to a dead-letter queue of its entity."""
         if sub_queue is SubQueue.DEAD_LETTER and copy.sub_queue == SubQueue.MAIN:
             self._counters.count(copy.entity, "dead_lettered", 1)

@@ -86,14 +86,14 @@ class Sessions:
             (head, entity, session),
         )
 
-    def run_out(self, now: int, limit: int) -> list[SessionRow]:
+    def expired_locks(self, now: int, limit: int) -> list[SessionRow]:
         """Sessions of all entities whose lock has run out."""
         rows = self._execute(
             f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? ORDER BY locked_until LIMIT ?", (now, limit)
         )
         return [SessionRow._make(row) for row in rows]
 
-    def run_out_of(self, entity: int, now: int) -> list[SessionRow]:
+    def expired_locks_of(self, entity: int, now: int) -> list[SessionRow]:
         """Sessions of one entity whose lock has run out."""
         rows = self._execute(f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? AND entity = ?", (now, entity))
         return [SessionRow._make(row) for row in rows]
