@@ -303,5 +303,5 @@ def test_a_number_that_is_taken_is_refused_and_nothing_is_kept(store: Store) -> 
 def test_changes_outside_of_a_transaction_are_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="outside of a transaction"):
         store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
-    with pytest.raises(StoreError, match="in a transaction already"), store.transaction(), store.transaction():
+    with pytest.raises(StoreError, match="already in a transaction"), store.transaction(), store.transaction():
         pass

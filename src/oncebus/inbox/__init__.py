@@ -1,4 +1,4 @@
-"""What was accepted and is not yet judged: a log that the gateway appends to and Spark reads."""
+"""The inbox: a log of accepted messages that the gateway appends to and Spark reads."""
 
 from oncebus.inbox.body_files import BodyFiles
 from oncebus.inbox.errors import InboxDamaged, InboxError, InboxFull, InboxInUse, RowsRefused

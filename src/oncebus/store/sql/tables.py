@@ -15,7 +15,7 @@ from oncebus.store.sql.sessions import Sessions
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the rules work on."""
+    """The tables that the rules work on."""
 
     counters: Counters
     body_files: BodyFileReferences
@@ -25,7 +25,7 @@ class Tables:
 
     @classmethod
     def over(cls, connection: Connection) -> Self:
-        """The tables of an open store."""
+        """Return the tables of an open store."""
         counters, body_files = Counters(connection), BodyFileReferences(connection)
         return cls(
             counters,
