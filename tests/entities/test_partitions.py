@@ -27,10 +27,10 @@ def test_a_session_decides_before_all_else(session: str, key: str, id: str, dete
 @settings(deadline=None)
 @given(TEXTS, TEXTS, st.booleans(), st.integers(0), st.sampled_from([None, ""]))
 def test_without_a_session_the_partition_key_decides(
-    key: str, id: str, detects: bool, turn: int, session: str | None
+    key: str, message_id: str, detects: bool, turn: int, session: str | None
 ) -> None:
     decided = partition_of(key, None, None, detects=False, turn=0)
-    assert partition_of(session, key, id, detects=detects, turn=turn) == decided
+    assert partition_of(session, key, message_id, detects=detects, turn=turn) == decided
 
 
 @settings(deadline=None)
