@@ -159,7 +159,7 @@ def test_impossible_changes_are_refused(file: KeyFile) -> None:
 )
 def test_a_damaged_file_is_refused_and_not_shown(file: KeyFile, content: bytes) -> None:
     file.path.write_bytes(content)
-    with pytest.raises(KeyFileError, match=r"is damaged\. Restore it, or remove it") as caught:
+    with pytest.raises(KeyFileError, match=r"is damaged\. Restore it, or delete it") as caught:
         file.rules()
     assert "SECRET" not in str(caught.value)
     assert caught.value.__cause__ is None
