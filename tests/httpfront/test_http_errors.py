@@ -138,7 +138,7 @@ def test_requests_that_cannot_be_done(
         ('{"TimeToLive": "90"}', "The BrokerProperties field 'TimeToLive' has value '90'. Not a number of seconds"),
         ('{"TimeToLive": 0}', "The BrokerProperties field 'TimeToLive' has value 0."),
         ('{"TimeToLive": true}', "The BrokerProperties field 'TimeToLive' has value True."),
-        ('{"TimeToLive": NaN}', "NaN is no number"),
+        ('{"TimeToLive": NaN}', "NaN is not a number"),
         ('{"TimeToLive": ' + "9" * 5000 + "}", "is not JSON"),
         ('{"TimeToLiveTimeSpan": "soon"}', "The value 'soon' of the property 'TimeToLiveTimeSpan' is not a duration."),
         ('{"TimeToLiveTimeSpan": "-00:00:01"}', "Not a duration above 0."),
@@ -147,7 +147,7 @@ def test_requests_that_cannot_be_done(
             "field 'ScheduledEnqueueTimeUtc' has value 'soon'.",
         ),
         ('{"ScheduledEnqueueTimeUtc": 5}', "The BrokerProperties field 'ScheduledEnqueueTimeUtc' has value 5."),
-        ("[" * 9000, "is JSON of too many levels."),
+        ("[" * 9000, "is nested too deeply."),
         ("ÿ", "The header 'BrokerProperties' is not JSON: "),
     ],
 )

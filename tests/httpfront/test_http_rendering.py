@@ -163,7 +163,7 @@ def test_only_so_many_may_wait_for_a_page() -> None:
 
         looks = [asyncio.create_task(look()) for _ in range(MOST_PAGES + MOST_WAITING)]
         await asyncio.sleep(0)
-        with pytest.raises(Refused, match="too many look at messages"):
+        with pytest.raises(Refused, match="too many clients peek at messages"):
             await look()
         done.set()
         await asyncio.gather(*looks)
