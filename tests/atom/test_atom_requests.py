@@ -96,7 +96,7 @@ def test_an_update_may_be_meant_for_one_state_only(tmp_path: Path) -> None:
         ):
             assert refusal(stale) == (
                 412,
-                f"The entity 'orders' was changed since: its ETag is {second}, but If-Match is {first}.",
+                f"The entity 'orders' has changed since: its ETag is {second}, but If-Match is {first}.",
             )
         # What an entity holds is no change of it.
         await front.send("orders")
