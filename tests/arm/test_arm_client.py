@@ -69,7 +69,7 @@ def test_the_namespace_and_its_tier(client: ServiceBusManagementClient, service:
     assert found.sku is not None
     assert found.properties is not None
     assert (found.sku.name, found.properties.service_bus_endpoint) == ("Standard", f"https://{service.host}/")
-    with pytest.raises(ResourceExistsError, match="The namespace 'other' cannot be made"):
+    with pytest.raises(ResourceExistsError, match="The namespace 'other' cannot be created"):
         client.namespaces.begin_create_or_update(GROUP, "other", premium).result()
     with pytest.raises(HttpResponseError, match="cannot be deleted"):
         client.namespaces.begin_delete(GROUP, NAME).result()

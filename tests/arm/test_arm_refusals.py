@@ -21,7 +21,7 @@ from httpfront.http_front import Answer, Front, scenario
         (
             b'{"properties": {"userMetadata": "\\ud800"}}',
             "InvalidRequestContent",
-            "it holds what no text or number can be",
+            "it contains an invalid text or number",
         ),
         (b"[]", "InvalidRequestContent", "The body of the request is []. Not an object."),
         (b'{"properties": 5}', "InvalidRequestContent", "The member 'properties' is 5. Not an object."),
