@@ -119,7 +119,7 @@ def test_a_window_that_only_the_emulator_allows_is_raised_with_a_warning(tmp_pat
     assert file.added_to(Catalogue(), 5).queue("orders").window == 20 * SECOND
     assert file.warnings == (
         f"{PLACE}.Queues[0].Properties.DuplicateDetectionHistoryTimeWindow: The window PT5S is raised to PT20S, the"
-        " shortest there is.",
+        " shortest allowed.",
     )
     namespace_of(config)["Queues"][0]["Properties"]["DuplicateDetectionHistoryTimeWindow"] = "PT4S"
     found = wrong(tmp_path, config)
