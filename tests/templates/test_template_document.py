@@ -47,7 +47,7 @@ def test_leaving_comments_out_keeps_every_place(text: str) -> None:
         ('{\n  "a": 1,\n  "b" 2\n}', "line 3, column 7: Expecting ':' delimiter."),
         ("", "line 1, column 1: Expecting value."),
         ('{"a": 1, "A": 2}', "an object has the member 'A' more than once."),
-        ('{"a": NaN}', "NaN is no number."),
+        ('{"a": NaN}', "NaN is not a number."),
         (b'{"a": "\xff"}', "it is not UTF-8."),
         (r'"\ud800"', "a text in it holds half of a surrogate pair."),
         ("9" * 5000, "a number in it has too many digits."),

@@ -48,7 +48,7 @@ def test_every_error_is_told_with_its_place_and_nothing_is_changed() -> None:
     assert "'bad name!' contains character(s)" in found["resources[1]"]
     assert "Actual value was 25.00:00:00." in found["resources[0].properties.duplicateDetectionHistoryTimeWindow"]
     assert "'nowhere' does not exist" in found["resources[3].properties.forwardTo"]
-    assert "stands below 'properties'" in found["resources[7]"]
+    assert "belong below 'properties'" in found["resources[7]"]
     assert not any("\n" in text for text in found.values())
 
 
