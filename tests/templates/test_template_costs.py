@@ -18,7 +18,7 @@ from oncebus.templates.template import plan_template
 from .template_scenes import planned, problems, queue, template
 from .test_template_front import Deployer, play
 
-TOO_MUCH = "The expressions of the template compute too much."
+TOO_MUCH = "The expressions of the template need too much computation."
 
 
 def nested(depth: int) -> dict[str, Any]:

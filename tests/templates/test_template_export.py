@@ -153,8 +153,8 @@ def test_what_a_template_cannot_hold_is_told() -> None:
     rules = [Rule("typed", day), Rule("given", SqlFilter("a = @x", (("@x", 1),)))]
     catalogue = catalogue.created(Subscription(topic="t", name="typed"), 5, rules)
     assert export(catalogue, []).warnings == [
-        "'a~b': a tilde stands for a slash in a template, so it is deployed under that name.",
-        "'t/Subscriptions/none' has no rules. Deployed, it gets one that takes all messages.",
+        "'a~b': a tilde stands for a slash in a template, so deployment changes the name.",
+        "'t/Subscriptions/none' has no rules. Deployed, it gets one that matches all messages.",
         "'t/Subscriptions/typed': the parameters and typed values of rule 'typed' are left out.",
         "'t/Subscriptions/typed': the parameters and typed values of rule 'given' are left out.",
     ]

@@ -168,8 +168,8 @@ def test_another_namespace_is_taken_for_this_one_and_told(tmp_path: Path) -> Non
     async def scenario(deployer: Deployer) -> None:
         answer = await deployer.put(template({"type": TYPE, "name": "prod", "sku": {"name": "Premium"}}))
         assert [each["message"] for each in answer.json["properties"]["diagnostics"]] == [
-            "What the template has for the namespace 'prod' is for 'oncebus' here.",
-            "The tier becomes Premium. If the setting 'tier' is given, change it too: it counts at every start.",
+            "The template names the namespace 'prod'; it is deployed to 'oncebus'.",
+            "The tier becomes Premium. If the setting 'tier' is given, change it too: it applies at every start.",
         ]
         assert told(answer.json["properties"]["changes"]) == [("Modify", "")]
 

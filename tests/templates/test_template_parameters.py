@@ -45,7 +45,7 @@ def test_a_default_may_be_an_expression_over_other_parameters() -> None:
         ({"type": "string"}, None, "parameters.p", "The parameter has no value: give one, since it has no default."),
         ({"type": "strong"}, 1, "parameters.p", "The type 'strong' is not one of string, securestring, int, bool"),
         ({}, 1, "parameters.p", "The type None is not one of"),
-        ("string", 1, "parameters.p", "A parameter is described by an object, not by string."),
+        ("string", 1, "parameters.p", "The declaration of a parameter is an object, not string."),
         ({"type": "int"}, "5", "parameters.p", "The value '5' is string, but the parameter's type is int."),
         ({"type": "int"}, True, "parameters.p", "The value True is bool, but the parameter's type is int."),
         ({"type": "bool"}, 1, "parameters.p", "The value 1 is int, but the parameter's type is bool."),
@@ -74,7 +74,7 @@ def test_the_value_of_a_secure_parameter_is_in_no_error() -> None:
 def test_values_that_nothing_is_declared_for_are_told() -> None:
     found = wrong({"window": {"type": "string", "defaultValue": ""}}, {"windows": {"value": "PT1H"}})
     assert found == {
-        "": "The parameter 'windows' is given, but the template has none of that name. Did you mean 'window'?"
+        "": "The parameter 'windows' is given, but the template does not declare it. Did you mean 'window'?"
     }
 
 

@@ -79,7 +79,7 @@ def test_a_condition_leaves_a_resource_out_and_only_that() -> None:
     )
     assert names(deployed(content, isTest=False)) == ["news", "orders"]
     assert problems(content, isTest=True) == {
-        "resources[1].properties.lockDuration": "The parameter 'absent' is not there."
+        "resources[1].properties.lockDuration": "The parameter 'absent' does not exist."
     }
 
 
@@ -133,13 +133,13 @@ def test_a_dependency_on_nothing_and_a_circle_are_told() -> None:
         (
             {"type": f"{TYPE}/queues", "name": "orders"},
             "resources[0].name",
-            f"The name 'orders' has 1 parts, but the type '{TYPE}/queues' asks for 2."
+            f"The name 'orders' has 1 parts, but the type '{TYPE}/queues' needs 2."
             " In the name of an entity write ~ for a slash.",
         ),
         (
             {"type": f"{TYPE}/queues", "name": "bus/a/b"},
             "resources[0].name",
-            f"The name 'bus/a/b' has 3 parts, but the type '{TYPE}/queues' asks for 2."
+            f"The name 'bus/a/b' has 3 parts, but the type '{TYPE}/queues' needs 2."
             " In the name of an entity write ~ for a slash.",
         ),
         (queue("a") | {"condition": "yes"}, "resources[0].condition", "A condition is true or false, not 'yes'."),
@@ -152,7 +152,7 @@ def test_a_dependency_on_nothing_and_a_circle_are_told() -> None:
         (
             queue("a") | {"dependsOn": "b"},
             "resources[0].dependsOn",
-            "What a resource depends on is an array, not string.",
+            "The member 'dependsOn' is string. Not an array.",
         ),
         (queue("a") | {"resources": 7}, "resources[0].resources", "The resources are int. Not an array or an object."),
         (
@@ -186,7 +186,7 @@ def test_the_same_resource_twice_is_told() -> None:
 def test_resources_of_several_namespaces_are_told() -> None:
     other = queue("b") | {"name": "other/b"}
     found = problems(template(queue("a"), other))
-    assert found == {"resources": "The resources are of several namespaces: bus, other. A broker is one."}
+    assert found == {"resources": "The resources belong to several namespaces: bus, other. A broker is one."}
 
 
 def test_resources_of_others_are_left_out_with_a_warning() -> None:

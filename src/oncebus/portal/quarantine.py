@@ -33,9 +33,7 @@ async def show(visit: Visit) -> Response:
         title = tag("h2", "Quarantine")
     else:
         top, title = Markup(), tag("h1", "Quarantine")
-    hint = (
-        "Messages that could not be routed to the subscriptions of their topic. They stay here until you decide."
-    )
+    hint = "Messages that could not be routed to the subscriptions of their topic. They stay here until you decide."
     return visit.page(
         "Quarantine",
         top,

@@ -109,4 +109,6 @@ def check_count(name: str, least: int, most: int | None, given: int) -> None:
     """Raise `Fault` if a call has too few or too many arguments."""
     if given < least or (most is not None and given > most):
         wanted = f"at least {least}" if most is None else str(least) if most == least else f"{least} to {most}"
-        raise Fault(f"The function '{name}' takes {wanted} argument{'' if wanted == '1' else 's'}, not {given}.")
+        raise Fault(
+            f"The function '{name}' takes {wanted} argument{'' if wanted.split()[-1] == '1' else 's'}, not {given}."
+        )
