@@ -127,13 +127,13 @@ def wrong(text: Any, variables: dict[str, Any] | None = None) -> str:
         ("[array('a')]", ["a"]),
     ],
 )  # fmt: skip
-def test_an_expression_comes_to(text: str, value: object) -> None:
+def test_the_value_of_an_expression(text: str, value: object) -> None:
     found = evaluated(text)
     assert found == value
     assert type(found) is type(value)
 
 
-def test_a_unique_string_is_always_the_same_and_another_for_other_texts() -> None:
+def test_a_unique_string_depends_on_its_arguments_only() -> None:
     one = evaluated("[uniqueString(resourceGroup().id)]")
     assert one == evaluated("[uniqueString(resourceGroup().id)]")
     assert len(one) == 13
@@ -187,7 +187,7 @@ def test_a_unique_string_is_always_the_same_and_another_for_other_texts() -> Non
         ("[12345678901234567890]", "The number 12345678901234567890… is too long."),
     ],
 )
-def test_what_is_wrong_with_an_expression_is_told(text: str, said: str) -> None:
+def test_the_error_of_an_invalid_expression(text: str, said: str) -> None:
     assert said in wrong(text)
 
 
@@ -222,7 +222,7 @@ def test_expressions_cannot_grow_without_end(variables: dict[str, Any]) -> None:
     assert "compute too much" in problem.text or "would make a string of more than" in problem.text
 
 
-def test_variables_are_evaluated_when_they_are_asked_for_in_any_order() -> None:
+def test_variables_are_evaluated_on_first_use_in_any_order() -> None:
     variables = {"a": "[concat(variables('B'), '!')]", "b": {"x": "[parameters('name')]"}, "c": "[variables('b').x]"}
     assert evaluated("[variables('c')]", variables) == "orders"
     assert "takes a string as its first argument, not object" in wrong_in(variables)["variables.a"]
@@ -234,12 +234,12 @@ def wrong_in(variables: dict[str, Any]) -> dict[str, str]:
     return {problem.path: problem.text for problem in found}
 
 
-def test_a_variable_that_depends_on_itself_is_told_with_its_circle_and_once() -> None:
+def test_a_circular_variable_is_reported_once_with_its_circle() -> None:
     variables = {"a": "[variables('b')]", "b": ["[variables('c')]"], "c": "[variables('a')]", "d": "[variables('a')]"}
     assert wrong_in(variables) == {"variables.c": "The variable 'a' depends on itself: a → b → c → a."}
 
 
-def test_a_long_chain_of_variables_is_refused_and_not_a_crash() -> None:
+def test_a_long_chain_of_variables_is_rejected_without_a_crash() -> None:
     variables = {f"v{at}": f"[not(variables('v{at + 1}'))]" for at in range(2000)} | {"v2000": True}
     assert "too many parameters and variables" in " ".join(wrong_in(variables).values())
 
@@ -268,7 +268,7 @@ def test_loops_in_loops_cannot_go_on_without_end() -> None:
     assert {problem.text for problem in found} == {"The expressions of the template need too much computation."}
 
 
-def test_a_loop_that_cannot_be_is_told_with_its_place() -> None:
+def test_an_invalid_loop_is_reported_with_its_place() -> None:
     found = Problems()
     evaluator = Evaluator({}, parameter, DEPLOYMENT, found)
     evaluator.value({"copy": [{"name": "z", "count": 801, "input": 1}]}, "here")
@@ -283,7 +283,7 @@ def test_names_of_members_may_be_expressions() -> None:
     assert evaluated({"[parameters('name')]": 1, "[[x]": 2}) == {"orders": 1, "[x]": 2}
 
 
-def test_everything_wrong_in_a_value_is_told_with_its_place() -> None:
+def test_every_error_in_a_value_is_reported_with_its_place() -> None:
     found = Problems()
     Evaluator({}, parameter, DEPLOYMENT, found).value({"a": ["[x()]", {"b c": "[y()]"}], "ok": "[true()]"}, "here")
     assert [problem.path for problem in found] == ["here.a[0]", "here.a[1]['b c']"]
