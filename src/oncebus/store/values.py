@@ -198,7 +198,9 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sweep:
-    """What one bounded step of a sweep did. Where `more` is set, call again. `next` is when a message is due next."""
+    """What one bounded step of a sweep did. Where `more` is set, call again. `next` is when a lock ends or a
+    message is due next.
+    """
 
     handled: int = 0
     more: bool = False
