@@ -164,6 +164,11 @@ class Core:
         """Do something in the store, durably. See `Transactions.run`."""
         return self._transactions.run(work, unwanted)
 
+    @property
+    def store_uses(self) -> int:
+        """How often something was done in the store since the broker was opened."""
+        return self._transactions.asked
+
     def start_task(self, doing: Coroutine[Any, Any, object]) -> None:
         """Do something that nobody waits for. Where it fails, it is as if it had not been begun."""
 

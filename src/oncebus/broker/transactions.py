@@ -42,6 +42,8 @@ class Transactions:
         self._thread = ThreadPoolExecutor(1, "store")
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        # How many pieces of work were asked for.
+        self.asked = 0
 
     async def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> T:
         """Do the work in a transaction.
@@ -51,6 +53,7 @@ class Transactions:
         """
         if self._is_closed:
             raise BrokerClosed
+        self.asked += 1
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(work, done, unwanted))
         if self._task is None or self._task.done():
