@@ -12,12 +12,12 @@ from oncebus.store import Duplicate, Outcome, Quarantined
 
 
 def drops_page(path: str, drops: Sequence[Duplicate], limit: int) -> dict[str, Any]:
-    """A page of the drops of an entity. `next` is what to ask for `after` it, null where this is the last."""
+    """Return a page of the drops of an entity. `next` is the `after` of the next page, null if this page has room."""
     return {"entity": path, "duplicates": [_drop(drop) for drop in drops], "next": _next(drops, limit)}
 
 
 def refusals_page(path: str, counts: Mapping[str, int], refusals: Sequence[Refusal]) -> dict[str, Any]:
-    """What was refused of an entity since the start: how many by reason, and the newest of it, oldest first."""
+    """Return the refusals of an entity since the start: the count by reason, and the latest refusals, oldest first."""
     return {
         "entity": path,
         "counts": dict(counts),
@@ -35,12 +35,12 @@ def refusals_page(path: str, counts: Mapping[str, int], refusals: Sequence[Refus
 
 
 def quarantine_page(catalogue: Catalogue, rows: Sequence[Quarantined], limit: int) -> dict[str, Any]:
-    """A page of what could not be processed, without its content."""
+    """Return a page of quarantined messages, without their content."""
     return {"quarantined": [_quarantined(catalogue, row) for row in rows], "next": _next(rows, limit)}
 
 
 def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Which quarantined messages it was done to, and which were not there."""
+    """Return which quarantined messages were handled, under the key `done`, and which were not found."""
     found = dict(zip(numbers, outcomes, strict=True))
     return {
         done: [number for number, outcome in found.items() if outcome is Outcome.DONE],

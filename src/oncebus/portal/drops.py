@@ -21,7 +21,7 @@ PAGE = 50
 
 
 async def show(visit: Visit) -> Response:
-    """The newest drops; or, with an id, the drops of that id in the order they came."""
+    """Return the page: the newest drops, or the drops of one message id, oldest first."""
     visit.require(Operation.READ_DROPS, visit.path)
     entity = visit.entity()
     if isinstance(entity, Subscription):
@@ -54,7 +54,7 @@ async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> tuple[li
 
 
 async def _newest(visit: Visit, entity: Queue | Topic) -> tuple[list[Duplicate], Markup | None]:
-    """From the newest on. Drops are numbered as they are counted, without gaps."""
+    """Return a page of drops, newest first. The numbers of drops have no gaps, so a page is a range of numbers."""
     newest = (await visit.desk.broker.counts(entity.path)).duplicates
     before = min(visit.number("before", newest + 1), newest + 1)
     first = max(before - PAGE, 1)
@@ -63,7 +63,7 @@ async def _newest(visit: Visit, entity: Queue | Topic) -> tuple[list[Duplicate],
     links = []
     if before <= newest:
         links.append(("Newest", link("entity/drops", path=entity.path)))
-    # Not where all before were forgotten.
+    # There is no next page if the record has forgotten all earlier drops.
     if first > 1 and page and page[-1].number == first:
         links.append(("Earlier", link("entity/drops", path=entity.path, before=first)))
     return page, _links(links)
@@ -85,19 +85,19 @@ def _search(entity: Queue | Topic, identity: str) -> Markup:
 
 
 def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Duplicate]) -> Markup:
-    told: list[Content]
+    explanation: list[Content]
     if drops:
-        told = ["Yes: ", foreign(identity), " was dropped."]
+        explanation = ["Yes: ", foreign(identity), " was dropped."]
     elif entity.window is None:
-        told = ["No: duplicates are not detected here, so nothing is dropped."]
+        explanation = ["No: duplicates are not detected here, so nothing is dropped."]
     else:
-        told = [
+        explanation = [
             "No drop of ",
             foreign(identity),
             " is on record. The newest drops are kept, for 7 days at most: what was not dropped since was delivered, "
             "or was never sent here.",
         ]
-    return tag("p", told, class_="notice dropped" if drops else "notice", role="status")
+    return tag("p", explanation, class_="notice dropped" if drops else "notice", role="status")
 
 
 def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Duplicate]) -> Markup:
