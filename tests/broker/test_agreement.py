@@ -157,22 +157,22 @@ def test_health_is_bad_if_the_next_entry_can_never_come(tmp_path: Path) -> None:
         await stage.flow()
         health = Health(stage.broker, lag=3_600_000_000, heartbeat=3_600_000_000)
         assert health.problem() is None
-        stage.core._taking._next_look = float("inf")
+        stage.core._ingester._next_check = float("inf")
         stage.pipeline.is_paused = True
-        taking = stage.core._tasks[0]
-        taking.cancel()
-        await asyncio.gather(taking, return_exceptions=True)
+        ingesting = stage.core._tasks[0]
+        ingesting.cancel()
+        await asyncio.gather(ingesting, return_exceptions=True)
         for name in ("b", "c"):
             await stage.send("q", name)
             assert stage.pipeline.step()
         [lost] = (tmp_path / "outbox").glob(f"{2:020d}-*")
         lost.unlink()
-        stage.core._taking._next_look = 0.0
-        stage.core._tasks[0] = asyncio.create_task(stage.core._taking.run())
+        stage.core._ingester._next_check = 0.0
+        stage.core._tasks[0] = asyncio.create_task(stage.core._ingester.run())
         async with asyncio.timeout(20):
             while health.problem() is None:
                 await asyncio.sleep(0.001)
-        assert "goes on behind commit 2, but the store has taken none behind commit 1" in (stage.core.trouble or "")
+        assert "continues after commit 2, but the store has ingested none after commit 1" in (stage.core.trouble or "")
 
     play(tmp_path, plot)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.scenes import SECOND, Scene, ids, message, play
-from oncebus.broker import taking as taking_module
+from oncebus.broker import ingest as ingest_module
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import BrokerClosed
 from oncebus.entities import NotFound
@@ -79,7 +79,7 @@ def test_whenever_a_receiver_is_cancelled_the_message_is_put_back_or_was_receive
         for turns in range(12):
             task = asyncio.create_task(scene.broker.receive(Q, 2))
             waited = scene.core._transactions
-            while not waited._asked and (waited._task is None or waited._task.done()):
+            while not waited._submitted and (waited._task is None or waited._task.done()):
                 await asyncio.sleep(0)
             assert waited._task is not None
             if turns:
@@ -262,7 +262,7 @@ def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path)
 def test_ingest_is_retried_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(taking_module, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(ingest_module, "BACK_OFF_SECONDS", 0.001)
 
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
