@@ -71,7 +71,7 @@ def replace_part(part: str, source: Path, target: Path) -> None:
 
 
 async def refusal(data: Path, time: FakeTime) -> str | None:
-    """Return the error when the gateway opens, which must not change anything then; None if it opens."""
+    """Open the gateway. Return its error, after which the data must be unchanged; None if it opens."""
     before = {path: path.stat().st_size for path in data.rglob("*") if path.is_file() and "store" not in path.name}
     try:
         broker = await Broker.open(Folders(data), shards=2, clock=time.clock())
