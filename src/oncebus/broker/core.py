@@ -164,6 +164,11 @@ class Core:
         """Run work on the store, durably. See `Transactions.run`."""
         return self._transactions.run(work, unwanted)
 
+    @property
+    def store_uses(self) -> int:
+        """How often something was done in the store since the broker was opened."""
+        return self._transactions.asked
+
     def start_task(self, doing: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine that nobody waits for. An `OncebusError` is only logged."""
 

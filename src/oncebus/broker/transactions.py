@@ -42,6 +42,8 @@ class Transactions:
         self._thread = ThreadPoolExecutor(1, "store")
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        # How many pieces of work were asked for.
+        self.asked = 0
 
     async def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> T:
         """Run the work in a transaction and return its answer. Raises what the work raises, or `BrokerClosed`.
@@ -51,6 +53,7 @@ class Transactions:
         """
         if self._is_closed:
             raise BrokerClosed
+        self.asked += 1
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._submitted.append(_Submitted(work, done, unwanted))
         if self._task is None or self._task.done():
