@@ -1,4 +1,4 @@
-"""What time does by itself: each of it fails alone."""
+"""Chores: one that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_chore_that_fails_is_left_alone_for_a_while_and_then_tried_again(
             assert chore.trouble.text == ("odd" if len(tried) < 3 else None)
             now[0] += 0.25
         monkeypatch.undo()
-        # Twice after a failure, at once while there is more, and then as often as it need be.
+        # Twice after a failure, at once while there is more to do, and then at its usual interval.
         assert tried == [100.0, 100.5, 101.0, 101.25, 102.25]
         assert more.count(True) == 1
 
