@@ -14,8 +14,8 @@ const taken = { code: "MessageEntityAlreadyExistsError", statusCode: 409, messag
 
 /** Send a message over HTTP; headers are its own properties. */
 async function send(entity, messageId, headers = {}) {
-  const told = { Authorization: TOKEN, BrokerProperties: JSON.stringify({ MessageId: messageId }), ...headers };
-  const response = await fetch(`${BROKER}/${entity}/messages`, { method: "POST", headers: told, body: "x" });
+  const allHeaders = { Authorization: TOKEN, BrokerProperties: JSON.stringify({ MessageId: messageId }), ...headers };
+  const response = await fetch(`${BROKER}/${entity}/messages`, { method: "POST", headers: allHeaders, body: "x" });
   assert.equal(response.status, 201, await response.text());
 }
 
