@@ -4,18 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
-# Tests leave nothing in the user's own cache.
-warm-up test torture history: export ONCEBUS_CACHE := $(CURDIR)/$(VENV)/cache
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-programs check torture history test-compat bench bench-broker docs clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-broker docs clean
 
-help:
-	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST) | column -t -s : -l 2
+help: ## list all targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: java $(VENV)/.ready ## install everything into .venv
+setup: java $(VENV)/.ready warm-up ## install everything into .venv
 
-java:
+java: ## check that there is Java 17 or later, and install it on Debian if there is none
 	@tools/need-java
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -23,14 +21,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[connect,dev]'
 	@touch $@
 
-demo: setup ## run the broker and send 10 000 messages through it
-	$(BIN)/python examples/demo.py
+demo: setup ## send messages through a broker as fast as the official client can; KEEP=1 leaves the broker running
+	$(BIN)/python examples/demo.py $(if $(KEEP),--keep)
 
 demo-dataframe: setup ## detect duplicates in a generated DataFrame
 	$(BIN)/python examples/dataframe_demo.py
 
 # The tests drive the official JavaScript client and a browser.
-test-programs:
+test-programs: ## check that there is what the tests need, and install it on Debian if not
 	@tools/need node nodejs
 	@tools/need npm npm
 	@tools/need chromium chromium
@@ -42,19 +40,22 @@ check: setup ## lint and type-check
 	$(BIN)/lint-imports --no-cache --no-logo
 	@$(MAKE) --no-print-directory docs
 
-warm-up: setup
-	@tools/warm-up $(BIN)/python
+# Without the archive Spark starts too, only later.
+warm-up: java $(VENV)/.ready ## save what lets Spark start sooner
+	@$(BIN)/oncebus warm-up || echo 'Spark will start more slowly.' >&2
 
-test: setup test-programs ## check and test everything
-	@$(MAKE) --no-print-directory --jobs 2 check warm-up
+test-fast: setup ## run the tests that need neither Spark, browser nor other processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow and not torture'
+
+test: setup test-programs check ## check and test everything
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-torture: setup test-programs warm-up ## run the long tests: kills, fuzzing, many connections
+torture: setup test-programs ## run the long tests: kills, fuzzing, many connections
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
 	$(BIN)/python -m pytest -m torture --verbosity=1 -o faulthandler_timeout=3600
 
 # HISTORY_SEED and HISTORY_FAULTS play one again; FILE checks one that was written before.
-history: setup warm-up ## use the broker at random under random faults, and check the history
+history: setup ## use the broker at random under random faults, and check the history
 	cd tests && $(CURDIR)/$(BIN)/python -m history $(FILE)
 
 # The operator's tests on the oldest Spark that is supported, which leaves sockets of its own to be closed by Python.

@@ -1,11 +1,13 @@
-"""10,000 messages with the official Azure client, of which 1,000 repeat an id; 9,000 arrive, in order.
+"""10,000 messages with the official Azure client, as fast as it can: 1,000 repeat an id, and 9,000 arrive, in order.
 
-Starts `oncebus serve` over a temporary data folder and free ports, and stops it at the end, whatever happens. Ends with
-an error if anything that was counted is not as it should be.
+Starts `oncebus serve` over a temporary data folder and free ports, and stops it at the end, whatever happens; with
+`--keep`, it stops it at Ctrl-C. Ends with throughput and latency, or with an error if anything that was counted is not
+as it should be.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import re
@@ -18,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
@@ -39,9 +41,9 @@ MESSAGES = 10_000
 REPEATS = 1_000
 SENDERS = 4
 RECEIVERS = 3
-BATCH = 25
-RATE = 250
-"""Messages a second, all senders together."""
+BATCH = 100
+ALONE = 100
+"""Messages that are sent one at a time at the end, to see how long one takes on an idle broker."""
 
 START_SECONDS = 180.0
 IDLE_SECONDS = 2
@@ -67,11 +69,12 @@ class Failed(Exception):
 
 @dataclass
 class Seen:
-    """What was sent when, what each receiver got as (sequence number, id, body), and the record of drops so far."""
+    """What each sender sent, what each receiver got as (sequence number, id, body), and the record of drops so far."""
 
-    sent_at: dict[str, float] = field(default_factory=dict)
+    accepted: list[int] = field(default_factory=lambda: [0] * SENDERS)
+    sent_until: list[float] = field(default_factory=lambda: [0.0] * SENDERS)
+    received_until: float = 0.0
     received: list[list[tuple[int, str, str]]] = field(default_factory=lambda: [[] for _ in range(RECEIVERS)])
-    latencies: list[float] = field(default_factory=list)
     drops: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -96,33 +99,29 @@ def plan(sender: int) -> list[tuple[str, str]]:
     return planned
 
 
-def send(connection: str, planned: list[tuple[str, str]], seen: Seen, begin: float) -> None:
-    """Send batch after batch at the sender's share of the pace."""
+def send(connection: str, number: int, seen: Seen) -> None:
+    """Send batch after batch, each as soon as the one before is accepted."""
+    planned = plan(number)
     with ServiceBusClient.from_connection_string(connection) as client, client.get_queue_sender(QUEUE) as sender:
         for at in range(0, len(planned), BATCH):
-            wait = begin + at / (RATE / SENDERS) - time.monotonic()
-            if wait > 0:
-                time.sleep(wait)
             batch = planned[at : at + BATCH]
-            now = time.monotonic()
-            seen.sent_at.update({body: now for _, body in batch})
             sender.send_messages([ServiceBusMessage(body, message_id=identity) for identity, body in batch])
+            seen.accepted[number] += len(batch)
+        seen.sent_until[number] = time.monotonic()
 
 
 def receive(connection: str, number: int, seen: Seen) -> None:
     """Receive and complete until all that were expected are there, or nothing comes any more."""
     with (
         ServiceBusClient.from_connection_string(connection) as client,
-        client.get_queue_receiver(QUEUE, prefetch_count=20, max_wait_time=IDLE_SECONDS) as receiver,
+        client.get_queue_receiver(QUEUE, prefetch_count=100, max_wait_time=IDLE_SECONDS) as receiver,
     ):
         silent_since = time.monotonic()
         while seen.count < MESSAGES - REPEATS and time.monotonic() - silent_since < SILENCE_SECONDS:
             for message in receiver:
-                silent_since = time.monotonic()
-                body = str(message)
-                seen.latencies.append(silent_since - seen.sent_at[body])
-                seen.received[number].append((message.sequence_number or 0, message.message_id or "", body))
                 receiver.complete_message(message)
+                seen.received[number].append((message.sequence_number or 0, message.message_id or "", str(message)))
+                silent_since = seen.received_until = time.monotonic()
 
 
 def follow_drops(url: str, token: str, seen: Seen, ended: threading.Event) -> None:
@@ -136,6 +135,25 @@ def follow_drops(url: str, token: str, seen: Seen, ended: threading.Event) -> No
         seen.drops += page
         if is_last and not page:
             return
+
+
+def latencies_alone(connection: str) -> list[float]:
+    """Seconds from before the send to after the receive, of messages that are sent one at a time."""
+    found = []
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_queue_sender(QUEUE) as sender,
+        client.get_queue_receiver(QUEUE) as receiver,
+    ):
+        for at in range(ALONE):
+            began = time.monotonic()
+            sender.send_messages(ServiceBusMessage("alone", message_id=f"alone-{at}"))
+            taken = receiver.receive_messages(max_wait_time=SILENCE_SECONDS)
+            found.append(time.monotonic() - began)
+            if [message.message_id for message in taken] != [f"alone-{at}"]:
+                raise Failed(f"Message alone-{at} was sent, but {len(taken)} messages came that are not that one.")
+            receiver.complete_message(taken[0])
+    return found
 
 
 def is_any_left(connection: str) -> bool:
@@ -153,7 +171,7 @@ def show_progress(seen: Seen, ended: threading.Event) -> None:
         dropped = progress.add_task("dropped as duplicates", total=REPEATS)
         while True:
             is_last = ended.wait(0.1)
-            progress.update(sent, completed=len(seen.sent_at))
+            progress.update(sent, completed=sum(seen.accepted))
             progress.update(received, completed=seen.count)
             progress.update(dropped, completed=len(seen.drops))
             if is_last:
@@ -165,11 +183,10 @@ def run(connection: str, url: str, token: str) -> Seen:
     seen = Seen()
     done, shown = threading.Event(), threading.Event()
     with ThreadPoolExecutor(SENDERS + RECEIVERS + 2) as threads:
-        begin = time.monotonic() + 0.1
         display = threads.submit(show_progress, seen, shown)
         drops = threads.submit(follow_drops, url, token, seen, done)
         receivers = [threads.submit(receive, connection, number, seen) for number in range(RECEIVERS)]
-        senders = [threads.submit(send, connection, plan(number), seen, begin) for number in range(SENDERS)]
+        senders = [threads.submit(send, connection, number, seen) for number in range(SENDERS)]
         try:
             for future in (*senders, *receivers):
                 future.result()
@@ -213,8 +230,8 @@ def check(seen: Seen, *, is_more: bool) -> None:
             raise Failed(f"Duplicate {drop['messageId']} was dropped in favour of a message that was not delivered.")
 
 
-def show_results(seen: Seen, seconds: float) -> None:
-    """Some of the drops, and how long messages took."""
+def show_results(seen: Seen, started: float, alone: list[float]) -> None:
+    """Some of the drops, how many messages went through in a second, and how long one takes."""
     table = Table(title="The first of the duplicates that were dropped, and why", title_justify="left")
     for name in ("message id", "sent as number", "dropped, since accepted as number", "seconds before"):
         table.add_column(name)
@@ -224,10 +241,15 @@ def show_results(seen: Seen, seconds: float) -> None:
         row = (drop["messageId"], str(drop["sequenceNumber"]), str(original["sequenceNumber"]), f"{apart:.1f}")
         table.add_row(*row)
     console.print(table)
-    cuts = statistics.quantiles(seen.latencies, n=100)
     console.print(f"{seen.count:,} messages received, each once, in order; {len(seen.drops):,} dropped.")
+    sent = MESSAGES / (max(seen.sent_until) - started)
+    received = seen.count / (seen.received_until - started)
     console.print(
-        f"From before the send to after the receive, at {MESSAGES / seconds:,.0f} messages/s: "
+        f"Throughput: [bold]{sent:,.0f} messages/s[/] sent, [bold]{received:,.0f} messages/s[/] received and completed."
+    )
+    cuts = statistics.quantiles(alone, n=100)
+    console.print(
+        "Latency of a message on an idle broker, from before the send to after the receive: "
         f"[bold]p50 {1000 * cuts[49]:,.0f} ms, p99 {1000 * cuts[98]:,.0f} ms[/]."
     )
 
@@ -265,16 +287,26 @@ def broker(folder: Path) -> Iterator[tuple[str, str]]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(90)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
     console.print("Oncebus has stopped.")
 
 
-def demonstrate(folder: Path) -> None:
+def keep_running(connection: str, url: str) -> None:
+    """Leave the broker to whoever wants to play with it, until Ctrl-C."""
+    console.print(f"The broker keeps running. Sign in at [bold]{url}/[/] with its connection string:")
+    console.print(connection, soft_wrap=True)
+    console.print("Ctrl-C stops it and deletes its data.")
+    with suppress(KeyboardInterrupt):
+        threading.Event().wait()
+
+
+def demonstrate(folder: Path, *, keep: bool) -> None:
     """The whole of it."""
     with broker(folder) as (connection, url):
+        console.print(f"The portal: [bold]{url}/[/]")
         rule = KeyFile(folder / "data" / "keys.json").rules()[0]
         token = make_token(url, rule.name, rule.primary_key, wall_time() + HOUR)
         console.print(
@@ -284,17 +316,21 @@ def demonstrate(folder: Path) -> None:
         )
         started = time.monotonic()
         seen = run(connection, url, token)
-        seconds = time.monotonic() - started
         check(seen, is_more=is_any_left(connection))
-        show_results(seen, seconds)
+        show_results(seen, started, latencies_alone(connection))
+        if keep:
+            keep_running(connection, url)
 
 
 def main() -> None:
     """Run, clean up, and tell by the exit code how it went."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="leave the broker running until Ctrl-C")
+    keep = parser.parse_args().keep
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with tempfile.TemporaryDirectory(prefix="oncebus-demo-", ignore_cleanup_errors=True) as name:
-            demonstrate(Path(name))
+            demonstrate(Path(name), keep=keep)
     except Failed as error:
         console.print(f"[red]Failed:[/] {error}")
         sys.exit(1)

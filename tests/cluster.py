@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pyspark
 
+from oncebus.pipeline.jvm import OPTIONS, ClassArchive, default_cache
+
 SPARK_HOME = Path(pyspark.__file__).parent
 _CLASSES = "org.apache.spark.deploy"
 
@@ -28,10 +30,9 @@ FILE_MANAGER = (
     f"org.apache.spark.sql.execution.{_PLACE}.FileSystemBasedCheckpointFileManager",
 )
 
-_CACHE = Path(os.environ.get("ONCEBUS_CACHE", "none"))
-_ARCHIVES = [f'-XX:SharedArchiveFile="{path}" -Xlog:disable -Xlog:all=error:stderr' for path in _CACHE.glob("spark-*")]
+_CACHE = Path(os.environ["ONCEBUS_CACHE"]) if "ONCEBUS_CACHE" in os.environ else default_cache()
 # A JVM that lives for seconds is done sooner without its best compiler, and with classes that another has read.
-QUICK_JVM = {"JDK_JAVA_OPTIONS": " ".join(["-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *_ARCHIVES[:1]])}
+QUICK_JVM = {"JDK_JAVA_OPTIONS": " ".join([*OPTIONS, *ClassArchive(_CACHE).options])}
 
 
 @dataclass(frozen=True)

@@ -20,3 +20,23 @@ DEMO: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "examples"
 )
 def test_times_of_the_record_are_as_far_apart_as_their_dates_say(earlier: str, later: str, seconds: float) -> None:
     assert DEMO["seconds_between"](earlier, later) == seconds
+
+
+def test_a_sender_repeats_ids_that_it_sent_before_and_in_all_as_many_as_it_says() -> None:
+    repeats = 0
+    for sender in range(DEMO["SENDERS"]):
+        known: set[str] = set()
+        for identity, _ in DEMO["plan"](sender):
+            repeats += identity in known
+            known.add(identity)
+    assert repeats == DEMO["REPEATS"]
+
+
+def test_it_ends_with_throughput_and_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = DEMO["Seen"](sent_until=[12.0, 15.0, 11.0, 10.0], received_until=30.0)
+    seen.received[0] = [(number, f"m{number}", "") for number in range(9_000)]
+    DEMO["show_results"](seen, 10.0, [0.02] * 98 + [0.3, 0.3])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "9,000 messages received, each once, in order; 0 dropped." in said
+    assert "Throughput: 2,000 messages/s sent, 450 messages/s received and completed." in said
+    assert "p50 20 ms, p99 300 ms." in said

@@ -199,7 +199,7 @@ def test_the_last_rule_with_manage_cannot_be_removed(client: ServiceBusManagemen
         client.namespaces.create_or_update_authorization_rule(GROUP, NAME, "-", rights("Send"))
     for number in range(11):
         client.namespaces.create_or_update_authorization_rule(GROUP, NAME, f"rule{number}", rights("Send"))
-    with pytest.raises(ResourceExistsError, match="The namespace holds 12 rules already"):
+    with pytest.raises(ResourceExistsError, match="The namespace already has 12 authorization rules"):
         client.namespaces.create_or_update_authorization_rule(GROUP, NAME, "more", rights("Send"))
     for number in range(11):
         client.namespaces.delete_authorization_rule(GROUP, NAME, f"rule{number}")

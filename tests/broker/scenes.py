@@ -18,7 +18,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue, Rule, Subscription, Tier, Topic
 from oncebus.entities.names import subscription_path
 from oncebus.folders import Folders
-from oncebus.store import Action, Counts, Drop, Mode, Outcome, Settlement, SubQueue
+from oncebus.store import Action, Counts, Duplicate, Mode, Outcome, Settlement, SubQueue
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -99,9 +99,9 @@ class Scene:
         await self.flow()
         return await self.broker.counts(path)
 
-    async def drops(self, path: str = "q") -> list[Drop]:
+    async def duplicates(self, path: str = "q") -> list[Duplicate]:
         await self.flow()
-        return await self.broker.drops(path)
+        return await self.broker.duplicates(path)
 
     # Time
 

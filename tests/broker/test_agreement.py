@@ -102,7 +102,7 @@ def test_a_part_that_was_restored_alone_is_refused_or_harmless(tmp_path: Path, p
             assert sorted(await stage.peeked("a")) == ["a large", "a0", "a1", "a2"]
             await stage.send("a", "a1", "new")
             assert await stage.taken("a") == ["a0", "a1", "a2", "a large", "new"]
-            assert [drop.message_id for drop in await stage.drops("a")] == ["a1"]
+            assert [each.message_id for each in await stage.duplicates("a")] == ["a1"]
 
     asyncio.run(run())
 

@@ -23,7 +23,7 @@ def test_what_is_forwarded_into_a_detecting_queue_is_judged_there(tmp_path: Path
         await scene.send("source", "a", "b", message("c", session="s"), "b")
         await scene.rounds(2)
         assert await scene.taken("target") == ["a", "b", "c"]
-        assert [drop.message_id for drop in await scene.drops("target")] == ["a", "b"]
+        assert [each.message_id for each in await scene.duplicates("target")] == ["a", "b"]
         counts = await scene.counts("source")
         assert (counts.active, counts.transfer, counts.duplicates) == (0, 0, 0)
 
@@ -224,12 +224,12 @@ def test_what_was_appended_before_everything_died_arrives_once(
                 raise StoreFull("dead")
 
             # The rows are durable in the inbox, and nobody knows.
-            monkeypatch.setattr(first.core._transactions._store, "pumped", die)
+            monkeypatch.setattr(first.core._transactions._store, "requeued", die)
             first.pipeline.is_paused = not has_arrived
             await first.core._chores._end_locks()
             await first.core._chores._fall_due()
             with pytest.raises(StoreFull):
-                await first.core._chores.pump.step()
+                await first.core._chores.requeue.step()
             if has_arrived:
                 await first.flow()
         async with scene(tmp_path, time) as second:
@@ -261,15 +261,15 @@ def test_what_was_forwarded_before_a_crash_is_not_refused_after_it(
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
-            monkeypatch.setattr(first.core._transactions._store, "pumped", die)
+            monkeypatch.setattr(first.core._transactions._store, "requeued", die)
             first.pipeline.is_paused = True
             with pytest.raises(StoreFull):
-                await first.core._chores.pump.step()
+                await first.core._chores.requeue.step()
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
             disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
             await second.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
-            assert not await second.core._chores.pump.step()
+            assert not await second.core._chores.requeue.step()
             second.pipeline.is_paused = False
             await second.rounds(3)
             assert await second.taken("target") == ["a"]
@@ -292,12 +292,12 @@ def test_what_the_store_could_not_be_told_of_is_not_appended_again(
             def is_full(*arguments: object) -> None:
                 raise StoreFull("no room")
 
-            patch.setattr(scene.core._transactions._store, "pumped", is_full)
+            patch.setattr(scene.core._transactions._store, "requeued", is_full)
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    await scene.core._chores.pump.step()
+                    await scene.core._chores.requeue.step()
         appended = scene.core.acceptor.last_commit
-        await scene.core._chores.pump.step()
+        await scene.core._chores.requeue.step()
         assert scene.core.acceptor.last_commit == appended == 2
         scene.pipeline.is_paused = False
         await scene.rounds(2)

@@ -40,7 +40,7 @@ async def nothing(scene: Scene) -> None:
 
 async def count(scene: Scene) -> None:
     await scene.broker.counts("q")
-    await scene.broker.drops("q")
+    await scene.broker.duplicates("q")
 
 
 @pytest.mark.parametrize(

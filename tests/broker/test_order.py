@@ -174,7 +174,7 @@ def test_what_is_due_and_on_its_way_is_seen_once_and_cannot_be_cancelled(tmp_pat
         assert await seen() == ([("b", State.SCHEDULED)], 1, 0, size)
         await core.refresh_sizes()
         assert (await seen())[3] == size // 2
-        await core._chores.pump.step()
+        await core._chores.requeue.step()
         # In the pipeline its bytes count too, and once.
         assert core.held(scene.broker.catalogue.queue("q")) == size // 2
         looking = asyncio.create_task(seen())
@@ -242,7 +242,7 @@ def test_what_returns_arrives_once_and_counts_once_whenever_everything_dies(
                 raise StoreFull("dead")
 
             if not is_told:
-                monkeypatch.setattr(first.core._transactions._store, "pumped", die)
+                monkeypatch.setattr(first.core._transactions._store, "requeued", die)
             # Its own step hands over what is due as well.
             assert await first.broker.resubmit("q", [number]) == [Outcome.DONE]
             if has_arrived:
@@ -279,7 +279,7 @@ def test_nothing_is_forwarded_into_a_pipeline_that_is_full(tmp_path: Path) -> No
         await scene.send("end", message("b", bytes(7000)))
         appended = scene.core.acceptor.last_commit
         for _ in range(3):
-            await scene.core._chores.pump.step()
+            await scene.core._chores.requeue.step()
         assert scene.core.acceptor.last_commit == appended
         scene.pipeline.is_paused = False
         await scene.rounds(2)

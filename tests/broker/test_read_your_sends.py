@@ -28,9 +28,9 @@ async def sessions(scene: Scene, path: str) -> object:
     return await scene.broker.sessions(Address(path))
 
 
-async def drops(scene: Scene, path: str) -> object:
+async def duplicates(scene: Scene, path: str) -> object:
     # A subscription has none of its own.
-    return len(await scene.broker.drops(path.split("/")[0]))
+    return len(await scene.broker.duplicates(path.split("/")[0]))
 
 
 async def delete(scene: Scene, path: str) -> object:
@@ -41,7 +41,7 @@ LOOKS: list[tuple[Look, object, object]] = [
     (peek, ["a", "b"], []),
     (count, 2, 0),
     (sessions, ["s"], []),
-    (drops, 1, 0),
+    (duplicates, 1, 0),
     (delete, 2, 0),
 ]
 

@@ -88,14 +88,14 @@ def test_stored_times_in_the_future_are_refused_and_can_be_repaired(tmp_path: Pa
         async with scene(tmp_path, time) as stage:
             # Remembered from the repair on, and of the right clock for what is left.
             await stage.send("q", "held", "short", "judged", "waits", "right", "new")
-            dropped = [drop.message_id for drop in await stage.drops()]
+            dropped = [each.message_id for each in await stage.duplicates()]
             assert dropped[-5:] == ["held", "short", "judged", "waits", "right"]
             counts = await stage.counts()
             assert (counts.active, counts.scheduled) == (8, 1)
             # One window after it was accepted by the right clock; the other one window after the repair.
             await stage.later((WINDOW - MINUTE) / SECOND)
             await stage.send("q", "right", "held")
-            assert [drop.message_id for drop in await stage.drops()][-1] == "held"
+            assert [each.message_id for each in await stage.duplicates()][-1] == "held"
             await stage.later(MINUTE / SECOND)
             await stage.send("q", "held")
             # What was held is free again.

@@ -211,7 +211,7 @@ def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: P
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
             assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0
-            assert await second.core.run(lambda store: store.drops(queue.id)) == []
+            assert await second.core.run(lambda store: store.duplicates(queue.id)) == []
 
     asyncio.run(run())
 
@@ -258,7 +258,7 @@ def test_a_task_that_outlives_its_pipeline_does_not_make_a_message_be_forgotten(
             await first.send("q", "a")
             assert third.step()
             assert await first.peeked("q") == ["a"]
-            assert [drop.message_id for drop in await first.drops("q")] == ["a"]
+            assert [each.message_id for each in await first.duplicates("q")] == ["a"]
 
     asyncio.run(run())
 

@@ -163,14 +163,14 @@ def test_a_change_that_is_given_up_is_put_in_force_and_the_next_goes_on(tmp_path
 def test_an_entity_that_changes_while_a_large_body_is_written_is_looked_at_again(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        blobs = scene.core.bodies._blobs
-        write, written = blobs.write, threading.Event()
+        body_files = scene.core.bodies._body_files
+        write, written = body_files.write, threading.Event()
 
         def slowly(*arguments: Any) -> str:
             written.wait(20)
             return write(*arguments)
 
-        blobs.write = slowly  # type: ignore[method-assign, assignment]
+        body_files.write = slowly  # type: ignore[method-assign, assignment]
         sending = asyncio.create_task(scene.send("q", message("a", bytes(100_000))))
         await asyncio.sleep(0.01)
         # Others overtake it, and numbers stay in the order of acceptance.

@@ -17,8 +17,10 @@ from pipeline.no_spark import without_spark
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The command is made for a process of its own."""
+    monkeypatch.chdir(Path.cwd())
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     root, own = logging.getLogger(), logging.getLogger("oncebus")
     kept = root.handlers[:], own.handlers[:], own.level, own.propagate

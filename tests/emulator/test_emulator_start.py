@@ -157,7 +157,7 @@ def test_with_the_well_known_key_other_addresses_are_rejected(host: str) -> None
     with pytest.raises(SettingsError) as caught:
         load({"emulator": True}, {"ONCEBUS_HOST": host}, None)
     assert str(caught.value) == (
-        f"Setting 'host' from the environment variable ONCEBUS_HOST has value '{host}'. With 'emulator' it can only be"
+        f"Setting 'host' from the environment variable ONCEBUS_HOST has value '{host}'. With 'emulator' it must be"
         " this machine: 127.0.0.1, ::1 or localhost."
     )
     assert load({"host": host}, {}, None).host == host

@@ -45,6 +45,21 @@ def test_health_needs_no_token_and_fails_when_the_pipeline_is_silent(tmp_path: P
     scenario(tmp_path, play, pipeline=False)
 
 
+def test_it_is_live_while_it_answers_and_ready_while_messages_flow(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        for path in ("/health/live", "/health/ready", "/health"):
+            assert (await front.ask("GET", path, token=None)).status == 200
+        front.core.last_taken_at -= 16
+        live = await front.ask("GET", "/health/live", token=None)
+        assert (live.status, live.text) == (200, '{"status":"healthy","message":"Service is live."}')
+        ready = await front.ask("GET", "/health/ready", token=None)
+        assert ready.status == 503
+        assert ready.text == (await front.ask("GET", "/health", token=None)).text
+        assert (await front.ask("POST", "/health/live", token=None)).status == 405
+
+    scenario(tmp_path, play, pipeline=False)
+
+
 def test_silence_up_to_the_limit_is_healthy() -> None:
     now = [15.0]
     health = health_of(lambda: now[0])

@@ -7,133 +7,121 @@ import pytest
 from pyspark import SparkContext
 
 from oncebus.pipeline import jvm
-from oncebus.pipeline.jvm import ClassArchive, default_cache
+from oncebus.pipeline.jvm import ClassArchive, NoArchive, Recording, default_cache
 
 
-def ended(*, well: bool, leaves: bytes | None = None, archive: ClassArchive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Java end, as if it had run with the archive's options."""
+def recorded(recording: Recording) -> Path:
+    """Where Java is told to write."""
+    return Path(recording.options[0].split("=", 1)[1].strip('"'))
+
+
+def ended(recording: Recording, monkeypatch: pytest.MonkeyPatch, *, well: bool = True, leaves: bytes | None) -> None:
+    """Let Java end, as if it had run with the options of a recording."""
 
     def end() -> bool:
         if leaves is not None:
-            path = archive.options[0].split("=", 1)[1].strip('"')
-            Path(path).write_bytes(leaves)
+            recorded(recording).write_bytes(leaves)
         return well
 
     monkeypatch.setattr(jvm, "_has_ended_well", end)
-    archive.close()
+    recording.close()
 
 
-def test_the_first_run_that_ends_in_peace_leaves_an_archive_and_the_next_uses_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_leaves_an_archive_and_later_starts_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "my cache"
-    first = ClassArchive(folder)
-    assert first.options[0].startswith(f'-XX:ArchiveClassesAtExit="{folder}/.')
-    ended(well=True, leaves=b"classes", archive=first, monkeypatch=monkeypatch)
-    second = ClassArchive(folder)
+    archive = ClassArchive(folder)
+    assert not archive.exists()
+    assert archive.options == ()
+    recording = Recording(archive)
+    assert recording.options[0].startswith(f'-XX:ArchiveClassesAtExit="{folder}/.')
+    ended(recording, monkeypatch, leaves=b"classes")
     (kept,) = folder.iterdir()
     assert kept.read_bytes() == b"classes"
-    assert second.options[0] == f'-XX:SharedArchiveFile="{kept}"'
-    ended(well=True, archive=second, monkeypatch=monkeypatch)
-    assert list(folder.iterdir()) == [kept]
+    assert ClassArchive(folder).options[0] == f'-XX:SharedArchiveFile="{kept}"'
 
 
 @pytest.mark.parametrize(("well", "leaves"), [(False, b"half"), (True, None)])
 def test_an_archive_that_was_not_finished_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, well: bool, leaves: bytes | None
 ) -> None:
-    ended(well=well, leaves=leaves, archive=ClassArchive(tmp_path), monkeypatch=monkeypatch)
+    tmp_path.chmod(0o700)
+    with pytest.raises(NoArchive, match="Java wrote no class archive as it ended"):
+        ended(Recording(ClassArchive(tmp_path)), monkeypatch, well=well, leaves=leaves)
     assert list(tmp_path.iterdir()) == []
 
 
 class _Java:
-    """A Java that ends at once, and notes what has been said by then."""
+    """A Java that ends, or does not, when its standard input is closed."""
 
-    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+    def __init__(self, code: int | None) -> None:
         self.proc = self.stdin = self
-        self.heard: list[str] = []
-        self._caplog = caplog
+        self._code = code
+        self.is_closed = self.is_killed = False
+
+    def kill(self) -> None:
+        self.is_killed = True
 
     def shutdown(self) -> None:
-        pass
+        raise OSError("Java is gone already")
 
     def close(self) -> None:
-        pass
+        self.is_closed = True
 
-    def wait(self, _seconds: float) -> int:
-        self.heard += self._caplog.messages
-        return 0
-
-
-def test_that_an_archive_is_written_is_said_before_it_takes_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    tmp_path.chmod(0o700)
-    archive = ClassArchive(tmp_path)
-    monkeypatch.setattr(SparkContext, "_jvm", None)
-    java = _Java(caplog)
-    monkeypatch.setattr(SparkContext, "_gateway", java)
-    with caplog.at_level("INFO", logger=jvm.log.name):
-        archive.close()
-    assert java.heard == ["The classes of Java are being saved, for quicker starts: stopping takes up to a minute"]
-
-
-def test_a_java_that_does_not_come_to_its_end_leaves_no_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Slow(_Java):
-        def wait(self, seconds: float) -> int:
+    def wait(self, seconds: float) -> int:
+        assert self.is_closed
+        if self._code is None:
             raise subprocess.TimeoutExpired("java", seconds)
-
-    tmp_path.chmod(0o700)
-    archive = ClassArchive(tmp_path)
-    Path(archive.options[0].split("=", 1)[1].strip('"')).write_bytes(b"half")
-    monkeypatch.setattr(SparkContext, "_jvm", None)
-    monkeypatch.setattr(SparkContext, "_gateway", Slow(caplog))
-    archive.close()
-    assert list(tmp_path.iterdir()) == []
+        return self._code
 
 
-def test_where_there_is_an_archive_already_nothing_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("code", "is_kept"), [(0, True), (1, False), (None, False)])
+def test_only_a_java_that_comes_to_a_good_end_leaves_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None, is_kept: bool
 ) -> None:
     tmp_path.chmod(0o700)
-    ended(well=True, leaves=b"classes", archive=ClassArchive(tmp_path), monkeypatch=monkeypatch)
-    monkeypatch.undo()
-    monkeypatch.setattr(SparkContext, "_gateway", _Java(caplog))
-    with caplog.at_level("INFO", logger=jvm.log.name):
-        ClassArchive(tmp_path).close()
-    assert caplog.messages == []
+    archive = ClassArchive(tmp_path)
+    recording = Recording(archive)
+    recorded(recording).write_bytes(b"classes")
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    java = _Java(code)
+    monkeypatch.setattr(SparkContext, "_gateway", java)
+    if is_kept:
+        recording.close()
+    else:
+        with pytest.raises(NoArchive):
+            recording.close()
+    assert archive.exists() is is_kept
+    assert java.is_killed is (code is None)
+    assert len(list(tmp_path.iterdir())) == is_kept
 
 
-def test_archives_of_other_versions_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_of_other_versions_and_of_killed_recordings_do_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
     for number in range(4):
         (tmp_path / f"spark-{number}.jsa").touch()
+        (tmp_path / f".{number}.jsa").touch()
     (tmp_path / "notes").touch()
-    ended(well=True, leaves=b"new", archive=ClassArchive(tmp_path), monkeypatch=monkeypatch)
+    archive = ClassArchive(tmp_path)
+    ended(Recording(archive), monkeypatch, leaves=b"new")
     assert len(list(tmp_path.glob("*.jsa"))) == 2
     assert (tmp_path / "notes").exists()
-    assert "SharedArchiveFile" in ClassArchive(tmp_path).options[0]
-
-
-def test_archives_of_runs_that_were_killed_do_not_pile_up(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    for number in range(5):
-        (tmp_path / f".{number}.jsa").write_bytes(b"")
-    ClassArchive(tmp_path)
-    assert len(list(tmp_path.glob(".*.jsa"))) == 2
+    assert archive.exists()
 
 
 def test_nothing_is_taken_from_a_folder_that_others_can_write(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    assert ClassArchive(tmp_path).options == ()
+    archive = ClassArchive(tmp_path)
+    assert archive.options == ()
+    with pytest.raises(NoArchive, match="No class archive can be kept: there is no Java, or other users can write"):
+        Recording(archive)
 
 
 def test_without_java_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     archive = ClassArchive(tmp_path / "cache")
-    assert archive.options == ()
-    archive.close()
+    assert (archive.path, archive.exists(), archive.options) == (None, False, ())
 
 
 def test_the_cache_is_where_the_user_keeps_such_things(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,8 @@ def test_it_is_ready_once_a_row_has_come_out_of_the_pipeline_and_unhealthy_befor
         client = Client(address(data), data)
         assert client.health() == 503
         assert client.send("orders", "a", "sent before there was a pipeline") == 201
-        assert running.out.read_text() == ""
+        opened = f"Oncebus accepts messages: {client.url} (deliveries begin when Spark is ready)\n"
+        until(lambda: running.out.read_text() == opened, "it says that it accepts messages, and nothing more")
         with pipeline(data):
             assert running.ready() == client.url
             assert client.health() == 200

@@ -47,7 +47,10 @@ def test_it_is_tried_again_and_again_while_messages_are_accepted(tmp_path: Path,
         reason = f"The pipeline failed: Another pipeline runs over data folder '{data}'. Stop it first."
         until(lambda: logged(running).count(reason) >= 2, "two attempts")
         assert client.health() == 503
-        assert "Oncebus is ready" not in running.out.read_text()
+        assert client.request("GET", "/health/live", signed=False)[0] == 200
+        assert client.request("GET", "/health/ready", signed=False)[0] == 503
+        said = running.out.read_text().splitlines()
+        assert said[1:] == [f"Oncebus accepts messages: {client.url} (deliveries begin when Spark is ready)"]
 
         gateway = running.child("gateway")
         os.kill(gateway, signal.SIGKILL)

@@ -20,7 +20,7 @@ POLICIES = {
 class Known:
     """The model's message. `dead` is its dead-letter reason, `until` the end of its own lock.
 
-    `waits` while it is scheduled, `returns` from the moment that it is handed to the pump.
+    `waits` while it is scheduled, `returns` from the moment that it is handed to requeue.
     """
 
     entity: int

@@ -24,6 +24,7 @@ from oncebus.store import (
     Message,
     Mode,
     Outcome,
+    Requeue,
     SessionCannotBeLocked,
     SessionLock,
     SessionLockLost,
@@ -31,7 +32,6 @@ from oncebus.store import (
     State,
     Store,
     SubQueue,
-    Transfer,
 )
 from store.store_model import LOCK, PLAIN, POLICIES, SESSIONS, Known, Model
 from store.store_rows import SECOND, again, entry
@@ -51,8 +51,8 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.tokens = random.Random(0)
         self.store = self.opened()
         # What is in the inbox and the store does not know of as yet.
-        self.untold: tuple[list[Transfer], int] | None = None
-        # The pump begins once everything has been taken that an earlier one may have appended.
+        self.untold: tuple[list[Requeue], int] | None = None
+        # Requeue begins once everything has been taken that an earlier one may have appended.
         self.left_behind = 0
         self.has_begun = False
 
@@ -62,7 +62,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.take(99)
-            self.pump(9, "tell")
+            self.requeue(9, "tell")
             self.take(99)
             if not any(message.returns for message in self.known.values()):
                 assert self.store._tables.records.origins() == 0
@@ -146,23 +146,23 @@ class StoreMachine(Model, RuleBasedStateMachine):
         limit=st.integers(1, 5),
         then=st.sampled_from(["take and crash", "take", "crash", "nothing", "tell"]),
     )
-    def schedule_and_pump(self, sessions: list[str], limit: int, then: str) -> None:
+    def schedule_and_requeue(self, sessions: list[str], limit: int, then: str) -> None:
         entities = (PLAIN, SESSIONS)
         self.ingest([(entities[n % 2], session, None, 2 - n // 2) for n, session in enumerate(sessions)])
         self.wait(2)
-        self.pump(limit, then)
+        self.requeue(limit, then)
 
     @precondition(lambda self: self.commit >= self.left_behind)
     @rule(limit=st.integers(1, 5), then=st.sampled_from(["tell", "take", "crash", "nothing"]))
-    def pump(self, limit: int, then: str) -> None:
+    def requeue(self, limit: int, then: str) -> None:
         """Append what is due or resubmitted, under new numbers; the store is told at once, later, or never."""
         self.tell()
         self.fall_due()
         with self.store.transaction():
             if not self.has_begun:
-                self.store.begin_pump(self.appended)
+                self.store.begin_requeue(self.appended)
                 self.has_begun = True
-            batch = self.store.pump_batch(POLICIES, self.appended, limit)
+            batch = self.store.requeue_batch(POLICIES, self.appended, limit)
         for entity in POLICIES:
             returning = [message for message in self.known.values() if message.returns and message.entity == entity]
             returning.sort(key=lambda message: (message.scheduled or 0, message.sequence))
@@ -194,7 +194,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
             return
         batch, commit = self.untold
         with self.store.transaction():
-            self.store.pumped(batch, commit)
+            self.store.requeued(batch, commit)
         self.untold = None
         for each in batch:
             # It may have arrived before.
@@ -375,7 +375,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.store.accept_session(SESSIONS, None, POLICIES[SESSIONS], self.now)
         self.store.batch_delete(SESSIONS, 2**62, 9)
         self.store.due(POLICIES, 2**62)
-        self.store.pumped(self.store.pump_batch(POLICIES, self.appended), self.appended + 1)
+        self.store.requeued(self.store.requeue_batch(POLICIES, self.appended), self.appended + 1)
         self.store.expire(POLICIES, 2**62)
 
     def copy(self) -> None:

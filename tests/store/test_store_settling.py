@@ -147,9 +147,9 @@ def test_what_is_received_and_deleted_is_held_where_its_body_lies_in_a_file(stor
         large, small = store.receive(QUEUE, 9, Mode.RECEIVE_AND_DELETE, POLICY, START)
     assert (small.token, small.locked_until, small.deliveries) == (None, None, 1)
     assert (large.locked_until, large.deliveries) == (START + 10 * SECOND, 1)
-    assert (store.counts(QUEUE).active, store.unused_blobs()) == (1, [])
+    assert (store.counts(QUEUE).active, store.unused_body_files()) == (1, [])
     assert settle(store, large, Action.COMPLETE) is Outcome.DONE
-    assert (store.counts(QUEUE).active, store.unused_blobs()) == (0, ["file"])
+    assert (store.counts(QUEUE).active, store.unused_body_files()) == (0, ["file"])
 
 
 def test_renewing_moves_the_end(queue: Store) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
-from oncebus.broker.pump import Pump
+from oncebus.broker.requeue import Requeuer
 from oncebus.broker.trouble import Trouble
 from oncebus.entities import Catalogue, Entity
 from oncebus.store import Store, Sweep
@@ -64,8 +64,8 @@ class Chores:
         self._last_commit: int | None = None
         # When a message falls due next, as far as the last round knows.
         self._next_due: int | None = None
-        self.pump = Pump(core)
-        self._forwarding = Chore("forwarding", self.pump.step)
+        self.requeue = Requeuer(core)
+        self._forwarding = Chore("forwarding", self.requeue.step)
         self.all = [
             Chore("locks", self._end_locks),
             Chore("pulse", self._pulse),
@@ -73,7 +73,7 @@ class Chores:
             Chore("schedule", self._fall_due),
             self._forwarding,
             Chore("expiry", self._expire, SELDOM_SECONDS),
-            Chore("record of drops", self._prune_drops, SELDOM_SECONDS),
+            Chore("record of drops", self._prune_duplicates, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
             Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
             Chore("sizes", self._refresh_sizes, SELDOM_SECONDS),
@@ -150,18 +150,18 @@ class Chores:
         policies, now = core.policies, core.clock.steady()
         return self._told(await core.run(lambda store: store.expire(policies, now)))
 
-    async def _prune_drops(self) -> None:
+    async def _prune_duplicates(self) -> None:
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.prune_drops(now))
+        await self._core.run(lambda store: store.prune_duplicates(now))
 
     async def _delete_bodies(self) -> None:
         core = self._core
         if not core.acceptor.may_return:
             await core.bodies.delete_refused()
-        unused = await core.run(lambda store: store.unused_blobs(bodies.MOST_AT_ONCE))
+        unused = await core.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:
-            await core.run(lambda store: store.forget_blobs(deleted))
+            await core.run(lambda store: store.forget_body_files(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core
@@ -192,5 +192,5 @@ class Chores:
         await self._core.refresh_sizes()
 
     def _told(self, sweep: Sweep) -> bool:
-        self._core.arrivals.tell(sweep.arrived)
+        self._core.arrivals.notify(sweep.arrived)
         return sweep.more

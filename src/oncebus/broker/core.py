@@ -29,11 +29,11 @@ from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
-from oncebus.entities.rules import check_rule
+from oncebus.entities.rule_parsing import check_expressions
 from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
+from oncebus.inbox import BodyFiles, InboxReader, InboxWriter, Row
 from oncebus.ledger import Ledger
 from oncebus.messages import NOBODY
 from oncebus.store import IngestReport, Place, Store, SubQueue
@@ -76,8 +76,8 @@ class Core:
         self.policies = policies_of(catalogue)
         self._copies = copies_by_topic(catalogue, above=1)
         self.latencies = Latencies()
-        self.acceptor = Acceptor(inbox, self._settled, self.latencies.commit, self.clock.passed)
-        self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
+        self.acceptor = Acceptor(inbox, self._appended, self.latencies.commit, self.clock.passed)
+        self.bodies = Bodies(BodyFiles(folders.body_files), self.start_task)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
         # What was sent and forwarded before this broker was opened ends here, and may not have been seen yet.
@@ -113,7 +113,7 @@ class Core:
         shards: int,
         namespace: Namespace,
         most_bytes: int,
-        drops_kept: int,
+        duplicates_kept: int,
         silent_for: float,
         clock: Clock | None,
     ) -> Core:
@@ -123,7 +123,7 @@ class Core:
         files = CatalogueFiles(folders.catalogue)
         with ExitStack() as undone:
             inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
-            store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+            store = undone.enter_context(closing(Store.open(folders.store, duplicates_kept=duplicates_kept)))
             check_no_repair(folders)
             # Before anything is deleted: what one part does not know, the right copy of another may need.
             check_parts(folders, inbox.last_commit, store, files.versions())
@@ -135,7 +135,7 @@ class Core:
             core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
             awaited = core._note_left(folders, store.position())
             check_bodies(folders, store, awaited)
-            sweep_bodies(Blobs(folders.blobs), store, awaited)
+            sweep_bodies(BodyFiles(folders.body_files), store, awaited)
             undone.pop_all()
             return core
 
@@ -158,7 +158,7 @@ class Core:
         await self.acceptor.close()
         await self._transactions.close()
         # Who still waits for a message is told by the next look.
-        self.arrivals.tell_all()
+        self.arrivals.notify_all()
 
     def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
         """Do something in the store, durably. See `Transactions.run`."""
@@ -187,7 +187,7 @@ class Core:
         self._chores.wake()
 
     async def forward(self) -> None:
-        """Put into the pipeline at once what the store has handed to the pump. Where that fails, chores try again."""
+        """Put into the pipeline at once what the store has handed to requeue. Where that fails, chores try again."""
         # On its own: an append that is cut short could not be told to the store.
         task = asyncio.create_task(self._chores.forward())
         self._others.add(task)
@@ -213,7 +213,7 @@ class Core:
             touched = [entity for entity in after.entities.values() if before.entity(entity.id) != entity]
             for entity in touched:
                 for rule in entity.rules if isinstance(entity, Subscription) else ():
-                    check_rule(rule)
+                    check_expressions(rule)
             await asyncio.to_thread(self._files.publish, after)
             # Rows that are waiting for their commit may still name the version before.
             self._published.append((self.acceptor.highest_commit, after.version))
@@ -228,7 +228,7 @@ class Core:
             return after
 
     async def _delete(self, gone: set[int], version: int) -> None:
-        # Before anything is awaited: what the pump appends later is of entities that are still there.
+        # Before anything is awaited: what requeue appends later is of entities that are still there.
         appended = self.acceptor.highest_commit
         self.accesses.forget(gone)
         self.refusals.forget(gone)
@@ -246,7 +246,7 @@ class Core:
             # They are gone all the same: nobody can reach what is left of them, and the next start clears it away.
             log.warning("What deleted entities held could not be deleted yet: %s", error)
         # Who waits there is to learn of it.
-        self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
+        self.arrivals.notify([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
 
     def note_access(self, entity: Entity) -> None:
         """Somebody uses an entity; a subscription's topic with it."""
@@ -285,7 +285,7 @@ class Core:
         """How much work messages for an entity are to the pipeline, that have so many bytes together."""
         return work_of(messages, size, self._copies.get(entity, 1))
 
-    def _settled(self, group: Sequence[Appending], commit: int | None) -> None:
+    def _appended(self, group: Sequence[Appending], commit: int | None) -> None:
         """What was appended is durable, or was refused."""
         if commit is None:
             for each in group:
@@ -383,10 +383,10 @@ class Core:
         self.last_taken_at = time.monotonic()
         self.progress.reach(commit)
         self._take(commit)
-        self.arrivals.tell(report.arrived)
+        self.arrivals.notify(report.arrived)
         for watch in self.watchers:
             watch(report)
-        if report.transfers or report.scheduled:
+        if report.to_requeue or report.scheduled:
             self.wake_chores()
 
     def _take(self, commit: int) -> None:
@@ -408,7 +408,7 @@ class Core:
     def _note_left(self, folders: Folders, position: int) -> set[str]:
         """Count what an earlier broker has left in the pipeline; the bodies that its rows name."""
         now, passed = self.clock.now(), self.clock.passed()
-        blobs: set[str] = set()
+        body_files: set[str] = set()
         reader = InboxReader(folders.inbox)
         for left in left_in(InboxReader(folders.inbox).read(position + 1, self.left_behind)):
             if left.time is None:
@@ -420,8 +420,8 @@ class Core:
             for entity, size in left.sizes:
                 self.shares.add(entity, size)
             self.shares.commit(left.commit, left.sizes, since)
-            blobs.update(left.blobs)
-        return blobs
+            body_files.update(left.body_files)
+        return body_files
 
 
 def _own_bodies(rows: Sequence[Row]) -> list[str]:

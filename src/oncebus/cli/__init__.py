@@ -31,6 +31,7 @@ COMMANDS = {
     "quarantine": "quarantine",
     "token": "token",
     "repair": "repair",
+    "warm-up": "warm_up",
     "dedup": "dedup",
 }
 """Each with its module. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""
@@ -45,7 +46,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"oncebus.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        module = importlib.import_module(f"oncebus.cli.{COMMANDS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(

@@ -51,7 +51,10 @@ def gateway(
 def _teller(descriptor: int | None) -> Callable[[str, str], None]:
     if descriptor is not None:
         return lambda what, _: _write(descriptor, what)
-    return lambda what, url: click.echo(f"Oncebus is ready: {url}") if what == "ready" else None
+    from oncebus.serve.service import open_line, ready_line
+
+    lines = {"open": open_line, "ready": ready_line}
+    return lambda what, url: click.echo(lines[what](url))
 
 
 def _write(descriptor: int, what: str) -> None:

@@ -45,7 +45,8 @@ LARGEST_LOG = 16 << 20
 @click.command(short_help="Run the Spark pipeline alone, for a cluster.", epilog=f"Example: {_EXAMPLE}")
 @settings_options(*_ONLY_OF_THE_GATEWAY)
 @click.option("--parent", type=int, hidden=True)
-def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> None:
+@click.option("--record-classes", is_flag=True, hidden=True)
+def pipeline(settings_file: str | None, parent: int | None, record_classes: bool, **given: Any) -> None:
     """Run the pipeline over a data folder that it shares with `oncebus gateway`.
 
     What Spark itself says goes to spark.log in that folder. Killed at any moment, it goes on where it was.
@@ -83,6 +84,7 @@ def pipeline(settings_file: str | None, parent: int | None, **given: Any) -> Non
             shards=settings.shards,
             parent=parent,
             cache=cache,
+            record=record_classes,
             session=quiet_session,
         )
     except Exception as error:

@@ -63,8 +63,8 @@ entities_option = click.option(
 def serve(settings_file: str | None, entities: Path | None, **given: Any) -> None:
     """Run the broker: its gateway and its Spark pipeline, each started again when it dies.
 
-    Prints a connection string, a line that it is starting, and one when messages flow. Ends with Ctrl-C or SIGTERM; a
-    second Ctrl-C kills.
+    Prints a connection string, a line when it accepts messages, and one when Spark is ready and messages flow. Ends
+    with Ctrl-C or SIGTERM; a second Ctrl-C kills.
     """
     settings = settings_of(given, settings_file)
     # Imported late, as in the other commands: `oncebus --help` need not load a server.

@@ -22,6 +22,8 @@ from oncebus.http.limits import Limits
 from oncebus.http.paths import (
     HEALTH,
     LAST_NUMBER,
+    LIVE,
+    READY,
     MessagePath,
     Shape,
     find_target,
@@ -39,7 +41,7 @@ from oncebus.http.rendering import Renderer
 from oncebus.http.requests import Asked, unless_gone
 from oncebus.http.routes import admit, answered
 from oncebus.http.times import parse_time
-from oncebus.monitoring.health import HEALTHY, Health
+from oncebus.monitoring.health import HEALTHY, LIVING, Health
 from oncebus.monitoring.metrics import CONTENT_TYPE, metrics
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
 
@@ -123,8 +125,8 @@ class Front:
 
     async def _respond(self, request: Asked) -> Response:
         raw_path: bytes = request.scope["raw_path"]
-        if raw_path == HEALTH and not has_api_version(request.scope["query_string"]):
-            return self._health_response(request.method)
+        if raw_path in (HEALTH, LIVE, READY) and not has_api_version(request.scope["query_string"]):
+            return self._health_response(request.method, raw_path)
         grant = admit(request, self._guard, self._limits)
         target = find_target(raw_path)
         if target is None:
@@ -137,9 +139,12 @@ class Front:
         self._guard.require(grant, does.operation, target.entity, below)
         return await does.handler(request, target)
 
-    def _health_response(self, method: str) -> Response:
+    def _health_response(self, method: str, raw_path: bytes) -> Response:
         if method not in ("GET", "HEAD"):
             raise wrong_method(method, ["GET", "HEAD"])
+        if raw_path == LIVE:
+            # This ignores the pipeline: a monitor must not restart the gateway because the pipeline is slow.
+            return JSONResponse({"status": "healthy", "message": LIVING})
         problem = self._health.problem()
         if problem is None:
             return JSONResponse({"status": "healthy", "message": HEALTHY})
@@ -274,7 +279,7 @@ class Front:
                 )
         limit, after = self._page_of(query)
         path = _plain(parse_address(target.entity))
-        drops = await self._broker.drops(
+        drops = await self._broker.duplicates(
             path, message_id=query.get("message-id"), since=since, limit=limit, after=after
         )
         return JSONResponse(drops_page(path, drops, limit))

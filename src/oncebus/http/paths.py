@@ -6,7 +6,8 @@
     /{entity}/$messages                         to peek at messages, without receiving them
     /{entity}/$duplicates                       the record of drops
     /{entity}/$refusals                         refused operations, and why
-    /health, /metrics, /$quarantine             the broker itself
+    /health, /health/live, /health/ready        the health of the broker
+    /metrics, /$quarantine                      the broker itself
 
 An entity's path may contain slashes, escaped or not, and any of these words: the parser reads a path from its end. A
 slash in an id must be escaped. Fixed words may have any case.
@@ -23,6 +24,8 @@ from oncebus.errors import shown
 from oncebus.http.errors import Refused, bad
 
 HEALTH = b"/health"
+LIVE = b"/health/live"
+READY = b"/health/ready"
 LAST_NUMBER = (1 << 63) - 1
 
 

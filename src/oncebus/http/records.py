@@ -8,10 +8,10 @@ from typing import Any
 from oncebus.broker.refusals import Refusal
 from oncebus.entities import Catalogue
 from oncebus.http.times import iso8601
-from oncebus.store import Drop, Outcome, Quarantined
+from oncebus.store import Duplicate, Outcome, Quarantined
 
 
-def drops_page(path: str, drops: Sequence[Drop], limit: int) -> dict[str, Any]:
+def drops_page(path: str, drops: Sequence[Duplicate], limit: int) -> dict[str, Any]:
     """Return a page of the drops of an entity. `next` is the `after` of the next page, null if this page has room."""
     return {"entity": path, "duplicates": [_drop(drop) for drop in drops], "next": _next(drops, limit)}
 
@@ -48,7 +48,7 @@ def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> d
     }
 
 
-def _drop(drop: Drop) -> dict[str, Any]:
+def _drop(drop: Duplicate) -> dict[str, Any]:
     original = None
     if drop.original_sequence is not None:
         original = {
@@ -81,5 +81,5 @@ def _quarantined(catalogue: Catalogue, row: Quarantined) -> dict[str, Any]:
     }
 
 
-def _next(rows: Sequence[Drop] | Sequence[Quarantined], limit: int) -> int | None:
+def _next(rows: Sequence[Duplicate] | Sequence[Quarantined], limit: int) -> int | None:
     return rows[-1].number if len(rows) == limit else None

@@ -16,7 +16,8 @@ from oncebus.listening import CannotListen, Places, Tls, serve
 MOST_CONNECTIONS = 2000
 """Beyond this, an idle connection is closed for a new one; if all are busy, requests on new ones get a 503."""
 KEEP_ALIVE_SECONDS = 75
-CLOSING_SECONDS = 5
+CLOSING_SECONDS = 2
+"""For requests under way when the server stops. `serve` kills a gateway that takes much longer."""
 _POLL_SECONDS = 0.01
 _TLS_CLOSE_SECONDS = 0.5
 

@@ -26,7 +26,7 @@ from oncebus.entities import (
 )
 from oncebus.entities.descriptions import CHOSEN_AT_CREATION, FORWARDING, EntityKind, blank
 from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
-from oncebus.entities.rules import check_rule
+from oncebus.entities.rule_parsing import check_expressions
 from oncebus.errors import OncebusError
 from oncebus.management.given import Given
 from oncebus.management.problems import Fault, Problems
@@ -194,9 +194,9 @@ class _Planner:
 
     def _check_rule(self, wanted: WantedRule) -> None:
         with self._problems.noted(wanted.places.get("filter", wanted.place)):
-            check_rule(replace(wanted.rule, action=None))
+            check_expressions(replace(wanted.rule, action=None))
         with self._problems.noted(wanted.places.get("action", wanted.place)):
-            check_rule(replace(wanted.rule, filter=TrueFilter()))
+            check_expressions(replace(wanted.rule, filter=TrueFilter()))
 
     def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
         """Delete the default rule of each subscription that is given other rules, as Azure does."""
@@ -261,7 +261,7 @@ class _Planner:
         namespace = self.after.namespace
         occasion = limits.Occasion(namespace, "creating" if old is None else "updating")
         try:
-            limits.check_entity(limits.settled(replace(blank(kind, "any", "any"), **values), namespace), occasion)
+            limits.check_entity(limits.filled_in(replace(blank(kind, "any", "any"), **values), namespace), occasion)
             if old is not None:
                 limits.check_change(old, replace(old, **values))
         except OncebusError as error:

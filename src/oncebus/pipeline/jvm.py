@@ -2,14 +2,13 @@
 
 Before its first batch Spark loads thousands of classes, which takes several seconds of a small machine each time. Java
 can write the classes that a run has loaded into an archive as it ends (`-XX:ArchiveClassesAtExit`), and map them from
-there the next time. The first run of a Spark and a Java that ends in peace leaves one in the cache folder; should it be
-lost, or be of no use, Spark starts as it always does.
+there the next time. Writing it takes up to a minute, so only `oncebus warm-up` does it, and no stop of a broker.
+Without an archive, or with one that Java cannot use, Spark starts as it always does.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from pathlib import Path
 import pyspark
 from pyspark import SparkContext
 
-log = logging.getLogger(__name__)
+from oncebus.errors import OncebusError
 
 # The driver hands Arrow batches on and plans small jobs: what the optimising compiler would win, it never earns back.
 OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -29,51 +28,63 @@ OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 _SUFFIX = ".jsa"
 _MOST_KEPT = 2
-_ENDING_SECONDS = 60
+_ENDING_SECONDS = 180
+
+
+class NoArchive(OncebusError):
+    """No class archive can be made or kept."""
 
 
 class ClassArchive:
-    """The archive of the Spark and the Java that are installed here, if there is one; else how one is made."""
+    """The archive of the Spark and the Java that are installed here. `path` is None where none can be kept."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._path: Path | None = None
-        self._recorded: Path | None = None
         name = _name_here()
-        if name is not None and _is_private(folder):
-            self._path = folder / name
-            if not self._path.exists():
-                self._recorded = folder / f".{uuid.uuid4().hex}{_SUFFIX}"
-                # A run that was killed as it ended has left one, and the next may be killed too.
-                self._delete_old_ones()
+        self.path = folder / name if name is not None and _is_private(folder) else None
+
+    def exists(self) -> bool:
+        """Whether there is one."""
+        return self.path is not None and self.path.exists()
 
     @property
     def options(self) -> Sequence[str]:
-        """What Java has to be told."""
-        if self._recorded is not None:
-            return (f'-XX:ArchiveClassesAtExit="{self._recorded}"', *_QUIET)
-        if self._path is not None:
-            return (f'-XX:SharedArchiveFile="{self._path}"', *_QUIET)
-        return ()
+        """Options of a Java that starts from the archive; none if there is no archive."""
+        return (f'-XX:SharedArchiveFile="{self.path}"', *_QUIET) if self.exists() else ()
+
+
+class Recording:
+    """Has a Java write the archive as it ends. Raises `NoArchive` where none can be kept."""
+
+    def __init__(self, archive: ClassArchive) -> None:
+        if archive.path is None:
+            raise NoArchive(
+                "No class archive can be kept: there is no Java, or other users can write to the cache folder."
+            )
+        self._path = archive.path
+        self._recorded = archive.path.with_name(f".{uuid.uuid4().hex}{_SUFFIX}")
+
+    @property
+    def options(self) -> Sequence[str]:
+        """Options of the Java whose classes are recorded."""
+        return (f'-XX:ArchiveClassesAtExit="{self._recorded}"', *_QUIET)
 
     def close(self) -> None:
-        """End the virtual machine, and keep the archive that it leaves."""
-        if self._path is None or self._recorded is None:
-            return
+        """End Java, and keep the archive that it leaves. Raises `NoArchive` if it leaves none."""
         try:
-            if _has_ended_well() and self._recorded.exists():
-                os.replace(self._recorded, self._path)
-                self._delete_old_ones()
+            if not _has_ended_well() or not self._recorded.exists():
+                raise NoArchive("Java wrote no class archive as it ended.")
+            os.replace(self._recorded, self._path)
+            self._delete_old_ones()
         except OSError as error:
-            log.warning("Archive '%s' cannot be kept: %s", self._path, error.strerror)
+            raise NoArchive(f"Class archive '{self._path}' cannot be kept: {error.strerror}.") from error
         finally:
             self._recorded.unlink(missing_ok=True)
 
     def _delete_old_ones(self) -> None:
-        """Other versions leave theirs, and a run that was killed an unfinished one."""
+        """Other versions leave theirs, and a recording that was killed an unfinished one."""
         with suppress(OSError):
-            archives = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in archives[_MOST_KEPT:]:
+            found = sorted(self._path.parent.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for path in found[_MOST_KEPT:]:
                 path.unlink(missing_ok=True)
 
 
@@ -110,7 +121,6 @@ def _has_ended_well() -> bool:
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
         return False
-    log.info("The classes of Java are being saved, for quicker starts: stopping takes up to a minute")
     SparkContext._gateway = SparkContext._jvm = None
     with suppress(Exception):
         gateway.shutdown()
@@ -118,4 +128,5 @@ def _has_ended_well() -> bool:
     try:
         return bool(process.wait(_ENDING_SECONDS) == 0)
     except subprocess.TimeoutExpired:
+        process.kill()
         return False

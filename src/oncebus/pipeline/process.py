@@ -8,9 +8,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.base import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -18,12 +19,13 @@ from pyspark.sql import SparkSession
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.inbox import InboxReader
-from oncebus.pipeline.jvm import OPTIONS, ClassArchive, default_cache
+from oncebus.pipeline.jvm import OPTIONS, ClassArchive, Recording, default_cache
 from oncebus.pipeline.query import pipeline_session, start_query
 
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
+_STOP_TIMEOUT = "2s"
 
 
 class PipelineFailed(OncebusError):
@@ -41,12 +43,13 @@ def run_pipeline(
     shards: int,
     parent: int | None = None,
     cache: Path | None = None,
+    record: bool = False,
     session: Callable[[str, Sequence[str]], SparkSession] = pipeline_session,
 ) -> None:
     """Run the query until SIGTERM or SIGINT, or until the process `parent` is gone. Raises `PipelineFailed`.
 
-    `session` makes Spark for a master and the options of its driver's Java. What makes the next start quicker is kept
-    in the folder `cache`.
+    `session` makes Spark for a master and the options of its driver's Java. In the folder `cache` is an archive of
+    classes that lets Java start sooner; with `record`, this run writes it as it ends.
 
     Raises `PipelineRefused` where another pipeline runs, or where the inbox is laid out in another number of shards.
     """
@@ -55,7 +58,12 @@ def run_pipeline(
         signal.signal(number, lambda *_: asked.set())
     with _alone(folders):
         archive = ClassArchive(cache or default_cache())
-        spark = session(master, [*OPTIONS, *archive.options])
+        recording = Recording(archive) if record else None
+        spark = session(master, [*OPTIONS, *(recording or archive).options])
+        if recording is None and not archive.exists():
+            log.info(
+                "Spark has started without a class archive. To start sooner from now on, run once: oncebus warm-up"
+            )
         # Spark's own handler for SIGINT cancels jobs.
         signal.signal(signal.SIGINT, lambda *_: asked.set())
         try:
@@ -64,7 +72,8 @@ def run_pipeline(
             raise PipelineFailed(_one_line(error)) from error
         finally:
             spark.stop()
-            archive.close()
+            if recording is not None:
+                recording.close()
 
 
 def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[], bool]) -> None:
@@ -74,6 +83,7 @@ def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[
             return
     if found != shards:
         raise PipelineRefused(f"Inbox '{folders.inbox}' has {found} shards, not {shards}. Set 'shards' to {found}.")
+    spark.conf.set("spark.sql.streaming.stopTimeout", _STOP_TIMEOUT)
     query = start_query(spark, folders, shards=shards, tasks=spark.sparkContext.defaultParallelism)
     fields = {"master": spark.sparkContext.master, "query": str(query.id)}
     log.info("The pipeline runs", extra={"fields": fields})
@@ -82,7 +92,9 @@ def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[
             fields = {"batch": progress["batchId"], "parts": progress["numInputRows"], **progress["durationMs"]}
             log.debug("A batch", extra={"fields": fields})
     error = query.exception()
-    query.stop()
+    # A batch that does not end in time is run again by the next query, as after a kill.
+    with suppress(Py4JError, PySparkException):
+        query.stop()
     if error is not None:
         raise PipelineFailed(_one_line(error))
 

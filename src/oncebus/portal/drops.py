@@ -15,7 +15,7 @@ from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, foreign, tag
 from oncebus.portal.visits import Visit
 from oncebus.portal.wording import moment
-from oncebus.store import Drop
+from oncebus.store import Duplicate
 
 PAGE = 50
 
@@ -40,9 +40,9 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> tuple[list[Drop], Markup | None]:
+async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> tuple[list[Duplicate], Markup | None]:
     after = visit.number("after")
-    found = await visit.desk.broker.drops(entity.path, message_id=identity, limit=PAGE + 1, after=after)
+    found = await visit.desk.broker.duplicates(entity.path, message_id=identity, limit=PAGE + 1, after=after)
     page = found[:PAGE]
     links = []
     if after:
@@ -53,12 +53,12 @@ async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> tuple[li
     return page, _links(links)
 
 
-async def _newest(visit: Visit, entity: Queue | Topic) -> tuple[list[Drop], Markup | None]:
+async def _newest(visit: Visit, entity: Queue | Topic) -> tuple[list[Duplicate], Markup | None]:
     """Return a page of drops, newest first. The numbers of drops have no gaps, so a page is a range of numbers."""
     newest = (await visit.desk.broker.counts(entity.path)).duplicates
     before = min(visit.number("before", newest + 1), newest + 1)
     first = max(before - PAGE, 1)
-    found = await visit.desk.broker.drops(entity.path, limit=PAGE, after=first - 1)
+    found = await visit.desk.broker.duplicates(entity.path, limit=PAGE, after=first - 1)
     page = [drop for drop in reversed(found) if drop.number < before]
     links = []
     if before <= newest:
@@ -84,7 +84,7 @@ def _search(entity: Queue | Topic, identity: str) -> Markup:
     )
 
 
-def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Drop]) -> Markup:
+def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Duplicate]) -> Markup:
     explanation: list[Content]
     if drops:
         explanation = ["Yes: ", foreign(identity), " was dropped."]
@@ -100,7 +100,7 @@ def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Drop]) -> Mark
     return tag("p", explanation, class_="notice dropped" if drops else "notice", role="status")
 
 
-def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Drop]) -> Markup:
+def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Duplicate]) -> Markup:
     titles = ("MessageId", "Dropped at", "Its number", "In favour of number", "Accepted at")
     head = tag("thead", tag("tr", [tag("th", title, scope="col") for title in titles]))
     rows = []

@@ -17,7 +17,7 @@ from oncebus.entities import (
     Namespace,
 )
 from oncebus.entities.descriptions import blank
-from oncebus.entities.limits import Occasion, check_entity, settled
+from oncebus.entities.limits import Occasion, check_entity, filled_in
 from oncebus.errors import OncebusError
 from oncebus.management.properties import ValueType
 from oncebus.portal.entity_properties import (
@@ -95,7 +95,7 @@ def tier_refusal(kind: type[Entity], field: str | None, namespace: Namespace) ->
     if field is not None and not tried:
         return None
     try:
-        check_entity(settled(replace(blank(kind, "x", "x"), **tried), namespace), Occasion(namespace))
+        check_entity(filled_in(replace(blank(kind, "x", "x"), **tried), namespace), Occasion(namespace))
     except BadRequest as error:
         return _text_at_field(str(error))
     return None

@@ -72,7 +72,7 @@ async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int)
     identity = visit.posted["message-id"]
     if target.window is None or not identity or not visit.may(Operation.READ_DROPS, target.path):
         return tag("p", accepted, class_="notice", role="status")
-    drops = await visit.desk.broker.drops(target.path, message_id=identity, since=began)
+    drops = await visit.desk.broker.duplicates(target.path, message_id=identity, since=began)
     mine = next((drop for drop in drops if drop.sequence == number), None)
     if mine is None:
         is_seen = visit.desk.broker.pipeline.has_passed(target)

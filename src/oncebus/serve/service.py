@@ -19,9 +19,6 @@ from oncebus.serve.start_files import files_at_start
 from oncebus.serve.supervisor import Program, Supervisor
 from oncebus.settings import PREFIX, Settings, variable
 
-STARTING = "Oncebus is starting. It waits for Spark: some 20 seconds, at the first start up to a minute."
-# Killed while Java saves its classes, it would have to save them at the next stop again.
-_PIPELINE_SECONDS = 60.0
 _DURATIONS = ("lag_limit", "heartbeat_limit")
 
 
@@ -41,14 +38,19 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
         keys.create()
         url = url_of(settings, bound.http)
         say(connection_line(settings, bound.amqp_port, keys))
-        say(STARTING)
         told, telling = os.pipe()
         try:
             opened = asyncio.Event()
-            _on_lines(told, {b"open": opened.set, b"ready": _once(lambda: say(f"Oncebus is ready: {url}"))})
+            say_open = _once(lambda: say(open_line(url)))
+
+            def on_open() -> None:
+                opened.set()
+                say_open()
+
+            _on_lines(told, {b"open": on_open, b"ready": _once(lambda: say(ready_line(url)))})
             common = environment(settings)
             me = str(os.getpid())
-            gateway = [*_command("gateway"), "--parent", me, "--tell-fd", str(telling)]
+            gateway = [*command("gateway"), "--parent", me, "--tell-fd", str(telling)]
             gateway += ["--http-fd", str(bound.http.fileno()), "--amqp-fd", str(bound.amqp.fileno())]
             if entities is not None:
                 gateway += ["--entities", str(entities)]
@@ -62,7 +64,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
                         # One that never was well has said why, and would say it again.
                         gives_up=lambda code: code > 0 and not opened.is_set(),
                     ),
-                    Program("pipeline", [*_command("pipeline"), "--parent", me], common, grace=_PIPELINE_SECONDS),
+                    Program("pipeline", [*command("pipeline"), "--parent", me], common),
                 ]
             )
             return await supervisor.run()
@@ -83,6 +85,16 @@ def connection_line(settings: Settings, port: int, keys: KeyFile) -> str:
     return connection_string(client_host(settings), told, rule, emulator=is_plain)
 
 
+def open_line(url: str) -> str:
+    """The line that says that sends and management work, while Spark may still be starting."""
+    return f"Oncebus accepts messages: {url} (deliveries begin when Spark is ready)"
+
+
+def ready_line(url: str) -> str:
+    """The line that says that messages flow."""
+    return f"Oncebus is ready: {url}"
+
+
 def environment(settings: Settings) -> dict[str, str]:
     """The environment of a process that is to have exactly these settings."""
     given = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
@@ -97,7 +109,8 @@ def environment(settings: Settings) -> dict[str, str]:
     return given
 
 
-def _command(name: str) -> list[str]:
+def command(name: str) -> list[str]:
+    """The words that run a part of the broker as a process of its own."""
     return [sys.executable, "-m", "oncebus.cli", name]
 
 

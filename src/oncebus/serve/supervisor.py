@@ -18,8 +18,11 @@ MOST_SECONDS = 10.0
 STEADY_SECONDS = 30.0
 """What ran that long had been well: the next wait is short again."""
 
-GRACE_SECONDS = 20.0
-"""How long a program has to end when asked, before it is killed, unless it is given another time."""
+GRACE_SECONDS = 4.0
+"""How long a program has to end when asked, before it is killed, unless it is given another time.
+
+Short, because a person waits: gateway and pipeline lose nothing when they are killed.
+"""
 
 INTERRUPTED = 130
 

@@ -23,7 +23,7 @@ from oncebus.entities import (
     TrueFilter,
 )
 from oncebus.entities.descriptions import CHOSEN_AT_CREATION, blank
-from oncebus.entities.limits import PARTITIONS, settled
+from oncebus.entities.limits import PARTITIONS, filled_in
 from oncebus.entities.names import DEFAULT_RULE
 from oncebus.management.properties import PROPERTIES
 from oncebus.management.rules import rule_properties
@@ -163,7 +163,7 @@ def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queu
     kept: dict[str, Any] = {}
     if not isinstance(entity, Subscription):
         kept["enable_partitioning"] = entity.enable_partitioning
-    return settled(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
+    return filled_in(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
 
 
 def _forwarded(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:

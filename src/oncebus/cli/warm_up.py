@@ -1,0 +1,25 @@
+"""`oncebus warm-up`: what lets Spark start sooner from then on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from oncebus.cli.serve import settings_of
+
+_EXAMPLE = "oncebus warm-up"
+
+
+@click.command("warm-up", short_help="Let Spark start sooner from now on.", epilog=f"Example: {_EXAMPLE}")
+@click.option("--cache", metavar="DIR", help="Folder for the archive; in the user's cache folder unless given.")
+@click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings.")
+def warm_up(settings_file: str | None, **given: Any) -> None:
+    """Save the classes that Spark's Java loads, once for each version of Spark and Java: it takes up to a minute.
+
+    Runs a broker of its own for that, over a temporary folder. If the classes are saved already, it does nothing.
+    """
+    settings = settings_of(given, settings_file)
+    from oncebus.serve.warm_up import make_archive
+
+    click.echo(make_archive(settings.cache))
