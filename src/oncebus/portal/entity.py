@@ -44,7 +44,7 @@ _TITLES = {
     "dead_lettered": "Dead-lettered",
     "unrouted": "Wanted by no subscription",
     "quarantined": "Quarantined",
-    "discarded": "Discarded, their subscription being gone",
+    "discarded": "Discarded because their subscription was deleted",
 }
 
 
@@ -120,7 +120,7 @@ def _held(entity: Entity, figures: Figures) -> Markup:
 
 def _totals(entity: Entity, figures: Figures) -> Markup:
     rows = [tag("div", tag("dt", _TITLES[name]), tag("dd", figures.shown(name))) for name in _TOTALS[type(entity)]]
-    return tag("section", tag("h2", "Counted since it was made"), tag("dl", rows, class_="facts"))
+    return tag("section", tag("h2", "Counted since its creation"), tag("dl", rows, class_="facts"))
 
 
 def _below(visit: Visit, topic: Topic) -> Sequence[Subscription]:
