@@ -49,7 +49,7 @@ _TITLES = {
 
 
 async def show(visit: Visit) -> Response:
-    """Return the page."""
+    """Return the page of the entity."""
     entity = seen(visit)
     if not visit.may(Operation.READ_ENTITY, entity.path):
         return _without_figures(visit, entity)
