@@ -1,4 +1,4 @@
-"""Requests for resources that are refused, with the reason."""
+"""Rejected requests for resources, with the reason."""
 
 from __future__ import annotations
 

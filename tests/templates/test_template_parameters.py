@@ -16,7 +16,7 @@ def wrong(declared: dict[str, Any], given: dict[str, Any] | None = None) -> dict
 
 
 def value(declared: dict[str, Any], given: dict[str, Any] | None = None) -> str:
-    """The name of a queue that is made of the parameter `p`."""
+    """Return the name of a queue that is the parameter `p`."""
     found = Problems()
     queue = {"type": "Microsoft.ServiceBus/namespaces/queues", "name": "[concat('n/', parameters('P'))]"}
     wanted = read_template({"parameters": declared, "resources": [queue]}, given or {}, found)
