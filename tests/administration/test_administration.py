@@ -70,7 +70,7 @@ CHECKED_BY_THE_CLIENT: dict[tuple[str, str], type[Exception]] = {
 
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_entity_from_its_making_to_its_end(
+def test_an_entity_from_creation_to_deletion(
     serving: Served, administrators: Administrators, client: str, kind: str
 ) -> None:
     admin, made, changed = administrators(client, Tier.STANDARD), MADE[kind], CHANGED[kind]
@@ -114,7 +114,7 @@ def test_an_entity_from_its_making_to_its_end(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_rule_from_its_making_to_its_end(serving: Served, administrators: Administrators, client: str) -> None:
+def test_a_rule_from_creation_to_deletion(serving: Served, administrators: Administrators, client: str) -> None:
     admin, topic = administrators(client, Tier.STANDARD), f"{client}/ruled"
     subscription, place = Place.of("Subscription", topic, "some"), Place.of("Rule", topic, "some", "dear")
     admin.create(Place.of("Topic", topic))
@@ -166,7 +166,7 @@ def run_in_node(name: str, broker: Served, files: Mapping[str, object], **told: 
     return int(passed[1])
 
 
-def test_entities_from_their_making_to_their_end_in_javascript(serving: Served) -> None:
+def test_entities_from_creation_to_deletion_in_javascript(serving: Served) -> None:
     told = {"ADMINISTRATION": serving.string, "BROKER": f"https://{serving.host}", "TOKEN": serving.token}
     assert run_in_node("lives.mjs", serving, {}, **told) == 4
 
@@ -176,7 +176,7 @@ def test_entities_from_their_making_to_their_end_in_javascript(serving: Served) 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_breaks_a_rule_is_refused_in_the_services_words(
+def test_a_violation_is_rejected_with_the_services_text(
     administrators: Administrators, client: str, case: Case
 ) -> None:
     admin, name = administrators(client, case.tier), f"{client}-case-{CASES.index(case)}"
@@ -202,7 +202,7 @@ def test_what_breaks_a_rule_is_refused_in_the_services_words(
         assert admin.values(place, case.given) == before
 
 
-def test_no_case_is_named_that_is_not_there() -> None:
+def test_every_named_case_exists() -> None:
     assert {name for _, name in CHECKED_BY_THE_CLIENT} <= set(IDS)
     assert {case.tier for case in CASES} == set(Tier)
 
@@ -211,7 +211,7 @@ def in_camel_case(values: Mapping[str, object] | None) -> dict[str, object] | No
     return None if values is None else {name[0].lower() + name[1:]: value for name, value in values.items()}
 
 
-def test_what_breaks_a_rule_is_refused_in_javascript(tiers: Mapping[Tier, Served], tmp_path: Path) -> None:
+def test_a_violation_is_rejected_in_javascript(tiers: Mapping[Tier, Served], tmp_path: Path) -> None:
     cases = [
         {
             "name": case.name,
@@ -235,7 +235,7 @@ def test_what_breaks_a_rule_is_refused_in_javascript(tiers: Mapping[Tier, Served
 # What else there is for people and programs
 
 
-def test_the_portal_is_there_and_tells_nothing_without_a_key(serving: Served, administrators: Administrators) -> None:
+def test_the_portal_answers_and_shows_nothing_without_a_key(serving: Served, administrators: Administrators) -> None:
     administrators("Atom", Tier.STANDARD).create(Place.of("Queue", "seen-by-few"))
     visit_portal(serving, "seen-by-few")
 
@@ -322,7 +322,7 @@ def test_the_sample_of_the_resource_managers_page_runs(serving: Served, tmp_path
     assert is_detecting(serving, "sample/arm") == timedelta(minutes=10)
 
 
-def test_what_the_atom_page_sends_with_curl_is_taken(serving: Served) -> None:
+def test_the_curl_request_of_the_atom_page_is_accepted(serving: Served) -> None:
     page = (DOCS / "atom.md").read_text()
     found = re.search(r"curl -X PUT -H .* 'http://127\.0\.0\.1:5300/orders(\?[^']+)' -d '(.+?)'\n", page, re.DOTALL)
     assert found is not None

@@ -156,7 +156,7 @@ def test_its_queue_has_the_properties_of_the_file(emulator: Emulator) -> None:
         assert f"<{element}>{value}</{element}>" in said
 
 
-def test_its_queue_takes_messages_and_gives_up_after_three_deliveries(emulator: Emulator) -> None:
+def test_its_queue_dead_letters_after_three_deliveries(emulator: Emulator) -> None:
     with ServiceBusClient.from_connection_string(emulator.string) as client:
         with client.get_queue_sender("queue.1") as sender:
             # It does not detect duplicates.
@@ -181,7 +181,7 @@ def test_its_queue_takes_messages_and_gives_up_after_three_deliveries(emulator: 
             assert (text(message), message.dead_letter_reason) == ("bad", "MaxDeliveryCountExceeded")
 
 
-def test_its_subscriptions_get_what_their_rules_let_through(emulator: Emulator) -> None:
+def test_its_subscriptions_get_the_messages_that_match(emulator: Emulator) -> None:
     system: dict[str, Any] = {
         "content_type": "application/text",
         "correlation_id": "id1",

@@ -38,7 +38,7 @@ def test_a_queue_is_a_resource(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_what_is_not_named_gets_its_default_again_unless_it_was_chosen_at_creation(tmp_path: Path) -> None:
+def test_a_property_left_out_gets_its_default_unless_it_is_fixed_at_creation(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         manager = Manager(front)
         await front.queue(
@@ -146,7 +146,7 @@ def test_rules_are_resources_too(tmp_path: Path, properties: dict[str, object], 
     scenario(tmp_path, play, pipeline=False)
 
 
-def test_the_namespace_is_found_under_its_own_name_alone(tmp_path: Path) -> None:
+def test_the_namespace_is_found_only_under_its_own_name(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         manager = Manager(front)
         found = await manager.get("")
@@ -177,7 +177,7 @@ def test_the_namespace_is_found_under_its_own_name_alone(tmp_path: Path) -> None
     scenario(tmp_path, play, pipeline=False)
 
 
-def test_the_tier_changes_where_all_stays_legal(tmp_path: Path) -> None:
+def test_the_tier_changes_if_all_entities_are_allowed_there(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         manager = Manager(front)
         await front.queue("orders")

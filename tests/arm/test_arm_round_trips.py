@@ -85,7 +85,7 @@ JSON = st.recursive(
     NULLABLE,
     NULLABLE,
 )
-def test_an_entity_is_read_as_it_was_told(
+def test_an_entity_survives_a_round_trip(
     entity: Queue | Topic | Subscription, text: str | None, to: str | None
 ) -> None:
     told = replace(entity, user_metadata=text)
@@ -104,7 +104,7 @@ def test_an_entity_is_read_as_it_was_told(
 
 @examples()
 @given(FILTERS, ACTIONS)
-def test_a_rule_is_read_as_it_was_told(chosen: Filter, action: SqlAction | None) -> None:
+def test_a_rule_survives_a_round_trip(chosen: Filter, action: SqlAction | None) -> None:
     rule = Rule("mine", chosen, action)
     told = json.dumps(resources.rule(rule, Subscription(topic="t", name="s"), TARGET)).encode()
     assert read_rule(reading.properties_of(reading.read_object(told)), "mine") == rule
@@ -112,7 +112,7 @@ def test_a_rule_is_read_as_it_was_told(chosen: Filter, action: SqlAction | None)
 
 @examples(300)
 @given(JSON)
-def test_whatever_is_asked_is_understood_or_refused(content: object) -> None:
+def test_any_request_is_answered_or_rejected(content: object) -> None:
     for read in (
         lambda body: read_description(reading.properties_of(body), Queue),
         lambda body: read_description(reading.properties_of(body), Subscription),
@@ -136,7 +136,7 @@ def test_whatever_is_asked_is_understood_or_refused(content: object) -> None:
         )
     )
 )
-def test_any_path_below_the_provider_is_a_resource_or_leads_nowhere(segments: list[str]) -> None:
+def test_any_path_below_the_provider_is_a_resource_or_not_found(segments: list[str]) -> None:
     path = "/subscriptions/s/resourceGroups/g/providers/microsoft.servicebus/namespaces/oncebus"
     raw = "/".join([path, *segments]).encode()
     assert is_resource(raw)

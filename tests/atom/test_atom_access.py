@@ -48,7 +48,7 @@ def test_managing_needs_the_right_to_manage(
     shared(play)
 
 
-def test_whoever_listens_may_see_the_rules_that_choose_its_messages(shared: Shared) -> None:
+def test_listen_permits_reading_the_rules_of_a_subscription(shared: Shared) -> None:
     async def play(front: Front) -> None:
         path = "news/subscriptions/all/rules"
         assert titles(await Admin(front).get(path, token=token(front.time, LISTENER))) == ["$Default"]
@@ -58,7 +58,7 @@ def test_whoever_listens_may_see_the_rules_that_choose_its_messages(shared: Shar
     shared(play)
 
 
-def test_without_a_token_nothing_is_told_of_what_there_is(shared: Shared) -> None:
+def test_without_a_token_the_answer_does_not_depend_on_what_exists(shared: Shared) -> None:
     async def play(front: Front) -> None:
         answers = [
             await front.ask(method, path, b"<", query=query, token=None)
@@ -71,7 +71,7 @@ def test_without_a_token_nothing_is_told_of_what_there_is(shared: Shared) -> Non
     shared(play)
 
 
-def test_a_token_for_what_is_asked_is_enough(tmp_path: Path) -> None:
+def test_a_token_for_the_requested_address_suffices(tmp_path: Path) -> None:
     """The JavaScript client signs each address by itself, in lower case and with its query."""
 
     async def play(front: Front) -> None:
@@ -89,7 +89,7 @@ def test_a_token_for_what_is_asked_is_enough(tmp_path: Path) -> None:
     scenario(tmp_path, play, pipeline=False)
 
 
-def test_a_token_may_come_as_a_bearers(shared: Shared) -> None:
+def test_a_bearer_token_is_accepted(shared: Shared) -> None:
     async def play(front: Front) -> None:
         assert (await Admin(front).get("orders", token=f"Bearer {token(front.time)}")).status == 200
         refused = await Admin(front).get("orders", token="Bearer eyJ0.eyJ1.sig")
@@ -98,7 +98,7 @@ def test_a_token_may_come_as_a_bearers(shared: Shared) -> None:
     shared(play)
 
 
-def test_the_rule_of_an_entity_manages_that_entity_alone(tmp_path: Path) -> None:
+def test_the_rule_of_an_entity_manages_only_that_entity(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         own = AuthorizationRule("own", frozenset({Right.MANAGE}), "own-one", "own-two")
         await front.queue("orders", authorization_rules=(own,))
@@ -159,7 +159,7 @@ def test_without_a_second_token_the_first_must_manage_the_target(tmp_path: Path)
     scenario(tmp_path, play)
 
 
-def test_keys_are_shown_to_those_who_manage_and_sign_from_then_on(tmp_path: Path) -> None:
+def test_managers_see_keys_that_sign_from_then_on(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         rules = (
             "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>"

@@ -25,7 +25,7 @@ from httpfront.http_front import HOST, Front, scenario
 from oncebus.entities import Rule, SqlFilter, Tier
 
 
-def test_an_entity_is_made_changed_and_deleted(tmp_path: Path) -> None:
+def test_an_entity_is_created_changed_and_deleted(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         made = await admin.create("a/b", LockDuration="PT30S", UserMetadata="for <you> & me")
@@ -96,7 +96,7 @@ def test_an_update_may_be_meant_for_one_state_only(tmp_path: Path) -> None:
         ):
             assert refusal(stale) == (
                 412,
-                f"The entity 'orders' was changed since: its ETag is {second}, but If-Match is {first}.",
+                f"The entity 'orders' has changed since: its ETag is {second}, but If-Match is {first}.",
             )
         # What an entity holds is no change of it.
         await front.send("orders")
@@ -172,7 +172,7 @@ def test_subscriptions_and_rules_are_listed_below_their_owner(tmp_path: Path) ->
     scenario(tmp_path, play)
 
 
-def test_what_an_entity_holds_is_told_with_it(tmp_path: Path) -> None:
+def test_a_description_includes_the_counts(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         await front.queue("orders")
@@ -210,7 +210,7 @@ def counts(body: bytes) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("tier", list(Tier))
-def test_the_namespace_tells_its_name_and_tier(tmp_path: Path, tier: Tier) -> None:
+def test_the_namespace_has_a_name_and_a_tier(tmp_path: Path, tier: Tier) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         found = described(await admin.get("$namespaceinfo"))
@@ -231,7 +231,7 @@ def test_the_namespace_tells_its_name_and_tier(tmp_path: Path, tier: Tier) -> No
     scenario(tmp_path, play, tier=tier)
 
 
-def test_a_subscription_may_be_made_with_its_first_rule(tmp_path: Path) -> None:
+def test_a_subscription_may_be_created_with_its_first_rule(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.topic("news")
         rule = (

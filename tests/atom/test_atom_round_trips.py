@@ -133,14 +133,14 @@ def test_texts_survive_as_content_and_as_attributes(content: str, attribute: str
 
 @examples()
 @given(st.text())
-def test_whatever_is_written_is_xml(content: str) -> None:
+def test_any_description_is_written_as_xml(content: str) -> None:
     node = read_document(markup.tag("a", markup.text(content), {"b": content}).encode())
     assert len(node.text) == len(content)
 
 
 @examples(300)
 @given(st.binary() | st.text().map(str.encode))
-def test_whatever_comes_is_a_document_or_a_bad_request(body: bytes) -> None:
+def test_any_body_is_a_document_or_a_bad_request(body: bytes) -> None:
     try:
         ours = read_document(body)
     except BadRequest as error:
@@ -151,7 +151,7 @@ def test_whatever_comes_is_a_document_or_a_bad_request(body: bytes) -> None:
 
 @examples(300)
 @given(st.data())
-def test_a_description_that_was_tampered_with_is_read_or_refused(data: st.DataObject) -> None:
+def test_a_mutated_description_is_read_or_rejected(data: st.DataObject) -> None:
     whole = (
         f'<entry xmlns="{ATOM}"><content>{written_description(Queue(name="q", user_metadata="x"))}</content></entry>'
     )

@@ -12,7 +12,7 @@ from oncebus.http import listen, server
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
 
 
-def test_a_client_that_keeps_its_connection_and_does_not_look_is_left(tmp_path: Path) -> None:
+def test_the_server_does_not_wait_for_a_client_that_ignores_the_end_of_tls(tmp_path: Path) -> None:
     async def run() -> None:
         tls = own_certificate(tmp_path, "localhost", wall_time())
         async with running_front(tmp_path / "data", pipeline=False) as front:

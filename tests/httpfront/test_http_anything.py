@@ -128,7 +128,7 @@ def test_properties_survive_as_headers(value: object) -> None:
 
 
 @given(st.integers(LAST_MOMENT, 2**63 - 1))
-def test_a_time_later_than_dates_go_is_the_last_that_can_be_written(time: int) -> None:
+def test_a_time_beyond_the_last_date_becomes_that_date(time: int) -> None:
     assert iso8601(time) == "9999-12-31T23:59:59.999999Z"
     assert rfc1123(time) == "Fri, 31 Dec 9999 23:59:59 GMT"
 

@@ -9,7 +9,7 @@ from oncebus.broker.addresses import Address
 from oncebus.store import Action, Settlement, SubQueue
 
 
-def test_messages_are_seen_in_any_state_and_stay_where_they_are(tmp_path: Path) -> None:
+def test_peeking_shows_messages_in_any_state_and_leaves_them(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         headers = {"Content-Type": "text/plain", "Attempts": "3"}
@@ -54,7 +54,7 @@ def test_pages_begin_at_a_number(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_dead_letters_tell_why_they_are_dead(tmp_path: Path) -> None:
+def test_dead_letters_show_their_reason(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.topic("news", "all")
         await front.send("news", MessageId="a")
@@ -72,7 +72,7 @@ def test_dead_letters_tell_why_they_are_dead(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_a_look_needs_the_right_to_listen_and_a_good_request(tmp_path: Path) -> None:
+def test_peeking_needs_listen_and_valid_parameters(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         await front.topic("news")

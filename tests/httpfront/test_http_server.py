@@ -115,7 +115,7 @@ def test_bodies_are_streamed_and_those_too_large_are_refused_before_they_are_rea
         (b"GET /health HTTP/1.1\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n", b"200"),
     ],
 )
-def test_what_is_no_good_http_is_answered_and_closed(tmp_path: Path, request_: bytes, status: bytes) -> None:
+def test_invalid_http_is_answered_and_closed(tmp_path: Path, request_: bytes, status: bytes) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         answer = await asyncio.wait_for(exchange(running.port, request_), PATIENCE)
         assert answer.startswith(b"HTTP/1.1 " + status)
@@ -123,7 +123,7 @@ def test_what_is_no_good_http_is_answered_and_closed(tmp_path: Path, request_: b
     served(tmp_path, play)
 
 
-def test_a_receiver_that_goes_away_takes_no_message_with_it(tmp_path: Path) -> None:
+def test_a_receiver_that_disconnects_loses_no_message(tmp_path: Path) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         await front.queue()
         request = (
@@ -152,7 +152,7 @@ def test_signals_are_left_alone(tmp_path: Path) -> None:
     served(tmp_path, play)
 
 
-def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_path: Path) -> None:
+def test_a_used_address_and_a_bad_certificate_are_errors(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         app = make_app(front.broker, namespace_rules=tuple)
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -169,7 +169,7 @@ def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_pa
     scenario(tmp_path / "data", play)
 
 
-def test_a_connection_that_asks_for_nothing_gives_way_to_one_that_does(tmp_path: Path) -> None:
+def test_an_idle_connection_is_closed_for_a_busy_one(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         running = server(front.app, listen("127.0.0.1", 0), most_connections=3)
         await running.start()
@@ -201,7 +201,7 @@ def test_a_connection_that_asks_for_nothing_gives_way_to_one_that_does(tmp_path:
     ],
     ids=["head", "body", "sign-in"],
 )
-def test_half_open_requests_give_way(tmp_path: Path, half: bytes) -> None:
+def test_half_open_requests_are_closed_for_others(tmp_path: Path, half: bytes) -> None:
     """Strangers who begin a request and do not go on take no place from others, however many they are."""
 
     async def run(front: Front) -> None:
@@ -250,7 +250,7 @@ def test_half_open_requests_do_not_close_the_idle_connection_of_a_client(tmp_pat
     scenario(tmp_path, run)
 
 
-def test_of_many_requests_at_once_a_few_are_answered(tmp_path: Path) -> None:
+def test_only_a_few_of_many_pipelined_requests_are_answered(tmp_path: Path) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         asked = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
         answer = await asyncio.wait_for(exchange(running.port, asked * 1000), PATIENCE)
@@ -297,7 +297,7 @@ def with_small_buffers() -> socket.socket:
     return listener
 
 
-def test_clients_that_do_not_read_give_way(tmp_path: Path) -> None:
+def test_clients_that_do_not_read_are_closed_for_others(tmp_path: Path) -> None:
     async def run(front: Front) -> None:
         running = server(front.app, with_small_buffers(), most_connections=3)
         await running.start()
@@ -312,7 +312,7 @@ def test_clients_that_do_not_read_give_way(tmp_path: Path) -> None:
     scenario(tmp_path, run)
 
 
-def test_a_client_that_reads_nothing_for_long_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_for_long_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "STUCK_SECONDS", 0.05)
 
     async def run(front: Front) -> None:

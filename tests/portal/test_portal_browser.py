@@ -245,7 +245,9 @@ def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> No
     assert highest("accepted") < highest("dropped")
 
 
-def test_a_broker_that_is_gone_and_a_session_that_has_ended_are_told(context: BrowserContext, service: Served) -> None:
+def test_a_page_shows_that_the_broker_is_gone_or_the_session_has_ended(
+    context: BrowserContext, service: Served
+) -> None:
     page = context.new_page()
     sign_in(page, service)
     context.set_offline(True)
@@ -258,7 +260,7 @@ def test_a_broker_that_is_gone_and_a_session_that_has_ended_are_told(context: Br
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_what_senders_write_runs_on_no_page(page: Page, service: Served) -> None:
+def test_no_page_runs_what_senders_write(page: Page, service: Served) -> None:
     for address in PAGES:
         go(page, service, address)
         assert page.locator("img, body script, iframe").count() == 0
@@ -287,7 +289,7 @@ def test_every_page_fits_a_phone_and_can_be_read(browser: Browser, service: Serv
     context.close()
 
 
-def test_the_keyboard_reaches_everything_and_one_sees_where_one_is(page: Page, service: Served) -> None:
+def test_the_keyboard_reaches_everything_and_the_focus_is_visible(page: Page, service: Served) -> None:
     go(page, service, "create?kind=queue")
     page.keyboard.press("Tab")
     skip = page.get_by_role("link", name="Skip to the content")

@@ -35,7 +35,7 @@ def error_at(answer: httpx.Response, name: str) -> str:
     return found[1]
 
 
-def test_detection_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_detection_is_off_by_default(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         page = await visitor.get("create", kind="queue")
         assert "checked" not in field(page, DETECTION)
@@ -50,7 +50,7 @@ def test_detection_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
-def test_a_queue_is_made_as_the_form_says(tmp_path: Path) -> None:
+def test_a_queue_is_created_as_the_form_says(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("elsewhere")
         await visitor.new(
@@ -118,7 +118,7 @@ def test_a_queue_is_made_as_the_form_says(tmp_path: Path) -> None:
         ({"name": "x" * 261}, "name", "exceeds the '260' character limit."),
     ],
 )
-def test_what_is_wrong_is_told_at_its_field_and_what_was_typed_is_kept(
+def test_errors_are_at_their_fields_and_the_form_keeps_its_values(
     shared: Shared, fields: dict[str, str], name: str, told: str
 ) -> None:
     async def play(visitor: Visitor) -> None:
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_told_at_its_field_and_what_was_typed_is_kept(
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\"'><svg onload=alert(1)>", "\u202eevil", "a\u0000b"])
-def test_names_that_cannot_be_are_shown_as_text(shared: Shared, name: str) -> None:
+def test_invalid_names_are_shown_as_text(shared: Shared, name: str) -> None:
     async def play(visitor: Visitor) -> None:
         answer = await visitor.post("create", {"kind": "queue", "name": name})
         assert answer.status_code == 400
@@ -198,7 +198,7 @@ def test_the_window_can_be_changed_and_detection_cannot(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
-def test_a_window_out_of_range_is_told_in_a_change_too(tmp_path: Path) -> None:
+def test_a_window_out_of_range_is_an_error_in_a_change_too(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
         before = visitor.front.broker.catalogue.queue("q")
@@ -307,7 +307,7 @@ def test_a_topic_with_a_filtered_subscription(tmp_path: Path) -> None:
         ({"filter": "correlation", "properties": "a: 1\na: 2"}, "properties", "is given more than once."),
     ],
 )
-def test_a_rule_that_cannot_be_is_told_at_its_field(
+def test_the_error_of_an_invalid_rule_is_at_its_field(
     shared: Shared, fields: dict[str, str], name: str, told: str
 ) -> None:
     async def play(visitor: Visitor) -> None:
@@ -345,7 +345,7 @@ def test_rules_are_added_and_removed(tmp_path: Path) -> None:
     visit(tmp_path, play, pipeline=False)
 
 
-def test_only_who_types_the_name_deletes(tmp_path: Path) -> None:
+def test_deleting_needs_the_typed_name(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("orders")
         await visitor.front.topic("news", "all")
@@ -366,7 +366,7 @@ def test_only_who_types_the_name_deletes(tmp_path: Path) -> None:
     visit(tmp_path, play, pipeline=False)
 
 
-def test_kinds_that_are_none_and_topics_that_are_gone(shared: Shared) -> None:
+def test_unknown_kinds_and_deleted_topics_are_errors(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         assert (await visitor.get("create", kind="<b>")).status_code == 400
         assert (await visitor.get("create")).status_code == 400
@@ -377,7 +377,7 @@ def test_kinds_that_are_none_and_topics_that_are_gone(shared: Shared) -> None:
     shared(play)
 
 
-def test_a_name_like_a_property_is_told_at_the_name(tmp_path: Path) -> None:
+def test_the_error_of_a_name_like_a_property_is_at_the_name(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("ForwardTo")
         answer = await visitor.post("create", {"kind": "queue", "name": "ForwardTo"})

@@ -18,7 +18,7 @@ from oncebus.templates.template import plan_template
 from .template_scenes import planned, problems, queue, template
 from .test_template_front import Deployer, play
 
-TOO_MUCH = "The expressions of the template compute too much."
+TOO_MUCH = "The expressions of the template need too much computation."
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def attacks() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", attacks())
-def test_a_small_template_that_computes_too_much_is_refused_in_a_line(name: str) -> None:
+def test_a_small_template_that_computes_too_much_is_rejected_in_one_line(name: str) -> None:
     with pytest.raises(FileRefused) as refused:
         planned(attacks()[name])
     told = [problem for problem in refused.value.problems if problem.text == TOO_MUCH]
@@ -75,7 +75,7 @@ def test_nothing_is_evaluated_once_the_budget_is_spent() -> None:
     assert [problem.text for problem in found] == [TOO_MUCH]
 
 
-def test_a_template_that_takes_too_long_is_given_up() -> None:
+def test_a_template_that_takes_too_long_is_rejected() -> None:
     asked = []
 
     def is_late() -> bool:
@@ -99,7 +99,7 @@ def test_a_large_ordinary_template_is_within_the_budget() -> None:
     assert len(planned(template(looped, variables={"table": table})).after.entities) == 800
 
 
-def test_many_problems_and_long_names_are_cut() -> None:
+def test_many_problems_and_long_names_are_truncated() -> None:
     found = Problems()
     for number in range(2 * MOST_PROBLEMS):
         found.add(str(number), "wrong")

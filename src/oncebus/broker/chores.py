@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
-from oncebus.broker.pump import Pump
+from oncebus.broker.requeue import Requeuer
 from oncebus.broker.trouble import Trouble
 from oncebus.entities import Catalogue, Entity
 from oncebus.store import Store, Sweep
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
+IDLE_EVERY_SECONDS = 0.5
+"""The same once nobody has used the store for some time. Rounds are what an idle gateway spends its time on."""
+IDLE_AFTER_SECONDS = 2.0
 SOONEST_SECONDS = 0.01
 """So long is waited at least, that messages which fall due one right after the other share a commit."""
 SELDOM_SECONDS = 1.0
@@ -64,8 +67,13 @@ class Chores:
         self._last_commit: int | None = None
         # When a message falls due next, as far as the last round knows.
         self._next_due: int | None = None
-        self.pump = Pump(core)
-        self._forwarding = Chore("forwarding", self.pump.step)
+        # The same for a lock that ends.
+        self._next_end: int | None = None
+        self._uses = 0
+        # On the clock of the loop.
+        self._last_used = float("-inf")
+        self.requeue = Requeuer(core)
+        self._forwarding = Chore("forwarding", self.requeue.step)
         self.all = [
             Chore("locks", self._end_locks),
             Chore("pulse", self._pulse),
@@ -73,7 +81,7 @@ class Chores:
             Chore("schedule", self._fall_due),
             self._forwarding,
             Chore("expiry", self._expire, SELDOM_SECONDS),
-            Chore("record of drops", self._prune_drops, SELDOM_SECONDS),
+            Chore("record of drops", self._prune_duplicates, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
             Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
             Chore("sizes", self._refresh_sizes, SELDOM_SECONDS),
@@ -106,24 +114,39 @@ class Chores:
 
     def _pause(self) -> float:
         """For how many seconds to wait, unless woken: a message that falls due sooner does not wait for longer."""
-        if self._next_due is None:
-            return EVERY_SECONDS
-        return min(max((self._next_due - self._core.clock.steady()) / 1e6, SOONEST_SECONDS), EVERY_SECONDS)
+        now = self._core.clock.steady()
+        pause = EVERY_SECONDS if self._is_in_use() else IDLE_EVERY_SECONDS
+        if self._next_end is not None:
+            pause = min(pause, max((self._next_end - now) / 1e6, EVERY_SECONDS))
+        if self._next_due is not None:
+            pause = min(pause, max((self._next_due - now) / 1e6, SOONEST_SECONDS))
+        return pause
+
+    def _is_in_use(self) -> bool:
+        """Whether somebody else than the chores has used the store a moment ago."""
+        now, uses = asyncio.get_running_loop().time(), self._core.store_uses
+        if uses != self._uses:
+            self._uses, self._last_used = uses, now
+        return now - self._last_used < IDLE_AFTER_SECONDS
 
     async def round(self) -> None:
         """Do a step of each chore whose time has come."""
         # Known again once it has been looked up: where that fails, rounds go on at their usual pace.
-        self._next_due = None
+        self._next_due = self._next_end = None
+        self._is_in_use()
         for chore in self.all:
             if await chore.attempt():
                 self.wake()
+        self._uses = self._core.store_uses
 
     # The chores
 
     async def _end_locks(self) -> bool:
         core = self._core
         policies, now = core.policies, core.clock.steady()
-        return self._told(await core.run(lambda store: store.expire_locks(policies, now)))
+        sweep = await core.run(lambda store: store.expire_locks(policies, now))
+        self._next_end = sweep.next
+        return self._told(sweep)
 
     async def _pulse(self) -> None:
         """Send a row for no one through a new or idle pipeline: it shows that all is well, and keeps it warm."""
@@ -150,18 +173,18 @@ class Chores:
         policies, now = core.policies, core.clock.steady()
         return self._told(await core.run(lambda store: store.expire(policies, now)))
 
-    async def _prune_drops(self) -> None:
+    async def _prune_duplicates(self) -> None:
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.prune_drops(now))
+        await self._core.run(lambda store: store.prune_duplicates(now))
 
     async def _delete_bodies(self) -> None:
         core = self._core
         if not core.acceptor.may_return:
             await core.bodies.delete_refused()
-        unused = await core.run(lambda store: store.unused_blobs(bodies.MOST_AT_ONCE))
+        unused = await core.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:
-            await core.run(lambda store: store.forget_blobs(deleted))
+            await core.run(lambda store: store.forget_body_files(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core
@@ -192,5 +215,5 @@ class Chores:
         await self._core.refresh_sizes()
 
     def _told(self, sweep: Sweep) -> bool:
-        self._core.arrivals.tell(sweep.arrived)
+        self._core.arrivals.notify(sweep.arrived)
         return sweep.more
