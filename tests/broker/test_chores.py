@@ -87,7 +87,7 @@ def test_rounds_are_rare_while_nobody_uses_the_store_but_never_late(
         await scene.receive("q")
         assert chores._pause() == EVERY_SECONDS
         await scene.rounds()
-        # As if that had been long ago. What rounds do themselves is no use.
+        # As if that had been long ago. The rounds themselves do not count as use.
         monkeypatch.setattr(chores, "_last_used", float("-inf"))
         monkeypatch.setattr(chores, "_uses", scene.core.store_uses)
         assert chores._pause() == IDLE_EVERY_SECONDS

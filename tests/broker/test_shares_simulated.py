@@ -1,7 +1,7 @@
-"""How long a quiet entity's messages take beside noisy ones, in simulated time.
+"""The latency of a quiet entity next to noisy ones, in simulated time.
 
-The pipeline takes all that is there as one batch of at most 16 MB, for a fixed time and for a time that grows with the
-batch. Noisy entities send whenever they may. Half a minute passes within a second.
+The pipeline processes everything that waits as one batch of at most 16 MB. A batch takes a fixed time, plus a time that
+grows with the batch. Noisy entities send as soon as they may. Half a minute is simulated in less than a second.
 """
 
 from __future__ import annotations

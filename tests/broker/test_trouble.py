@@ -79,7 +79,7 @@ def test_whenever_a_receiver_is_cancelled_the_message_is_put_back_or_was_receive
         for turns in range(12):
             task = asyncio.create_task(scene.broker.receive(Q, 2))
             waited = scene.core._transactions
-            while not waited._submitted and (waited._task is None or waited._task.done()):
+            while not waited._queue and (waited._task is None or waited._task.done()):
                 await asyncio.sleep(0)
             assert waited._task is not None
             if turns:

@@ -128,7 +128,7 @@ class Clock:
 
     @property
     def trouble(self) -> str | None:
-        """Return why time stands still; None if it does not, or will not for longer than a minute."""
+        """Return why time stands still; None unless the clock is more than a minute behind."""
         behind = self.last - self._wall()
         if behind <= SHOWN:
             return None

@@ -166,8 +166,8 @@ class Core:
 
     @property
     def store_uses(self) -> int:
-        """How often something was done in the store since the broker was opened."""
-        return self._transactions.asked
+        """Return how many units of work were submitted to the store since the broker was opened."""
+        return self._transactions.submitted
 
     def start_task(self, doing: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine that nobody waits for. An `OncebusError` is only logged."""

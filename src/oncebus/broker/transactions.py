@@ -38,12 +38,12 @@ class Transactions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._submitted: deque[_Submitted] = deque()
+        self._queue: deque[_Submitted] = deque()
         self._thread = ThreadPoolExecutor(1, "store")
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        # How many pieces of work were asked for.
-        self.asked = 0
+        # How many units of work were submitted so far.
+        self.submitted = 0
 
     async def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> T:
         """Run the work in a transaction and return its answer. Raises what the work raises, or `BrokerClosed`.
@@ -53,9 +53,9 @@ class Transactions:
         """
         if self._is_closed:
             raise BrokerClosed
-        self.asked += 1
+        self.submitted += 1
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._submitted.append(_Submitted(work, done, unwanted))
+        self._queue.append(_Submitted(work, done, unwanted))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run_all())
         try:
@@ -76,8 +76,8 @@ class Transactions:
 
     async def _run_all(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._submitted:
-            group = [self._submitted.popleft() for _ in range(min(len(self._submitted), MOST_AT_ONCE))]
+        while self._queue:
+            group = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_AT_ONCE))]
             group = [each for each in group if not each.done.done()]
             try:
                 answers = await loop.run_in_executor(self._thread, self._do, [each.work for each in group])

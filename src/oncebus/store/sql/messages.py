@@ -161,7 +161,7 @@ class Messages:
         return self._copies("m.locked_until <= ? ORDER BY m.locked_until LIMIT ?", (now, limit))
 
     def first_end(self) -> int | None:
-        """Return when the first lock of a message ends; None if no message is locked."""
+        """Return when the first lock of a message expires; None if no message is locked."""
         row = self._execute("SELECT min(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
         return None if row[0] is None else int(row[0])
 

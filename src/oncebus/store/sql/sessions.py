@@ -99,7 +99,7 @@ class Sessions:
         return [SessionRow._make(row) for row in rows]
 
     def first_end(self) -> int | None:
-        """When the first lock of a session ends; None where there is none."""
+        """Return when the first lock of a session expires; None if no session is locked."""
         row = self._execute("SELECT min(locked_until) FROM session WHERE locked_until IS NOT NULL").fetchone()
         return None if row[0] is None else int(row[0])
 
