@@ -122,7 +122,7 @@ class Watch:
 
 
 def sign(path: str | os.PathLike[str], *, is_local: bool = True) -> None:
-    """Note that only processes on this kernel make changes from now on; or also other machines, unless `is_local`."""
+    """Note that only processes on this kernel make changes from now on, or, if not `is_local`, other machines as well."""
     # If the file cannot be written, the waiting processes poll.
     with suppress(OSError):
         Path(path).write_text(this_kernel() if is_local else "")

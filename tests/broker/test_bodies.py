@@ -1,4 +1,4 @@
-"""Large bodies lie in files of their own: none is lost that a message names, and none stays that no message will."""
+"""Body files: none is lost that a message names, and none stays that no message will ever name."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_start_deletes_the_bodies_that_no_message_names_and_no_others(tmp_path
             await first.core._chores.requeue.step()
             await first.send("q", message("in the inbox", LARGE))
             needed = files(tmp_path)
-        # Written, and then everything died before a row could name them.
+        # Written just before a crash, so that no row names them.
         orphans = [BodyFiles(tmp_path / "blobs").write(LARGE) for _ in range(3)]
         (tmp_path / "blobs" / ".tmp-half").write_bytes(b"half")
         assert files(tmp_path) == {*needed, *orphans, ".tmp-half"}
@@ -66,7 +66,7 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
         await scene.queue()
         with monkeypatch.context() as patched:
             patched.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
-            # Nor can what was written be cut off.
+            # The written bytes cannot be truncated either.
             patched.setattr("oncebus.inbox.writer.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await scene.send("q", message("a", LARGE))
@@ -82,10 +82,10 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
-def test_a_body_whose_row_was_refused_goes_at_once_where_the_row_was_cut_off(
+def test_a_body_whose_row_was_refused_is_deleted_at_once_if_the_row_was_truncated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """On a disk that is full, and stays so, bodies must not pile up."""
+    """Bodies must not pile up on a disk that stays full."""
 
     async def plot(scene: Scene) -> None:
         await scene.queue()
@@ -145,7 +145,7 @@ def test_a_sender_that_gives_up_while_its_body_is_written_leaves_none(tmp_path: 
     play(tmp_path, plot)
 
 
-def test_when_one_body_of_a_batch_cannot_be_written_the_others_go_too(tmp_path: Path) -> None:
+def test_when_one_body_of_a_batch_cannot_be_written_the_others_are_deleted_too(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         body_files = scene.core.bodies._body_files
@@ -183,7 +183,7 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
             patched.setattr(scene.core._transactions._store, "requeued", is_full)
             with pytest.raises(StoreFull):
                 await scene.core._chores.requeue.step()
-        # The row is in the inbox; the store does not know, and the source is deleted.
+        # The row is in the inbox, the store does not know that, and the source is deleted.
         await scene.delete_queue("source")
         for _ in range(2):
             await delete_bodies(scene)
@@ -198,7 +198,7 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
     play(tmp_path, plot)
 
 
-def test_what_had_not_left_a_deleted_source_is_not_appended_any_more(tmp_path: Path) -> None:
+def test_messages_that_had_not_left_a_deleted_source_are_not_appended_any_more(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         target = await scene.queue("target")
         await scene.queue("source", forward_to="target")
@@ -213,7 +213,7 @@ def test_what_had_not_left_a_deleted_source_is_not_appended_any_more(tmp_path: P
     play(tmp_path, plot)
 
 
-def test_a_target_refuses_what_is_too_large_for_it_wherever_the_body_lies(tmp_path: Path) -> None:
+def test_a_target_refuses_a_message_that_is_too_large_even_with_a_body_file(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target", max_message_size_in_kilobytes=1024)
         await scene.queue("source", max_message_size_in_kilobytes=2048, forward_to="target")
@@ -252,7 +252,7 @@ def test_a_large_message_is_not_deleted_before_its_body_is_read(
     play(tmp_path, plot)
 
 
-def test_a_large_message_that_cannot_be_deleted_is_not_handed_out(
+def test_a_large_message_that_cannot_be_deleted_is_not_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plot(scene: Scene) -> None:

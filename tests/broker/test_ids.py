@@ -181,10 +181,10 @@ def test_what_each_tier_allows(
     play(tmp_path, plot, tier=tier)
 
 
-# 10. Every drop can be seen.
+# 10. Every dropped duplicate can be seen.
 
 
-def test_every_drop_is_counted_and_recorded_with_the_winner(tmp_path: Path) -> None:
+def test_every_duplicate_is_counted_and_recorded_with_its_original(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
         start = scene.time.now
@@ -207,7 +207,7 @@ def test_every_drop_is_counted_and_recorded_with_the_winner(tmp_path: Path) -> N
     play(tmp_path, plot)
 
 
-def test_the_drops_of_a_topic_are_its_own(tmp_path: Path) -> None:
+def test_the_duplicates_of_a_topic_are_recorded_for_the_topic(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic(detects=True)
         path = await scene.subscription()

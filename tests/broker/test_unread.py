@@ -1,4 +1,4 @@
-"""What an earlier broker has left in the inbox, against a look at every row."""
+"""What an earlier broker left in the inbox, compared with a loop over every row."""
 
 from __future__ import annotations
 

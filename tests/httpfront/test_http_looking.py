@@ -33,7 +33,7 @@ def test_health_needs_no_token_and_fails_when_the_pipeline_is_silent(tmp_path: P
     async def play(front: Front) -> None:
         answer = await front.ask("GET", "/health", token=None)
         assert (answer.status, answer.text) == (200, '{"status":"healthy","message":"Service is healthy."}')
-        front.core.last_taken_at -= 16
+        front.core.last_ingest_at -= 16
         answer = await front.ask("GET", "/health", token=None)
         assert answer.status == 503
         assert answer.json["status"] == "unhealthy"
@@ -49,7 +49,7 @@ def test_it_is_live_while_it_answers_and_ready_while_messages_flow(tmp_path: Pat
     async def play(front: Front) -> None:
         for path in ("/health/live", "/health/ready", "/health"):
             assert (await front.ask("GET", path, token=None)).status == 200
-        front.core.last_taken_at -= 16
+        front.core.last_ingest_at -= 16
         live = await front.ask("GET", "/health/live", token=None)
         assert (live.status, live.text) == (200, '{"status":"healthy","message":"Service is live."}')
         ready = await front.ask("GET", "/health/ready", token=None)

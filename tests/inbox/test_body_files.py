@@ -54,7 +54,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_bodies_are_listed_and_what_a_dead_writer_left_is_deleted(tmp_path: Path) -> None:
+def test_files_are_listed_and_those_of_a_dead_writer_are_deleted(tmp_path: Path) -> None:
     nowhere = BodyFiles(tmp_path / "none")
     assert (nowhere.names(), nowhere.delete_unfinished()) == ([], [])
     body_files = BodyFiles(tmp_path)

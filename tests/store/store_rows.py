@@ -16,7 +16,7 @@ QUEUE = 7
 
 
 def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> pa.Table:
-    """A table of rows; each has an `entity`, and a destination equal to it unless told otherwise."""
+    """Return a table of rows. Each row has an `entity`; its destination is the same by default."""
     filled = []
     for index, row in enumerate(rows):
         fate = row.get("fate", Fate.DELIVERED)
@@ -50,7 +50,7 @@ def take(
 
 
 def again(requeue: Requeue, sequence: int, **more: Any) -> dict[str, Any]:
-    """The row that the pipeline makes of what was appended."""
+    """Return the row that the pipeline makes of a requeued message."""
     message = requeue.message
     origin = {"origin_entity": message.entity, "origin_sequence": message.sequence, "hops": requeue.hops}
     kept = {name: getattr(message, name) for name in ("blob", "session", "scheduled", "message_id", "size")}
@@ -58,7 +58,7 @@ def again(requeue: Requeue, sequence: int, **more: Any) -> dict[str, Any]:
 
 
 def come_back(store: Store, policies: Mapping[int, Policy], first_sequence: int, now: int = START) -> None:
-    """Let what is handed to requeue go through the inbox, under numbers from this one on."""
+    """Requeue messages through the inbox, with numbers from `first_sequence` on."""
     with store.transaction():
         requeues = store.requeue_batch(policies, store.position())
     commit = store.position() + 1

@@ -128,7 +128,7 @@ def test_every_fate_is_counted_where_it_belongs(store: Store) -> None:
     assert (dead.reason, dead.description, dead.source) == ("filter", "bad", FIRST)
 
 
-def test_of_an_entity_that_is_gone_only_the_number_of_its_rows_and_the_time_are_kept(store: Store) -> None:
+def test_of_a_deleted_entity_only_the_number_of_its_rows_and_the_time_are_kept(store: Store) -> None:
     rows: list[dict[str, Any]] = [
         {"entity": GONE, "fate": Fate.DELIVERED, "time": START + 7},
         {"entity": GONE, "fate": Fate.DEAD_LETTERED},
@@ -143,7 +143,7 @@ def test_of_an_entity_that_is_gone_only_the_number_of_its_rows_and_the_time_are_
     assert (store.newest_time(), store.unused_body_files()) == (START + 7, ["file"])
 
 
-def test_all_that_was_answered_as_accepted_is_counted_as_accepted_or_as_a_duplicate(store: Store) -> None:
+def test_every_accepted_message_is_counted_as_accepted_or_as_a_duplicate(store: Store) -> None:
     def rows(fate: Fate) -> list[dict[str, Any]]:
         queue = {"entity": QUEUE, "fate": fate, "sequence": 10 + fate, "position": 10 + fate}
         topic = {"entity": TOPIC, "fate": fate, "sequence": 20 + fate, "position": 20 + fate}
@@ -227,7 +227,7 @@ def test_scheduled_rows_wait_but_not_twice(store: Store, destination: int, extra
     assert store.counts(destination).scheduled == waits
 
 
-def test_drops_can_be_found_by_id_time_and_page(store: Store) -> None:
+def test_duplicates_can_be_found_by_id_time_and_page(store: Store) -> None:
     rows = [
         {
             "entity": QUEUE,
@@ -251,7 +251,7 @@ def test_drops_can_be_found_by_id_time_and_page(store: Store) -> None:
     assert store.duplicates(QUEUE + 1) == []
 
 
-def test_drops_are_bounded_by_number_and_age(tmp_path: Any) -> None:
+def test_duplicates_are_bounded_by_number_and_age(tmp_path: Any) -> None:
     store = Store.open(tmp_path / "few", duplicates_kept=3, duplicates_age=10 * SECOND)
 
     def duplicate(sequence: int, seconds: int) -> None:
@@ -292,7 +292,7 @@ def test_a_body_file_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
     assert store.unused_body_files() == []
 
 
-def test_a_number_that_is_taken_is_refused_and_nothing_is_kept(store: Store) -> None:
+def test_a_number_that_is_in_use_is_refused_and_nothing_is_kept(store: Store) -> None:
     take(store, [{"entity": QUEUE}], POLICIES)
     with pytest.raises(EntryRefused, match="sequence number"):
         take(store, [{"entity": QUEUE, "sequence": 2}, {"entity": QUEUE, "sequence": 1}], POLICIES)

@@ -1,4 +1,4 @@
-"""What could not be processed: kept until somebody lets it go or tries again."""
+"""Quarantine: rows are kept until somebody discards or releases them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
     assert (message.sequence, message.session, message.blob) == (7, "s", "file")
 
 
-def test_what_a_deleted_entity_had_in_quarantine_is_gone(store: Store) -> None:
+def test_quarantined_rows_of_a_deleted_entity_are_deleted(store: Store) -> None:
     take(store, [ROW], POLICIES)
     with store.transaction():
         store.delete_entities([TOPIC], appended=1)

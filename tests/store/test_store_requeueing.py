@@ -57,7 +57,7 @@ def test_a_forwarded_message_arrives_once(store: Store) -> None:
     assert store.counts(SOURCE).size == 0
 
 
-def test_what_was_appended_twice_is_taken_once(store: Store) -> None:
+def test_a_message_that_was_appended_twice_is_ingested_once(store: Store) -> None:
     take(store, [{"entity": SOURCE}], POLICIES)
     (requeue,) = next_batch(store)
     # Commit 2 was appended before a crash, and commit 3 after it.
@@ -69,7 +69,7 @@ def test_what_was_appended_twice_is_taken_once(store: Store) -> None:
     assert remembered(store) == 0
 
 
-def test_what_has_arrived_is_not_appended_again(store: Store) -> None:
+def test_a_message_that_has_arrived_is_not_appended_again(store: Store) -> None:
     take(store, [{"entity": SOURCE}], POLICIES)
     (requeue,) = next_batch(store)
     take(store, [again(requeue, 1)], POLICIES)
@@ -80,7 +80,7 @@ def test_what_has_arrived_is_not_appended_again(store: Store) -> None:
     assert (held(store, TARGET), remembered(store)) == ([1], 0)
 
 
-def test_repetitions_within_one_entry_are_told_from_copies(store: Store) -> None:
+def test_repetitions_within_one_entry_are_distinguished_from_copies(store: Store) -> None:
     take(store, [{"entity": TOPIC, "scheduled": START + 1}], POLICIES)
     assert held(store, TOPIC) == [1]
     with store.transaction():
@@ -98,13 +98,13 @@ def test_repetitions_within_one_entry_are_told_from_copies(store: Store) -> None
     assert (held(store, FIRST), held(store, SECOND)) == ([1], [1])
     requeued(store, [requeue], 2)
     assert remembered(store) == 0
-    # It was accepted once, and then delivered twice; that it waited under its topic is neither.
+    # It was accepted once and delivered twice; waiting under its topic counts as neither.
     assert [store.counts(each).accepted for each in (TOPIC, FIRST, SECOND)] == [1, 0, 0]
     assert [store.counts(each).delivered for each in (TOPIC, FIRST, SECOND)] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("hops", [MAX_HOPS - 1, MAX_HOPS])
-def test_after_the_last_hop_a_message_stays_behind(store: Store, hops: int) -> None:
+def test_after_the_last_hop_a_message_is_a_transfer_dead_letter(store: Store, hops: int) -> None:
     take(store, [{"entity": SOURCE, "hops": hops}], POLICIES)
     assert len(next_batch(store)) == (hops < MAX_HOPS)
     stranded = store.peek(SOURCE, 0, 9, START, sub_queue=SubQueue.TRANSFER_DEAD_LETTER)
@@ -112,7 +112,7 @@ def test_after_the_last_hop_a_message_stays_behind(store: Store, hops: int) -> N
     assert store.counts(SOURCE).transfer_dead_letter == len(stranded)
 
 
-def test_what_cannot_be_forwarded_is_a_transfer_dead_letter(store: Store) -> None:
+def test_a_message_that_cannot_be_forwarded_is_a_transfer_dead_letter(store: Store) -> None:
     take(store, [{"entity": SOURCE, "sequence": 1}, {"entity": SOURCE, "sequence": 2}], POLICIES)
     first, _ = next_batch(store)
     with store.transaction():
@@ -122,7 +122,7 @@ def test_what_cannot_be_forwarded_is_a_transfer_dead_letter(store: Store) -> Non
     assert [each.reason for each in stranded] == ["QuotaExceeded", "ForwardTargetNotFound"]
 
 
-def test_a_queue_that_stops_forwarding_keeps_what_had_not_left(store: Store) -> None:
+def test_a_queue_that_stops_forwarding_keeps_messages_that_had_not_left(store: Store) -> None:
     take(store, [{"entity": SOURCE}], POLICIES)
     assert next_batch(store, {SOURCE: Policy()}) == []
     with store.transaction():
@@ -130,7 +130,7 @@ def test_a_queue_that_stops_forwarding_keeps_what_had_not_left(store: Store) -> 
     assert (store.counts(SOURCE).active, store.counts(SOURCE).transfer) == (1, 0)
 
 
-def test_a_queue_that_begins_to_forward_sends_what_it_holds(store: Store) -> None:
+def test_a_queue_that_begins_to_forward_sends_the_messages_it_holds(store: Store) -> None:
     take(store, [{"entity": SOURCE, "expires": START + 1}, {"entity": SOURCE}], {SOURCE: Policy()})
     with store.transaction():
         store.receive(SOURCE, 1, Mode.PEEK_LOCK, Policy(), START)
@@ -139,7 +139,7 @@ def test_a_queue_that_begins_to_forward_sends_what_it_holds(store: Store) -> Non
 
 
 @pytest.mark.parametrize("begins_later", [True, False])
-def test_messages_leave_by_number_however_they_lie_in_the_file(store: Store, begins_later: bool) -> None:
+def test_messages_leave_by_number_whatever_their_order_in_the_file(store: Store, begins_later: bool) -> None:
     before = {**POLICIES, SOURCE: Policy()} if begins_later else POLICIES
     numbers = [5, 2, 9, 1, 7]
     take(store, [{"entity": SOURCE, "sequence": number} for number in numbers], before)
@@ -220,8 +220,8 @@ def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
 
 
 @pytest.mark.parametrize("order", ["delete, requeued, take", "delete, take, requeued", "take, delete, requeued"])
-def test_a_body_outlives_its_source_while_a_row_that_names_it_is_under_way(store: Store, order: str) -> None:
-    """The source is deleted when the row is in the inbox and the store has not been told of that."""
+def test_a_body_outlives_its_source_while_a_row_that_names_it_is_in_the_pipeline(store: Store, order: str) -> None:
+    """The source is deleted when the row is in the inbox and not yet reported to the store."""
     take(store, [{"entity": SOURCE, "blob": "file"}, {"entity": SOURCE, "sequence": 2, "blob": "left"}], POLICIES)
     requeue = next_batch(store)[0]
     remaining = {each: policy for each, policy in POLICIES.items() if each != SOURCE}
@@ -234,7 +234,7 @@ def test_a_body_outlives_its_source_while_a_row_that_names_it_is_under_way(store
         else:
             take(store, [again(requeue, 1)], remaining)
         assert "file" not in store.unused_body_files()
-    # What had not left goes with its source.
+    # A message that had not left is deleted with its source.
     take(store, [], remaining)
     assert (store.unused_body_files(), remembered(store)) == (["left"], 0)
     with store.transaction():

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
+IDLE_EVERY_SECONDS = 0.5
+"""The same once nobody has used the store for some time. Rounds are what an idle gateway spends its time on."""
+IDLE_AFTER_SECONDS = 2.0
 SOONEST_SECONDS = 0.01
 """So long is waited at least, that messages which fall due one right after the other share a commit."""
 SELDOM_SECONDS = 1.0
@@ -64,6 +67,11 @@ class Chores:
         self._last_commit: int | None = None
         # When a message falls due next, as far as the last round knows.
         self._next_due: int | None = None
+        # The same for a lock that ends.
+        self._next_end: int | None = None
+        self._uses = 0
+        # On the clock of the loop.
+        self._last_used = float("-inf")
         self.requeue = Requeuer(core)
         self._forwarding = Chore("forwarding", self.requeue.step)
         self.all = [
@@ -106,24 +114,39 @@ class Chores:
 
     def _pause(self) -> float:
         """For how many seconds to wait, unless woken: a message that falls due sooner does not wait for longer."""
-        if self._next_due is None:
-            return EVERY_SECONDS
-        return min(max((self._next_due - self._core.clock.steady()) / 1e6, SOONEST_SECONDS), EVERY_SECONDS)
+        now = self._core.clock.steady()
+        pause = EVERY_SECONDS if self._is_in_use() else IDLE_EVERY_SECONDS
+        if self._next_end is not None:
+            pause = min(pause, max((self._next_end - now) / 1e6, EVERY_SECONDS))
+        if self._next_due is not None:
+            pause = min(pause, max((self._next_due - now) / 1e6, SOONEST_SECONDS))
+        return pause
+
+    def _is_in_use(self) -> bool:
+        """Whether somebody else than the chores has used the store a moment ago."""
+        now, uses = asyncio.get_running_loop().time(), self._core.store_uses
+        if uses != self._uses:
+            self._uses, self._last_used = uses, now
+        return now - self._last_used < IDLE_AFTER_SECONDS
 
     async def round(self) -> None:
         """Do a step of each chore whose time has come."""
         # Known again once it has been looked up: where that fails, rounds go on at their usual pace.
-        self._next_due = None
+        self._next_due = self._next_end = None
+        self._is_in_use()
         for chore in self.all:
             if await chore.attempt():
                 self.wake()
+        self._uses = self._core.store_uses
 
     # The chores
 
     async def _end_locks(self) -> bool:
         core = self._core
         policies, now = core.policies, core.clock.steady()
-        return self._told(await core.run(lambda store: store.expire_locks(policies, now)))
+        sweep = await core.run(lambda store: store.expire_locks(policies, now))
+        self._next_end = sweep.next
+        return self._told(sweep)
 
     async def _pulse(self) -> None:
         """Send a row for no one through a new or idle pipeline: it shows that all is well, and keeps it warm."""

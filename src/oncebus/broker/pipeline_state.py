@@ -42,7 +42,7 @@ class PipelineState:
     @property
     def last_ingest(self) -> float:
         """Return when something last came out of the pipeline, in seconds on the clock of `time.monotonic`."""
-        return self._core.last_taken_at
+        return self._core.last_ingest_at
 
     @property
     def inbox_bytes(self) -> int:

@@ -6,7 +6,7 @@
     /{entity}/$messages                         to peek at messages, without receiving them
     /{entity}/$duplicates                       the record of drops
     /{entity}/$refusals                         refused operations, and why
-    /health, /health/live, /health/ready        the health of the broker
+    /health, /health/live, /health/ready        whether the broker is healthy
     /metrics, /$quarantine                      the broker itself
 
 An entity's path may contain slashes, escaped or not, and any of these words: the parser reads a path from its end. A

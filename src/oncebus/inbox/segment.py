@@ -1,4 +1,4 @@
-"""A segment: a file of consecutive commits, and how a folder tells which it has.
+"""A segment: a file of consecutive commits.
 
 A segment's name is the number of its first commit in 20 digits and `.segment`. All numbers are little-endian.
 

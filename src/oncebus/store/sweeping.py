@@ -27,6 +27,8 @@ class Sweeping(StoreBase):
             sweep.arrived |= give_back(tables, row, policy_of(policies, row.entity))
         sweep.handled = len(copies) + len(rows)
         sweep.more = limit in (len(copies), len(rows))
+        ends = [end for end in (tables.messages.first_end(), tables.sessions.first_end()) if end is not None]
+        sweep.next = min(ends, default=None)
         return sweep
 
     def expire(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:

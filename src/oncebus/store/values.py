@@ -198,7 +198,10 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sweep:
-    """The result of one bounded step. If `more` is set, call again. `next` is when the next message falls due."""
+    """The result of one bounded step. If `more` is set, call again.
+
+    `next` is when the next lock ends or the next message falls due.
+    """
 
     handled: int = 0
     more: bool = False

@@ -160,14 +160,19 @@ class Messages:
         """Return messages of all entities whose own lock has expired."""
         return self._copies("m.locked_until <= ? ORDER BY m.locked_until LIMIT ?", (now, limit))
 
+    def first_end(self) -> int | None:
+        """Return when the first lock of a message ends; None if no message is locked."""
+        row = self._execute("SELECT min(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
+        return None if row[0] is None else int(row[0])
+
     def expired_locks_of(self, entity: int, now: int) -> list[Copy]:
         """Return messages of one entity whose own lock has expired."""
         if now < self._first_end:
             return []
         found = self._copies("m.locked_until <= ? AND m.entity = ?", (now, entity))
         if not found:
-            row = self._execute("SELECT min(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
-            self._first_end = _NO_LOCK_KNOWN if row[0] is None else row[0]
+            first = self.first_end()
+            self._first_end = _NO_LOCK_KNOWN if first is None else first
         return found
 
     def last_end(self) -> int:

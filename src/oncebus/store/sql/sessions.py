@@ -98,6 +98,11 @@ class Sessions:
         rows = self._execute(f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? AND entity = ?", (now, entity))
         return [SessionRow._make(row) for row in rows]
 
+    def first_end(self) -> int | None:
+        """When the first lock of a session ends; None where there is none."""
+        row = self._execute("SELECT min(locked_until) FROM session WHERE locked_until IS NOT NULL").fetchone()
+        return None if row[0] is None else int(row[0])
+
     def last_end(self) -> int:
         """Return when the last lock of a session expires; 0 if there is none."""
         row = self._execute("SELECT max(locked_until) FROM session WHERE locked_until IS NOT NULL").fetchone()
