@@ -19,7 +19,7 @@ GROUP = "/subscriptions/sub-id/resourceGroups/group"
 
 def parameter(name: str) -> Any:
     if name not in PARAMETERS:
-        raise Fault(f"The parameter '{name}' is not there.")
+        raise Fault(f"The parameter '{name}' does not exist.")
     return PARAMETERS[name]
 
 
@@ -219,7 +219,7 @@ def test_expressions_cannot_grow_without_end(variables: dict[str, Any]) -> None:
     found = Problems()
     assert Evaluator(variables, parameter, DEPLOYMENT, found).value("[variables('v39')]", "here") is BROKEN
     (problem,) = found
-    assert "compute too much" in problem.text or "would make a string of more than" in problem.text
+    assert "need too much computation" in problem.text or "would make a string of more than" in problem.text
 
 
 def test_variables_are_evaluated_on_first_use_in_any_order() -> None:

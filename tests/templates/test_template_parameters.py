@@ -80,7 +80,7 @@ def test_undeclared_values_are_reported() -> None:
 
 def test_values_have_the_form_of_a_parameter_file() -> None:
     declared = {"p": {"type": "string"}}
-    assert "not of the form {'p': {'value': …}}" in wrong(declared, {"p": "plain"})["parameters.p"]
+    assert "not have the form {'p': {'value': …}}" in wrong(declared, {"p": "plain"})["parameters.p"]
     assert "reference to a key vault" in wrong(declared, {"p": {"reference": {}}})["parameters.p"]
 
 
