@@ -41,7 +41,7 @@ check: setup ## lint and type-check
 	@$(MAKE) --no-print-directory docs
 
 # Without the archive Spark starts too, only later.
-warm-up: java $(VENV)/.ready ## save what lets Spark start sooner
+warm-up: java $(VENV)/.ready ## build the cache that speeds up Spark's start
 	@$(BIN)/oncebus warm-up || echo 'Spark will start more slowly.' >&2
 
 test-fast: setup ## run the tests that need neither Spark, browser nor other processes

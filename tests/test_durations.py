@@ -37,7 +37,7 @@ from oncebus.durations import (
         (timedelta(seconds=-1), -SECOND),
     ],
 )
-def test_readable(text: str | timedelta, microseconds: int) -> None:
+def test_valid_durations_are_parsed(text: str | timedelta, microseconds: int) -> None:
     assert parse_duration(text, "window") == microseconds
 
 
@@ -59,13 +59,13 @@ def test_readable(text: str | timedelta, microseconds: int) -> None:
         ("0.0000001 seconds", "Window '0.0000001 seconds' is finer than a microsecond."),
     ],
 )
-def test_unreadable(text: str, message: str) -> None:
+def test_invalid_durations_are_refused(text: str, message: str) -> None:
     with pytest.raises(BadDuration) as raised:
         parse_duration(text, "window")
     assert str(raised.value).startswith(message)
 
 
-def test_an_error_may_show_what_was_typed_in_place_of_what_was_read() -> None:
+def test_an_error_can_show_the_typed_text_instead_of_the_parsed_one() -> None:
     with pytest.raises(BadDuration, match="Window '1fortnight' is not a duration"):
         parse_duration("1 fortnight", "window", "1fortnight")
 
@@ -81,17 +81,17 @@ def test_an_error_may_show_what_was_typed_in_place_of_what_was_read() -> None:
         ("1.5s", "1.5 seconds"),
     ],
 )
-def test_what_a_person_types_is_spelt_out(typed: str, spelt: str) -> None:
+def test_short_forms_are_expanded(typed: str, spelt: str) -> None:
     assert spelt_out(typed) == spelt
     parse_duration(spelt, "window")
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "10 m", "10x", "1y", "10m and", "-10m", "PT10M", "10 minutes", "10ſ"])
-def test_any_other_text_stays_as_it_is(text: str) -> None:
+def test_any_other_text_stays_unchanged(text: str) -> None:
     assert spelt_out(text) == text
 
 
-def test_range() -> None:
+def test_durations_out_of_range_are_refused() -> None:
     assert checked_duration(LONGEST, "x", "window") == LONGEST
     with pytest.raises(BadDuration, match="Window 'x' is longer than 36500 days"):
         checked_duration(LONGEST + 1, "x", "window")

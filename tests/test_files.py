@@ -13,7 +13,7 @@ from oncebus.dedup.outputs import Outputs
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.files import make_folder
 from oncebus.folders import Folders
-from oncebus.inbox import Blobs, InboxWriter
+from oncebus.inbox import BodyFiles, InboxWriter
 from oncebus.ledger.storage import storage_at
 from oncebus.outbox import Outbox
 
@@ -31,7 +31,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "data": lambda folder: Folders(folder).make(),
     "broker": open_broker,
     "inbox": lambda folder: InboxWriter.open(folder, 2).close(),
-    "blobs": lambda folder: Blobs(folder).write(b"body"),
+    "blobs": lambda folder: BodyFiles(folder).write(b"body"),
     "outbox": lambda folder: Outbox(folder).begin(),
     "catalogue": lambda folder: CatalogueFiles(folder).publish(Catalogue(version=1)),
     "ledger": lambda folder: storage_at(os.fspath(folder)).publish("name", [b"content"]),
@@ -42,7 +42,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The folders that are synced, in their order; each is synced all the same."""
+    """Record the folders that are synced, in order. Each is still synced."""
     found: list[str] = []
     fsync = os.fsync
 
@@ -55,19 +55,19 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_each_new_folder_is_durable_before_anything_lies_in_it(tmp_path: Path, synced: list[str], maker: str) -> None:
+def test_each_new_folder_is_durable_before_anything_is_put_in_it(tmp_path: Path, synced: list[str], maker: str) -> None:
     MAKERS[maker](tmp_path / "a" / "b" / "c")
     above = [os.fspath(tmp_path), os.fspath(tmp_path / "a"), os.fspath(tmp_path / "a" / "b")]
     assert synced[:3] == above
 
 
-def test_every_folder_of_a_broker_is_known_to_the_one_above(tmp_path: Path, synced: list[str]) -> None:
+def test_every_folder_of_a_broker_is_synced_in_its_parent(tmp_path: Path, synced: list[str]) -> None:
     open_broker(tmp_path / "data")
     made = {os.path.dirname(path) for path, _, _ in os.walk(tmp_path / "data")}
     assert made <= set(synced)
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path: Path, synced: list[str]) -> None:
+def test_an_existing_folder_is_left_alone(tmp_path: Path, synced: list[str]) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     folder.chmod(0o750)

@@ -6,20 +6,20 @@ from oncebus.hosts import is_address, is_this_machine
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "fe80::1", "2001:db8::10.0.0.1"])
-def test_addresses(host: str) -> None:
+def test_these_are_addresses(host: str) -> None:
     assert is_address(host)
 
 
 @pytest.mark.parametrize("host", ["", "localhost", "broker.example", "1.2.3", "1.2.3.256", "[::1]", "127.0.0.1:5300"])
-def test_no_addresses(host: str) -> None:
+def test_these_are_not_addresses(host: str) -> None:
     assert not is_address(host)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1", "[::1]"])
-def test_this_machine(host: str) -> None:
+def test_only_this_machine_can_reach(host: str) -> None:
     assert is_this_machine(host)
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "10.0.0.1", "localhost.example", "broker"])
-def test_other_machines_may_come(host: str) -> None:
+def test_other_machines_can_reach(host: str) -> None:
     assert not is_this_machine(host)

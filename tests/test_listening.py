@@ -1,4 +1,4 @@
-"""Places for connections, and TLS that begins once a connection is counted."""
+"""Places for connections, and TLS that begins only once a connection is counted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Guest:
         self._places.leave(self)
 
 
-def test_the_one_that_is_idle_for_longest_gives_way() -> None:
+def test_a_new_connection_closes_the_longest_idle_one() -> None:
     places = Places(3, "guests")
     one, two, three = (Guest(places) for _ in range(3))
     places.begin(one)
@@ -106,20 +106,20 @@ async def echoing(folder: Path, places: Places) -> AsyncIterator[int]:
     server.close()
 
 
-def test_connections_that_never_begin_tls_give_way_and_others_get_through(tmp_path: Path) -> None:
+def test_connections_that_never_begin_tls_are_closed_and_others_get_through(tmp_path: Path) -> None:
     async def play() -> None:
         places = Places(5, "strangers")
         async with echoing(tmp_path, places) as port:
             with contextlib.ExitStack() as stack:
                 silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(20)]
                 silent[0].settimeout(PATIENCE)
-                # The oldest is cut, and not after a minute.
+                # The oldest is closed at once, not after a minute.
                 assert await asyncio.to_thread(silent[0].recv, 1) == b""
                 trusting = ssl.create_default_context(cafile=tmp_path / CERTIFICATE)
                 reader, writer = await asyncio.open_connection(
                     "127.0.0.1", port, ssl=trusting, server_hostname="localhost"
                 )
-                # All at once, with the end of the handshake.
+                # Data right after the handshake must reach a protocol that already has its transport.
                 writer.write(b"hello" * 20_000)
                 assert await asyncio.wait_for(reader.readexactly(100_000), PATIENCE) == b"hello" * 20_000
                 assert len(places) <= 5

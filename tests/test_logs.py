@@ -115,7 +115,7 @@ def test_no_text_breaks_the_line(formatter: logging.Formatter, text: str) -> Non
     ],
     ids=range(9),
 )
-def test_keys_and_signatures_are_masked_wherever_they_stand(text: str) -> None:
+def test_keys_and_signatures_are_masked_anywhere(text: str) -> None:
     for formatter in (TextFormatter(), JsonFormatter()):
         line = formatter.format(record(f"Got {text}", fields={"a": text, "b": [text], "c": {"d": text}}))
         for secret in (RULE.primary_key[:-4], RULE.secondary_key[:-4], SIGNATURE[:20]):
@@ -124,7 +124,7 @@ def test_keys_and_signatures_are_masked_wherever_they_stand(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["SharedAccessKeyName=rule;x", "design=5", "the signature", "a key: none", "sig"])
-def test_what_is_no_secret_is_left(text: str) -> None:
+def test_other_text_is_not_masked(text: str) -> None:
     assert masked(text) == text
 
 
@@ -145,7 +145,7 @@ def test_configuring_sends_oncebus_to_one_stream_at_a_level() -> None:
     assert (content["message"], content["level"], content["n"]) == ("loud", "WARNING", 1)
 
 
-def test_a_line_that_comes_again_and_again_is_written_a_few_times_with_how_many_were_left_out() -> None:
+def test_a_repeated_line_is_written_a_few_times_and_then_with_the_number_of_omitted_ones() -> None:
     now = 0.0
     stream, repeats = io.StringIO(), Repeats(lambda: now)
     configure("json", "info", stream)

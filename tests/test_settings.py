@@ -20,7 +20,7 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
-def test_without_anything_given_the_defaults_hold() -> None:
+def test_settings_have_defaults() -> None:
     settings = load({}, {}, None)
     assert settings == Settings()
     assert (settings.http_port, settings.amqp_port, settings.host) == (5300, 5672, "127.0.0.1")
@@ -28,14 +28,14 @@ def test_without_anything_given_the_defaults_hold() -> None:
     assert settings.key_path == Path("oncebus-data/keys.json")
 
 
-def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, "http_port = 1\namqp_port = 2\nshards = 3\n")
     environment = {"ONCEBUS_HTTP_PORT": "11", "ONCEBUS_AMQP_PORT": "12", "HTTP_PORT": "99", "ONCEBUS_OTHER": "x"}
     settings = load({"http_port": 21, "master": None}, environment, file)
     assert (settings.http_port, settings.amqp_port, settings.shards, settings.master) == (21, 12, 3, "local[*]")
 
 
-def test_an_empty_variable_has_not_been_given(tmp_path: Path) -> None:
+def test_an_empty_variable_counts_as_not_given(tmp_path: Path) -> None:
     assert load({}, {"ONCEBUS_CONFIG": "", "ONCEBUS_SHARDS": ""}, write(tmp_path, "shards = 3")).shards == 3
 
 
@@ -101,7 +101,9 @@ def test_values_are_read_from_text_or_as_they_are(name: str, given: object, expe
         ("amqp_port", "5300", "'http_port' is the same port."),
     ],
 )
-def test_a_bad_value_is_told_with_its_name_source_and_value(name: str, value: str, why: str, tmp_path: Path) -> None:
+def test_the_error_for_a_bad_value_names_setting_source_and_value(
+    name: str, value: str, why: str, tmp_path: Path
+) -> None:
     def message(flags: dict[str, object], environment: dict[str, str]) -> str:
         with pytest.raises(SettingsError) as caught:
             load(flags, environment, None)
@@ -132,14 +134,14 @@ def test_a_bad_value_is_told_with_its_name_source_and_value(name: str, value: st
         ("zzz = 1", "Setting 'zzz' from the file '{file}' is not known. There are " + ", ".join(NAMES) + "."),
     ],
 )  # fmt: skip
-def test_a_bad_file_is_told(text: str, message: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_refused(text: str, message: str, tmp_path: Path) -> None:
     file = write(tmp_path, text)
     with pytest.raises(SettingsError) as caught:
         load({}, {}, file)
     assert str(caught.value) == message.format(file=file)
 
 
-def test_a_file_that_is_none_or_no_toml_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_file_or_invalid_toml_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"cannot be read: No such file or directory\."):
         load({}, {}, tmp_path / "none.toml")
     with pytest.raises(SettingsError, match="is not TOML: ") as caught:
@@ -155,7 +157,7 @@ def test_paths_in_the_file_start_at_its_folder(tmp_path: Path) -> None:
     assert (settings.data, settings.key_path, settings.config) == (tmp_path / "bus", Path("/etc/keys"), Path("c.json"))
 
 
-def test_a_value_that_is_overruled_is_not_judged_but_an_unknown_name_is(tmp_path: Path) -> None:
+def test_an_overridden_value_is_not_checked_but_an_unknown_name_is(tmp_path: Path) -> None:
     assert load({"shards": 4}, {"ONCEBUS_SHARDS": "x"}, write(tmp_path, "shards = 'y'")).shards == 4
     with pytest.raises(
         SettingsError, match=r"Setting 'shard' from the command line is not known\. Did you mean 'shards'"
@@ -180,10 +182,10 @@ def test_the_table_in_the_docs_is_the_one_of_the_dataclass() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_default_as_the_table_shows_it_is_read_as_itself(name: str) -> None:
+def test_a_default_is_parsed_from_the_form_in_the_table(name: str) -> None:
     default = getattr(Settings(), name)
     if default is not None:
-        shown = settings_module.SETTINGS[name].kind.shown(default)
+        shown = settings_module.SETTINGS[name].parser.shown(default)
         assert getattr(load({}, {variable(name): shown}, None), name) == default
 
 

@@ -1,8 +1,8 @@
-"""Whether outbox, ledger and inbox are of one and the same time, or some of them were restored from another copy.
+"""Checks that the outbox, the ledger and the inbox come from the same copy, and none was restored from another one.
 
-Each hand-over is durable before the next is begun, so a crash at any instant leaves them in one of few relations to
-each other. What is in none of them was put together from several copies: to go on would lose messages, or forget ids.
-`oncebus.broker.agreement` compares the store and the catalogue too.
+Each step is durable before the next one begins, so a crash at any instant leaves them in one of a few relations to each
+other. Any other relation means that they come from different copies: continuing would lose messages or forget ids.
+`oncebus.broker.agreement` also compares the store and the catalogue.
 """
 
 from __future__ import annotations
@@ -21,30 +21,29 @@ from oncebus.ledger import Generation, Ledger
 from oncebus.outbox import Batch, Entry, Outbox
 
 NO_LEDGER = Batch("", 0)
-"""Made the entries of an outbox whose ledger was given up: no ledger has to know it."""
+"""The batch of outbox entries whose ledger was given up. No ledger has to know it."""
 
-_LOOKS = 3
-
+_ATTEMPTS = 3
 
 _GIVE_UP = " To go on without the ids that it held, run 'oncebus repair ledger'."
 
 
 class DataMismatch(OncebusError):
-    """What lies in the data folder does not belong together."""
+    """The parts of the data folder come from different copies."""
 
     def __init__(self, why: str, otherwise: str = "") -> None:
-        """`otherwise` is another way out, a sentence that begins with a space."""
+        """`otherwise` is an alternative fix, as a sentence that begins with a space."""
         super().__init__(
             f"{why}: the data folder is made of different copies. Restore all of it from the same copy.{otherwise}"
         )
 
 
 class RepairUnfinished(OncebusError):
-    """A repair of the data folder was begun and is not done."""
+    """A repair of the data folder was interrupted."""
 
 
 def check_no_repair(folders: Folders) -> None:
-    """Raise `RepairUnfinished` where a repair was begun and is not done."""
+    """Raise `RepairUnfinished` if a repair was interrupted."""
     if folders.repair.exists():
         what = json.loads(folders.repair.read_bytes())["repairs"]
         raise RepairUnfinished(
@@ -55,11 +54,11 @@ def check_no_repair(folders: Folders) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How far the outbox says that the pipeline has come: its newest complete entry."""
+    """The newest complete entry of the outbox: how far the pipeline has come."""
 
     last: int
     batch: Batch
-    # The greatest time among its rows that have a key; None where none has.
+    # The greatest time among its rows with a key; None if none has one.
     time: int | None
 
     @classmethod
@@ -71,22 +70,23 @@ class Judged:
 
 
 def judged_in(outbox: str | os.PathLike[str]) -> Judged | None:
-    """How far the pipeline has come; None where it has never completed a batch."""
+    """Return how far the pipeline has come; None if it has never completed a batch."""
     newest = Outbox(outbox).newest()
     return None if newest is None else Judged.of(newest)
 
 
 def check_ledger(outbox: str | os.PathLike[str], ledger: Ledger, time: int = 0) -> None:
-    """Raise `DataMismatch` unless the ledger remembers what was judged, and the outbox has what the ledger remembers.
+    """Raise `DataMismatch` unless the ledger remembers all verdicts in the outbox, and the outbox has no fewer batches.
 
-    `time` is that of another message with a key which is known to have been judged. A pipeline may be at work: the
-    ledger is read after what it must not be older than, and before what must not be older than itself.
+    `time` is the time of another message with a key that has its verdict. A pipeline may be running meanwhile, so the
+    order of the reads matters: first the outbox that the ledger must cover, then the ledger, then the outbox that must
+    cover the ledger.
     """
     before = judged_in(outbox)
     seen = max(time, 0 if before is None or before.time is None else before.time)
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         listing = ledger.listing()
-        # Runs that are being replaced while the folder is listed may be missed once.
+        # A listing may miss runs that are being replaced meanwhile, so one miss proves nothing.
         if max(listing.horizon(), 0) >= seen:
             break
     else:
@@ -112,10 +112,10 @@ def check_ledger(outbox: str | os.PathLike[str], ledger: Ledger, time: int = 0) 
 
 
 def knows(generations: Sequence[Generation], last_recorded: int | None, batch: Batch) -> bool:
-    """Whether a ledger was there when a batch was judged, given its generations in order."""
+    """Return whether a ledger took part in a batch, given the ledger's generations in order."""
     if batch == NO_LEDGER or any(generation.query == batch.query for generation in generations):
         return True
-    # The note of a query is deleted once many have followed it. None of these can have completed a batch, or the outbox
+    # The ledger forgets a query when many others have followed. None of those can have completed a batch, or the outbox
     # would have its entry.
     is_pruned = bool(generations) and generations[0].number > 1
     kept = [generation.keeps_below for generation in generations[1:]]
@@ -125,9 +125,9 @@ def knows(generations: Sequence[Generation], last_recorded: int | None, batch: B
 def is_ahead(
     generations: Sequence[Generation], last_recorded: int | None, last_confirmed: int | None, newest: Batch | None
 ) -> bool:
-    """Whether a ledger counts keys of batches that came after the newest whose entry is complete.
+    """Return whether a ledger counts keys of batches after `newest`, the last one with a complete outbox entry.
 
-    One batch more may have left runs: it was under way. They do not count, and it is judged anew.
+    One more batch may have left runs because it was interrupted. They do not count, and the batch runs again.
     """
     done = -1
     if newest is not None:
@@ -135,9 +135,9 @@ def is_ahead(
         while generations and generations[0].query != newest.query:
             generations = generations[1:]
         if not generations:
-            # Of a query that began after the ledger was read.
+            # The entry is from a query that began after the ledger was read.
             return False
-    # What a generation leaves of the one before it counts.
+    # The batches that a generation keeps of the one before it count.
     for following in generations[1:]:
         if following.keeps_below > done + 1:
             return True

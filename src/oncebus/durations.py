@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: Spark's interval text, ISO 8601, timedelta. All become whole microseconds."""
+"""Durations as people write them: Spark's interval text, ISO 8601, timedelta. All become whole microseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 WEEK = 7 * DAY
 LONGEST = 36500 * DAY
-"""No duration may be longer: times and durations then always add up within 64 bits."""
+"""The longest duration allowed. With this limit, the sum of a time and a duration always fits in 64 bits."""
 
 LAST_MOMENT = 253_402_300_799_999_999
 """The last microsecond of the year 9999, counted from 1970: no later time can be written as a date."""
@@ -31,7 +31,7 @@ _UNITS = {
 }
 _TERM = re.compile(r"(?P<sign>[+-]?)\s*(?P<whole>\d+)(?:\.(?P<fraction>\d+))?\s*(?P<unit>[a-z]+?)s?\b", re.IGNORECASE)
 _LETTERS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-# Beyond ASCII there are letters that are an s or a k where the case of letters does not count.
+# ASCII, because ignoring case would otherwise match the long s (U+017F) as s and the Kelvin sign as k.
 _ANY_CASE = re.IGNORECASE | re.ASCII
 _SHORT_TERM = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])", _ANY_CASE)
 _SHORT = re.compile(rf"(?:{_SHORT_TERM.pattern})+", _ANY_CASE)
@@ -43,21 +43,24 @@ _ISO = re.compile(
 
 
 class BadDuration(OncebusError, ValueError):
-    """A text or value is not a length of time that can be used here."""
+    """A text or value is not a duration, or is not allowed here."""
 
 
 class NotADuration(BadDuration):
-    """A text is not a length of time at all."""
+    """A text is not a duration at all."""
 
 
 def utc_text(time: int) -> str:
-    """A time in microseconds since 1970 as people read it, such as `2026-01-31T08:30:00Z`."""
+    """Return a time, given in microseconds since 1970, as text such as `2026-01-31T08:30:00Z`."""
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(time, LAST_MOMENT))
     return moment.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def parse_duration(value: str | timedelta, name: str, given: str | None = None) -> int:
-    """The microseconds of a duration. `name` is what the error calls it, `given` what it shows, if not the value."""
+    """Return a duration in microseconds. Raises `BadDuration`.
+
+    The error calls the duration by `name`, and shows `given`, or the value itself without it.
+    """
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     text = value.strip()
@@ -66,9 +69,9 @@ def parse_duration(value: str | timedelta, name: str, given: str | None = None) 
 
 
 def spelt_out(text: str) -> str:
-    """What a person typed as 10m, or 1h30m, as '10 minutes'; any other text as it is.
+    """Expand a short form such as 10m or 1h30m to '10 minutes' or '1 hours 30 minutes'. Return other texts unchanged.
 
-    For command lines and settings alone: to the protocols and to Spark these are no durations.
+    Only for command lines and settings: the protocols and Spark do not accept the short forms.
     """
     if not _SHORT.fullmatch(text.strip()):
         return text
@@ -76,7 +79,7 @@ def spelt_out(text: str) -> str:
 
 
 def checked_duration(microseconds: int, given: object, name: str, *, least: int = 1) -> int:
-    """The duration itself if it is in range; `given` is what the error shows."""
+    """Return the duration if it is in range, else raise `BadDuration`. The error shows `given`."""
     if microseconds < least:
         wanted = "longer than zero" if least > 0 else "zero or longer"
         raise BadDuration(f"{name.capitalize()} {given!r} must be {wanted}.")

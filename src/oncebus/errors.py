@@ -1,4 +1,4 @@
-"""The root of what Oncebus raises on purpose, and how its texts show a value."""
+"""The base class of the errors that Oncebus raises on purpose, and the way error texts show a value."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ class OncebusError(Exception):
 
 
 def shown(value: object) -> str:
-    """Return a value as errors show it: never so long that it hides what is wrong."""
+    """Return the repr of a value for an error text, shortened to 100 characters."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"

@@ -1,4 +1,4 @@
-"""Files that appear at once, whole and durably, and the folders that they lie in."""
+"""Files that are written atomically and durably, and the folders that contain them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def publish(
     aside: str | None = None,
     before: Callable[[], object] | None = None,
 ) -> None:
-    """Write a file, replacing one of that name. When this returns it survives any crash; before, it is not there.
+    """Write a file atomically, replacing any file of that name. Once this returns, the file survives any crash.
 
-    It is written in the folder `aside` first, of the same file system; in its own unless given. `before` is called
-    when it is on the disk, before it appears: where that raises, it does not. Raises `OSError` and leaves nothing
-    behind, unless the process dies: see `delete_abandoned`.
+    The data is first written to a temporary file in the folder `aside`, or in `folder` if that is None. Both must be on
+    the same file system. `before` is called when the data is on the disk, before the file appears; if it raises, the
+    file does not appear. Raises `OSError` and deletes the temporary file. Only a process that dies leaves it behind:
+    see `delete_abandoned`.
     """
     temporary = os.path.join(folder if aside is None else aside, TEMPORARY + uuid.uuid4().hex)
     try:
@@ -46,7 +47,7 @@ def publish(
 
 
 def sync_folder(folder: str) -> None:
-    """Make it durable which files a folder has."""
+    """Make the list of files in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -55,10 +56,10 @@ def sync_folder(folder: str) -> None:
 
 
 def make_folder(folder: str | os.PathLike[str], mode: int = 0o777) -> None:
-    """Make a folder and those above it that are missing. When this returns, all that were made survive any crash.
+    """Create a folder and its missing parents. Once this returns, all of them survive any crash.
 
-    `mode` is that of the folder itself. A folder that is there stays as it is. Files that are synced in a folder are
-    lost with it if the folder above was not synced after it was made, so durable folders are made here only.
+    `mode` applies to the folder itself. An existing folder is not changed. Always create durable folders with this
+    function: if the parent is not synced after a folder is created, a crash loses the folder, even with synced files.
     """
     path = os.path.abspath(folder)
     missing = []
@@ -69,24 +70,27 @@ def make_folder(folder: str | os.PathLike[str], mode: int = 0o777) -> None:
         try:
             os.mkdir(each, mode if each is missing[0] else 0o777)
         except FileExistsError:
-            # Another process may have made it just now, and not have synced it yet.
+            # Another process may have created it just now without syncing it yet, so go on and sync the parent.
             if not os.path.isdir(each):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), each) from None
         sync_folder(os.path.dirname(each))
 
 
 def map_file(path: str) -> pa.Buffer:
-    """The file as it is now, memory-mapped. Keeps no descriptor open, as Python's own map would."""
-    # Here, because who only writes small files should not load Arrow.
+    """Return the current content of a file, memory-mapped. Unlike Python's mmap, this keeps no descriptor open."""
+    # Imported here because modules that only write small files should not load Arrow.
     import pyarrow as pa
 
     with pa.memory_map(path) as file:
-        # Nothing can be mapped of an empty file.
+        # An empty file cannot be mapped.
         return file.read_buffer() if file.size() else pa.py_buffer(b"")
 
 
 def delete_abandoned(folder: str, before: int) -> list[str]:
-    """Delete unfinished files last written before a time, in microseconds since 1970: their writer died."""
+    """Delete temporary files whose writer died, and return their names.
+
+    These are the ones last written before a time, in microseconds since 1970.
+    """
     deleted = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -97,7 +101,7 @@ def delete_abandoned(folder: str, before: int) -> list[str]:
 
 
 def modified(entry: os.DirEntry[str]) -> int:
-    """When a file was last written, in microseconds since 1970; 0 if it is gone."""
+    """Return when a file was last written, in microseconds since 1970; 0 if it no longer exists."""
     try:
         return entry.stat().st_mtime_ns // 1000
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Where a broker keeps everything."""
+"""The layout of a data folder."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from oncebus.files import make_folder
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where everything lies, below the broker's data folder. On a cluster all machines see the same."""
+    """The files and folders in a broker's data folder. On a cluster, all machines must see the same data folder."""
 
     data: Path
 
     def make(self) -> None:
-        """Make the data folder. One that was not there is for its owner alone: messages and keys lie in it."""
+        """Create the data folder if it is missing, readable by its owner only: it holds messages and keys."""
         make_folder(self.data, mode=0o700)
 
     @property
     def inbox(self) -> Path:
-        """What was accepted."""
+        """Return the folder of the inbox."""
         return self.data / "inbox"
 
     @property
     def outbox(self) -> Path:
-        """What was judged."""
+        """Return the folder of the outbox."""
         return self.data / "outbox"
 
     @property
     def catalogue(self) -> Path:
-        """The entities, a file for each version."""
+        """Return the folder of the catalogue, which has one file for each version."""
         return self.data / "catalogue"
 
     @property
     def ledger(self) -> Path:
-        """The keys that are remembered."""
+        """Return the folder of the ledger."""
         return self.data / "ledger"
 
     @property
     def checkpoint(self) -> Path:
-        """What Spark notes while a query runs."""
+        """Return the folder of Spark's checkpoint."""
         return self.data / "checkpoint"
 
     @property
-    def blobs(self) -> Path:
-        """Large bodies."""
+    def body_files(self) -> Path:
+        """Return the folder of body files. Its name on disk is older than the term."""
         return self.data / "blobs"
 
     @property
     def repair(self) -> Path:
-        """The note of a repair that has begun; it is gone when the repair is done."""
+        """Return the file that exists while a repair is unfinished."""
         return self.data / "repair.json"
 
     @property
     def store(self) -> Path:
-        """What receivers see."""
+        """Return the file of the delivery store."""
         return self.data / "store.db"

@@ -1,4 +1,4 @@
-"""Hosts as people write them: names, or addresses in numbers."""
+"""Hosts as people write them: names or IP addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address in numbers; one in brackets is not."""
+    """Return whether a host is an IP address. An address in brackets does not count."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -15,6 +15,9 @@ def is_address(host: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether only this machine can reach what listens at a host, which may be in brackets."""
+    """Return whether a host is a loopback name or address, so that only this machine can reach it.
+
+    An address may be in brackets.
+    """
     bare = host.strip("[]").lower()
     return bare == "localhost" or (is_address(bare) and ipaddress.ip_address(bare).is_loopback)

@@ -1,7 +1,7 @@
-"""Listening, and accepting connections: each is counted before anything is spent on it, and only then may it begin TLS.
+"""Listening and accepting connections. Every connection is counted before it may begin TLS.
 
-A server with TLS that asyncio makes by itself tells nobody of a connection before its handshake is done, and waits for
-that a minute; meanwhile it costs 300 KB.
+A TLS server made by asyncio itself does not report a connection before its handshake is complete. It waits a minute for
+that, and meanwhile each connection costs 300 KB.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from oncebus.errors import OncebusError
 log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10
-"""For the whole TLS handshake of a connection."""
+"""The time limit for the TLS handshake of a connection."""
 TLS_BUFFER_BYTES = 32 * 1024
-"""What a connection with TLS reads at once; asyncio's own is 256 KB, taken when the connection is made."""
+"""The read buffer of a TLS connection. The default of asyncio is 256 KB, allocated when the connection is made."""
 ACCEPTED_AT_ONCE = 64
 """Connections that one turn of the event loop accepts at each port, at most."""
 _TURNS_TO_SPEAK = 16
 """In at least so many turns of accepting, a new connection cannot become the oldest of all."""
 BACKLOG = 1024
-"""Connections that the system keeps until they are accepted."""
+"""Connections that the system queues until they are accepted."""
 SECONDS_BETWEEN_WARNINGS = 10.0
 
 
 class CannotListen(OncebusError):
-    """The address cannot be had, or the certificate cannot be used."""
+    """The address is not available, or the certificate cannot be used."""
 
 
 class Tls(NamedTuple):
-    """A certificate chain and its private key, PEM."""
+    """A certificate chain and its private key, both in PEM format."""
 
     certificate: Path
     key: Path
 
 
 def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
-    """A socket that connections wait at until a server accepts them; port 0 takes a free one.
+    """Return a listening socket. Port 0 picks a free one.
 
-    Raises `CannotListen`, which names the flag that would give another port.
+    Raises `CannotListen`. The error names `flag` as the way to set another port.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         made = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        # Taken up again by its number it knows that it is TCP: only then does asyncio not wait to fill its packets.
+        # Opened again by its descriptor, the socket knows its protocol, TCP. Only then does asyncio set TCP_NODELAY.
         listener = socket.socket(fileno=made.detach())
     except OSError as error:
         reason = error.strerror or str(error)
@@ -68,10 +68,10 @@ def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
 
 
 class Guest(Protocol):
-    """A connection that takes up a place."""
+    """A connection that takes a place."""
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Close the connection at once."""
 
 
 class Places:
@@ -144,7 +144,7 @@ class Places:
         now = self._clock()
         if now >= self._warned + SECONDS_BETWEEN_WARNINGS:
             self._warned = now
-            log.warning("There are %d %s: the oldest idle one gives way to each new one", self.most, self._what)
+            log.warning("Limit of %d %s reached: each new one closes the longest idle one", self.most, self._what)
 
 
 async def serve(
@@ -153,9 +153,9 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     places: Places | None = None,
 ) -> asyncio.Server:
-    """Accept connections at a socket, and give each a protocol once it speaks TLS, if it is to.
+    """Accept connections on a socket, with TLS if `tls` is given, and make a protocol for each.
 
-    During the handshake a connection takes one of `places`; the protocol takes care of its own from then on.
+    During the handshake a connection takes one of `places`. After that, the protocol takes its own place.
     """
     loop = asyncio.get_running_loop()
 
@@ -171,7 +171,7 @@ async def serve(
 
 
 class _Handshake(asyncio.Protocol):
-    """One connection from its first packet to the end of its TLS handshake, whichever way that ends."""
+    """A connection from its first packet until its TLS handshake succeeds or fails."""
 
     def __init__(
         self, make_protocol: Callable[[], asyncio.BaseProtocol], tls: ssl.SSLContext, places: Places | None
@@ -189,7 +189,7 @@ class _Handshake(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         ended.add_done_callback(self._ended)
-        # Not `start_tls`: it would hand over the first bytes before the protocol has its transport.
+        # Not `start_tls`: it would pass the first bytes on before the protocol has its transport.
         encrypted = _Tls(
             loop,
             self._make_protocol(),
@@ -207,7 +207,7 @@ class _Handshake(asyncio.Protocol):
             self._transport.abort()
 
     def _ended(self, future: asyncio.Future[None]) -> None:
-        # A peer whose handshake fails is nobody's error.
+        # A failed handshake is the peer's problem. Reading the exception keeps asyncio from logging it.
         future.exception()
         if self._places is not None:
             self._places.leave(self)

@@ -1,10 +1,10 @@
-"""Logs: one line a record, for people or for machines, with no key or token in it.
+"""Logs: one line per record, as text or JSON, without keys and tokens.
 
-A record's own facts are given as `logger.info("Batch taken", extra={"fields": {"batch": 7, "rows": 1200}})`.
+A record's own fields are passed as `logger.info("Batch taken", extra={"fields": {"batch": 7, "rows": 1200}})`.
 As text:  2026-01-01T00:00:00.000Z INFO oncebus.gateway Batch taken batch=7 rows=1200
 As JSON:  {"time": …, "level": "INFO", "logger": …, "message": …, "batch": 7, "rows": 1200}
 
-A line that comes again and again is written a few times only, and then with how many were left out.
+A line that repeats quickly is written a few times only. The next one that is written has the number of omitted lines.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any, TextIO
 MASK = "***"
 LOGGER = "oncebus"
 OTHERS = ("asyncio", "uvicorn.error")
-"""Loggers of libraries that run inside the process. Their warnings and errors are written alike."""
+"""Loggers of libraries in the same process. Their warnings and errors are written in the same way."""
 MOST_ALIKE = 20
-"""Lines of one place in the program that are written within `ALIKE_SECONDS`."""
+"""The maximum number of lines from one place in the program within `ALIKE_SECONDS`."""
 ALIKE_SECONDS = 10.0
 _MOST_PLACES = 1000
 _MESSAGE_CHARACTERS = 200
 _OWN = ("time", "level", "logger", "message")
 _SECRETS = (
-    # SharedAccessKey=…; in a connection string, and the same or a rule's key in JSON, XML or a repr.
+    # SharedAccessKey=… in a connection string, and that or a rule's key in JSON, XML or a repr.
     re.compile(r"(\b(?:SharedAccess|Primary|Secondary)_?Key\b[^\w\s]{0,3}[=:>]\s*[\"']?)[^\s;\"'<,&}]+", re.IGNORECASE),
-    # The signature of a token, itself perhaps url-encoded.
+    # The signature of a token, which may be URL-encoded.
     re.compile(r"((?<![A-Za-z])sig(?:=|%3D))[^\s;\"'<,&]+", re.IGNORECASE),
 )
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -41,14 +41,14 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def masked(text: str) -> str:
-    """The text without the keys and signatures that can be told by what stands before them."""
+    """Return the text with keys and signatures replaced by `MASK`. It finds them by the name in front of them."""
     for secret in _SECRETS:
         text = secret.sub(rf"\g<1>{MASK}", text)
     return text
 
 
 class TextFormatter(logging.Formatter):
-    """A record as one line for people."""
+    """Formats a record as one line of text."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
@@ -58,7 +58,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one JSON object. A field that bears the name of one of the record's own gets a `_` behind."""
+    """Formats a record as one JSON object. A field named `time`, `level`, `logger` or `message` gets a `_` suffix."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
@@ -71,10 +71,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class Repeats(logging.Filter):
-    """Lets a few records of each place in the program through, and counts the others.
+    """Passes a few records from each place in the program, and counts the others.
 
-    The first one to pass after others were left out has their number as the field `left_out`. Whoever can make the
-    process log can otherwise fill its disk, or stop it for as long as writing takes.
+    The first record that passes after others were omitted has their number in the field `left_out`. Without this
+    limit, a client that can make the process log could fill the disk, or stall the process while it writes.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,9 +111,9 @@ class _Place:
 
 
 def configure(form: str, level: str, stream: TextIO | None = None) -> None:
-    """Send the records of `oncebus` and below, and what libraries warn of, to a stream, standard error unless given.
+    """Send the records of `oncebus`, and the warnings of libraries, to a stream; by default to standard error.
 
-    `form` is text or json; `level` one of logging's names, in any case. A second call replaces the first.
+    `form` is text or json. `level` is a level name of `logging`, in any letter case. A second call replaces the first.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
@@ -138,7 +138,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return masked(record.getMessage())
     except Exception:
-        # A message that does not fit its arguments is a fault of the caller; the record still tells where.
+        # The caller passed arguments that do not fit the format. Log the format: it still shows where that happened.
         return masked(str(record.msg))
 
 

@@ -1,4 +1,4 @@
-"""Settings of `oncebus serve`, `gateway` and `pipeline`: from flags, else the environment, else a TOML file."""
+"""The settings of `oncebus serve`, `gateway` and `pipeline`, from flags, the environment or a TOML file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _HOST = re.compile(r"[A-Za-z0-9._:-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 class SettingsError(OncebusError, ValueError):
-    """A setting cannot be used. The text names it, where it came from and its value."""
+    """A setting is invalid. The message names the setting, its source and its value."""
 
 
 class _Bad(ValueError):
-    """What the value is not."""
+    """A value is invalid. The message says what it is not, such as 'Not a port.'"""
 
 
-class _Kind(NamedTuple):
+class _Parser(NamedTuple):
     read: Callable[[object], Any]
     shown: Callable[[Any], str] = str
 
@@ -108,16 +108,16 @@ def _duration(value: object) -> int:
     return length
 
 
-_PORT = _Kind(_whole(0, 65535, "Not a port."))
-_PATH = _Kind(_path, lambda path: f"./{path}" if not path.is_absolute() else str(path))
-_BYTES = _Kind(_size, lambda size: f"{size // GIB} GiB" if size % GIB == 0 else str(size))
-_DURATION = _Kind(_duration, lambda length: f"{length // SECOND} seconds")
-_FLAG = _Kind(_flag, lambda flag: str(flag).lower())
+_PORT = _Parser(_whole(0, 65535, "Not a port."))
+_PATH = _Parser(_path, lambda path: f"./{path}" if not path.is_absolute() else str(path))
+_BYTES = _Parser(_size, lambda size: f"{size // GIB} GiB" if size % GIB == 0 else str(size))
+_DURATION = _Parser(_duration, lambda length: f"{length // SECOND} seconds")
+_FLAG = _Parser(_flag, lambda flag: str(flag).lower())
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting, valid. Sizes are bytes and durations microseconds."""
+    """All settings, with valid values. Sizes are in bytes, durations in microseconds."""
 
     data: Path = Path("oncebus-data")
     host: str = "127.0.0.1"
@@ -147,53 +147,55 @@ class Settings:
 
     @property
     def key_path(self) -> Path:
-        """Where the keys lie."""
+        """The path of the key file."""
         return self.data / KEY_FILE_NAME if self.key_file is None else self.key_file
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether clients speak TLS to it."""
+        """Whether the ports use TLS."""
         return self.tls or self.tls_cert is not None
 
 
 class _About(NamedTuple):
-    kind: _Kind
+    parser: _Parser
     help: str
 
 
 SETTINGS = {
-    "data": _About(_PATH, "Folder that holds everything: inbox, ledger, outbox, store"),
-    "host": _About(_Kind(_matching(_HOST, "Not a host.")), "Address to listen at"),
+    "data": _About(_PATH, "Folder for all data: inbox, ledger, outbox, store"),
+    "host": _About(_Parser(_matching(_HOST, "Not a host.")), "Address to listen on"),
     "token_host": _About(
-        _Kind(_matching(_HOST, "Not a host.")), "Host that tokens must be signed for; any unless given"
+        _Parser(_matching(_HOST, "Not a host.")), "Host that tokens must be signed for; defaults to any host"
     ),
-    "http_port": _About(_PORT, "Port for HTTP; 0 takes a free one"),
-    "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 takes a free one"),
-    "amqps_port": _About(_PORT, "Port for AMQP with TLS, in its place; 0 takes a free one"),
+    "http_port": _About(_PORT, "Port for HTTP; 0 picks a free one"),
+    "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 picks a free one"),
+    "amqps_port": _About(_PORT, "Port for AMQP with TLS, used instead of `amqp_port`; 0 picks a free one"),
     "tier": _About(
-        _Kind(_choice(TIERS)),
-        "Basic, Standard or Premium; as it was unless given, at first Standard",
+        _Parser(_choice(TIERS)),
+        "Basic, Standard or Premium; defaults to the current tier, or Standard for a new namespace",
     ),
-    "namespace": _About(_Kind(_matching(_NAMESPACE, _NO_NAMESPACE)), "Name of the namespace"),
+    "namespace": _About(_Parser(_matching(_NAMESPACE, _NO_NAMESPACE)), "Name of the namespace"),
     "data_access": _About(
-        _Kind(_choice(DATA_ACCESS)), "Who may use the data folder: owner, group (for Spark's workers) or anyone"
+        _Parser(_choice(DATA_ACCESS)), "Who may use the data folder: owner, group (for Spark's workers) or anyone"
     ),
-    "master": _About(_Kind(_text), "Where Spark runs"),
-    "insecure_cluster": _About(_FLAG, "Run on a cluster that does not authenticate and encrypt Spark's ports"),
-    "shards": _About(_Kind(_whole(1, 1024)), "Shards of the inbox; fixed once there is data"),
-    "cache": _About(_PATH, "Folder for what can be made again; in the user's cache folder unless given"),
-    "key_file": _About(_PATH, f"Keys of the namespace; `{KEY_FILE_NAME}` in `data` unless given"),
-    "inbox_limit": _About(_BYTES, "Size on disk of what Spark has yet to take, above which sends are refused"),
-    "drop_record": _About(_Kind(_whole(0, 10_000_000)), "Dropped duplicates remembered for each entity"),
-    "lag_limit": _About(_DURATION, "Age of the oldest message not yet taken, above which health fails"),
-    "heartbeat_limit": _About(_DURATION, "Silence of the pipeline after which health fails"),
-    "log_format": _About(_Kind(_choice(LOG_FORMATS)), "Form of the logs: text or json"),
-    "log_level": _About(_Kind(_choice(LOG_LEVELS)), "Least level logged: debug, info, warning or error"),
-    "config": _About(_PATH, "Entities to make at the start, in the official emulator's `Config.json`"),
-    "emulator": _About(_FLAG, "Take the official emulator's well-known key, and hand out its strings"),
-    "tls": _About(_FLAG, "Speak TLS; with a certificate of its own making unless `tls_cert` is given"),
-    "tls_cert": _About(_PATH, "Certificate chain, PEM; with `tls_key`"),
-    "tls_key": _About(_PATH, "Private key, PEM; with `tls_cert`"),
+    "master": _About(_Parser(_text), "URL of the Spark master"),
+    "insecure_cluster": _About(_FLAG, "Allow a cluster that does not authenticate and encrypt Spark's ports"),
+    "shards": _About(_Parser(_whole(1, 1024)), "Number of shards of the inbox; fixed once there is data"),
+    "cache": _About(
+        _PATH, "Folder for a cache that speeds up later starts; defaults to one in the user's cache folder"
+    ),
+    "key_file": _About(_PATH, f"File with the keys of the namespace; defaults to `{KEY_FILE_NAME}` in `data`"),
+    "inbox_limit": _About(_BYTES, "Size of unprocessed messages on disk above which sends are refused"),
+    "drop_record": _About(_Parser(_whole(0, 10_000_000)), "Number of dropped duplicates to remember per entity"),
+    "lag_limit": _About(_DURATION, "Age of the oldest unprocessed message above which the health check fails"),
+    "heartbeat_limit": _About(_DURATION, "Time without a heartbeat of the pipeline after which the health check fails"),
+    "log_format": _About(_Parser(_choice(LOG_FORMATS)), "Log format: text or json"),
+    "log_level": _About(_Parser(_choice(LOG_LEVELS)), "Lowest level to log: debug, info, warning or error"),
+    "config": _About(_PATH, "`Config.json` of the official emulator with entities to create at start"),
+    "emulator": _About(_FLAG, "Accept the official emulator's well-known key, and print its connection strings"),
+    "tls": _About(_FLAG, "Use TLS, with a self-signed certificate unless `tls_cert` is given"),
+    "tls_cert": _About(_PATH, "Certificate chain in PEM format; needs `tls_key`"),
+    "tls_key": _About(_PATH, "Private key in PEM format; needs `tls_cert`"),
 }
 
 
@@ -203,9 +205,10 @@ class _Given(NamedTuple):
 
 
 def load(flags: Mapping[str, object], environment: Mapping[str, str], file: Path | None) -> Settings:
-    """The settings, each from the first place that has it: flags, environment, file, default.
+    """Return the settings. Each comes from the first source that has it: flags, environment, file, default.
 
-    A flag that is None and an empty environment variable have not been given. Paths in the file start at its folder.
+    A flag that is None and an empty environment variable count as not given. Relative paths in the file start at the
+    file's folder. Raises `SettingsError`.
     """
     given = _from_file(file) if file is not None else {}
     for name in SETTINGS:
@@ -221,21 +224,21 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], file: Path
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return PREFIX + name.upper()
 
 
 def flag(name: str) -> str:
-    """The command line's flag of a setting."""
+    """Return the command line flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def table() -> str:
-    """All settings with their defaults, in Markdown."""
+    """Return a table of all settings with their defaults, in Markdown."""
     rows = ["| setting | flag | environment | default | |", "|---|---|---|---|---|"]
     for entry in fields(Settings):
         name, about = entry.name, SETTINGS[entry.name]
-        shown = "" if entry.default is None else f"`{about.kind.shown(entry.default)}`"
+        shown = "" if entry.default is None else f"`{about.parser.shown(entry.default)}`"
         rows.append(f"| `{name}` | `{flag(name)}` | `{variable(name)}` | {shown} | {about.help} |")
     return "\n".join(rows)
 
@@ -250,7 +253,7 @@ def _from_file(file: Path) -> dict[str, _Given]:
     given = {}
     for name, value in content.items():
         _known(name, f"the file '{file}'")
-        is_path = SETTINGS[name].kind is _PATH
+        is_path = SETTINGS[name].parser is _PATH
         if is_path and isinstance(value, str) and value.strip():
             value = str(file.parent / Path(value).expanduser())
         given[name] = _Given(value, f"the file '{file}'")
@@ -267,7 +270,7 @@ def _known(name: str, source: str) -> None:
 
 def _value(name: str, given: _Given) -> Any:
     try:
-        return SETTINGS[name].kind.read(given.value)
+        return SETTINGS[name].parser.read(given.value)
     except _Bad as error:
         raise _wrong(name, given, str(error)) from None
 
@@ -278,14 +281,14 @@ def _wrong(name: str, given: _Given, why: str) -> SettingsError:
 
 
 def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
-    """What no setting can tell alone."""
+    """Check the combinations of settings. Raises `SettingsError`."""
     amqp = "amqps_port" if settings.is_encrypted else "amqp_port"
     if settings.http_port == getattr(settings, amqp) != 0:
         name, other = ("http_port", amqp) if "http_port" in given else (amqp, "http_port")
         raise _wrong(name, given[name], f"'{other}' is the same port.")
     if settings.emulator and not is_this_machine(settings.host):
-        # Everybody knows the key that it takes.
-        raise _wrong("host", given["host"], "With 'emulator' it can only be this machine: 127.0.0.1, ::1 or localhost.")
+        # The emulator's key is public, so other machines must not be able to connect.
+        raise _wrong("host", given["host"], "With 'emulator' it must be this machine: 127.0.0.1, ::1 or localhost.")
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if name in given and other not in given:
             raise _wrong(name, given[name], f"Give '{other}' too.")

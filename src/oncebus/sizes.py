@@ -17,7 +17,10 @@ _UNITS: dict[str, int] = {"": 1, "b": 1} | {
 
 
 def parse_size(text: str) -> int:
-    """The bytes of '4 GiB', '500 MB' or '1048576'. Raises `ValueError` unless there is at least one and 63 bits do."""
+    """Return the number of bytes in a text such as '4 GiB', '500 MB' or '1048576'.
+
+    Raises `ValueError` if the text is not a size, or if the size is zero or does not fit in 63 bits.
+    """
     match = _SIZE.fullmatch(text.strip())
     size = int(match["number"]) * _UNITS.get(match["unit"].lower(), 0) if match else 0
     if not 0 < size < 1 << 63:

@@ -1,9 +1,9 @@
-"""Waiting until another process changes a folder, without polling where the kernel can tell.
+"""Waiting until another process changes a folder, without polling if the kernel can report the change.
 
-Linux tells (inotify) what any process of this kernel does in a folder, in whatever container and on whatever file
-system. It does not tell what other machines do in a shared folder. So the process that changes a folder signs a file
-with the kernel that it runs on, and the process that waits polls unless it finds its own kernel there. Neither needs
-the other to be alive, and nothing has to be cleaned up after a crash.
+Linux reports (inotify) what any process on this kernel does in a folder, in any container and on any file system. It
+does not report what other machines do in a shared folder. So the process that changes a folder signs a file with the id
+of its kernel, and the process that waits polls unless it finds its own kernel there. Neither needs the other to be
+running, and nothing has to be cleaned up after a crash.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 
 POLL_SECONDS = 0.004
 CHECK_SECONDS = 1.0
-"""How often to look who makes the changes: it may have been started anew elsewhere."""
+"""How often to read the signature: the process that makes the changes may have been restarted on another machine."""
 
-# Of <sys/inotify.h>.
+# From <sys/inotify.h>.
 _MODIFIED = 0x2
 _MOVED_TO = 0x80
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
@@ -32,7 +32,7 @@ _READ_AT_ONCE = 1 << 16
 
 @functools.cache
 def this_kernel() -> str:
-    """Names the running kernel, the same in all its containers; empty where that is unknown."""
+    """Return an id of the running kernel, the same in all its containers; empty if it is unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -40,13 +40,13 @@ def this_kernel() -> str:
 
 
 class Watch:
-    """Waits for changes of a folder, which need not exist yet: for files that are renamed into it.
+    """Waits for files that are renamed into a folder, which need not exist yet.
 
-    Also, if given, for a file in it that is `overwritten` in place. `signature` is the file with the kernel of those
-    who make the changes.
+    `overwritten` is a file in it that is overwritten in place: the watch also waits for that, if it is given.
+    `signature` is the file that the process which makes the changes signs.
 
-    A wait may end early, and one that polls always does: look again each time. No change is missed between a look and
-    the wait that follows it.
+    A wait may end early, and does so when it polls: check again each time. A change between a check and the wait that
+    follows it is not missed.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Watch:
         self._next_check = float("-inf")
 
     def wait(self, seconds: float) -> None:
-        """Return when something has changed, or after so many seconds."""
-        if self._descriptor is not None and self._is_told():
+        """Return when something has changed, or after `seconds`."""
+        if self._descriptor is not None and self._is_notified():
             poll = select.poll()
             poll.register(self._descriptor, select.POLLIN)
             poll.poll(max(seconds, 0) * 1000)
@@ -74,14 +74,14 @@ class Watch:
         self._rearm()
 
     async def wait_in_loop(self, seconds: float, *, poll: float = POLL_SECONDS) -> None:
-        """Do the same in an event loop. `poll` is how often to look where the kernel does not tell."""
-        if self._descriptor is not None and self._is_told():
+        """Do the same in an event loop. `poll` is the interval if the kernel does not report changes."""
+        if self._descriptor is not None and self._is_notified():
             loop = asyncio.get_running_loop()
-            told = asyncio.Event()
-            loop.add_reader(self._descriptor, told.set)
+            changed = asyncio.Event()
+            loop.add_reader(self._descriptor, changed.set)
             try:
                 async with asyncio.timeout(seconds):
-                    await told.wait()
+                    await changed.wait()
             except TimeoutError:
                 pass
             finally:
@@ -91,12 +91,13 @@ class Watch:
         self._rearm()
 
     def close(self) -> None:
-        """Wait no more."""
+        """Stop watching. Later waits poll."""
         if self._descriptor is not None:
             self._finalizer()
             self._descriptor = None
 
-    def _is_told(self) -> bool:
+    def _is_notified(self) -> bool:
+        """Return whether the kernel reports the changes."""
         if not self._is_armed:
             return False
         now = time.monotonic()
@@ -110,8 +111,8 @@ class Watch:
             with suppress(BlockingIOError):
                 while os.read(self._descriptor, _READ_AT_ONCE):
                     pass
-            # A folder or a file that was replaced has to be watched anew. Before the look that follows: what changes
-            # from here on is told.
+            # A folder or file that was replaced needs a new watch. Add it now, before the caller checks: the kernel
+            # reports all changes from here on.
             self._is_armed = self._arm()
 
     def _arm(self) -> bool:
@@ -121,8 +122,8 @@ class Watch:
 
 
 def sign(path: str | os.PathLike[str], *, is_local: bool = True) -> None:
-    """Note that processes of this kernel make all changes from now on; or, unless `is_local`, of other machines too."""
-    # Where it cannot be written, those who wait poll.
+    """Note that from now on only processes on this kernel make changes; if not `is_local`, other machines too."""
+    # If the file cannot be written, the waiting processes poll.
     with suppress(OSError):
         Path(path).write_text(this_kernel() if is_local else "")
 
@@ -136,14 +137,14 @@ def _is_signed_here(path: str) -> bool:
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The functions of the C library, where it has them."""
+    """Return the C library; None if it has no inotify."""
     library = ctypes.CDLL(None, use_errno=True)
     return library if hasattr(library, "inotify_init1") else None
 
 
 def _new_descriptor() -> int | None:
     library = _library()
-    # Fails where the user has as many as the system allows: then there is still polling.
+    # Fails if the user has as many instances as the system allows. The watch polls then.
     descriptor = -1 if library is None else int(library.inotify_init1(_FLAGS))
     return None if descriptor < 0 else descriptor
 

@@ -1,1 +1,1 @@
-"""Keys, tokens, rights."""
+"""Tests of keys, tokens and rights."""

@@ -1,4 +1,4 @@
-"""Rules, paths and a clock that the tests of access share."""
+"""Rules, paths and a clock for the tests in this folder."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ EVERYTHING = f"sb://{HOST}"
 
 @pytest.mark.parametrize("operation", Operation)
 @pytest.mark.parametrize("rule", [ROOT, SENDER, LISTENER])
-def test_each_operation_asks_for_its_right(operation: Operation, rule: AuthorizationRule) -> None:
+def test_each_operation_requires_its_right(operation: Operation, rule: AuthorizationRule) -> None:
     if rule is ROOT or operation.right in rule.rights:
         assert ask(token(EVERYTHING, rule), operation).rule == rule.name
         return
@@ -54,7 +54,7 @@ def test_each_operation_asks_for_its_right(operation: Operation, rule: Authoriza
         (Operation.DELETE_ENTITY, "Authorization failed for specified action: Manage,EntityDelete."),
     ],
 )
-def test_a_missing_right_is_told_in_the_words_of_the_service(operation: Operation, text: str) -> None:
+def test_the_error_for_a_missing_right_has_the_text_of_the_service(operation: Operation, text: str) -> None:
     with pytest.raises(AccessRefused) as caught:
         ask(token(EVERYTHING, LISTENER), operation)
     assert str(caught.value) == text
@@ -71,12 +71,12 @@ def test_a_missing_right_is_told_in_the_words_of_the_service(operation: Operatio
         (OWNER, "orders/Subscriptions/s", "orders", MANAGE, Reason.AUDIENCE),
         (OWNER, "region/north", "region/north", SEND, None),
         (OWNER, "region/north", "region/south", SEND, Reason.AUDIENCE),
-        # The rule stands below the token's resource, or beside it.
+        # The rule belongs to an entity below the token's resource, or beside it.
         (OWNER, "", "orders", SEND, Reason.SIGNATURE),
         (OWNER, "region", "region/north", SEND, Reason.SIGNATURE),
         (OWNER, "orders2", "orders2", SEND, Reason.SIGNATURE),
         (READER, "region/north", "region/north", LISTEN, Reason.SIGNATURE),
-        # A rule of the namespace reaches where the token does.
+        # With a rule of the namespace, the token's resource alone decides.
         (SENDER, "", "region/north", SEND, None),
         (SENDER, "orders", "region/north", SEND, Reason.AUDIENCE),
         (ROOT, "", "", Operation.METRICS, None),
@@ -86,7 +86,7 @@ def test_a_missing_right_is_told_in_the_words_of_the_service(operation: Operatio
         (ROOT, "", "a//b", SEND, Reason.AUDIENCE),
     ],
 )
-def test_a_rule_grants_where_it_stands_and_below(
+def test_a_rule_grants_on_its_entity_and_below(
     rule: AuthorizationRule, resource: str, path: str, operation: Operation, reason: Reason | None
 ) -> None:
     given = token(f"sb://{HOST}/{resource}", rule)
@@ -99,7 +99,7 @@ def test_a_rule_grants_where_it_stands_and_below(
     assert caught.value.reason is reason
 
 
-def test_of_rules_with_one_name_the_one_that_signed_counts() -> None:
+def test_among_rules_with_the_same_name_the_one_that_signed_counts() -> None:
     low = AuthorizationRule("sender", frozenset({Right.LISTEN}), "low-one", "low-two")
 
     def lookup(path: str) -> list[AuthorizationRule]:
@@ -111,7 +111,7 @@ def test_of_rules_with_one_name_the_one_that_signed_counts() -> None:
         ask(token(rule=low), SEND, lookup=lookup)
 
 
-def test_a_grant_is_asked_again_without_its_token_and_ends_in_time() -> None:
+def test_a_grant_can_be_checked_again_without_its_token_and_expires() -> None:
     grant = ask(token(rule=READER), LISTEN)
     grant.require(LISTEN, "orders/$management", now=LATER - 1)
     with pytest.raises(AccessRefused, match="ExpiredToken"):
@@ -186,7 +186,7 @@ def test_rotating_replaces_one_key() -> None:
         ),
     ],
 )
-def test_a_connection_string_is_what_clients_read(text: str, expected: str) -> None:
+def test_a_connection_string_has_the_form_that_clients_read(text: str, expected: str) -> None:
     assert text == expected
 
 
@@ -209,7 +209,7 @@ def test_the_official_python_client_reads_a_connection_string() -> None:
         ("10.1.2.3", False),
     ],
 )
-def test_where_the_host_is_known_a_token_is_for_that_or_for_this_machine(host: str, is_good: bool) -> None:
+def test_if_the_host_is_known_a_token_must_be_for_that_host_or_this_machine(host: str, is_good: bool) -> None:
     for scheme in ("sb", "urn"):
         given = token(f"{scheme}://{host}/orders")
         if is_good:
@@ -221,7 +221,7 @@ def test_where_the_host_is_known_a_token_is_for_that_or_for_this_machine(host: s
         assert ask(given, host=None).rule == ROOT.name
 
 
-def test_a_grant_is_renewed_as_long_as_its_key_is_one_of_the_rule() -> None:
+def test_a_grant_is_renewed_as_long_as_the_rule_has_its_key() -> None:
     grant = ask(make_token(f"sb://{HOST}/orders", OWNER.name, OWNER.secondary_key, LATER))
     assert OWNER.secondary_key not in repr(grant)
 

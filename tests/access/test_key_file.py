@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> KeyFile:
     return keys
 
 
-def test_a_new_file_has_the_default_rule_and_is_its_owners_alone(file: KeyFile) -> None:
+def test_a_new_file_has_the_default_rule_and_only_its_owner_can_read_it(file: KeyFile) -> None:
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     (rule,) = file.rules()
     assert (rule.name, rule.rights) == (ROOT_RULE, frozenset(Right))
@@ -47,7 +47,7 @@ def test_an_existing_file_is_left_alone(file: KeyFile) -> None:
     assert file.path.read_bytes() == before
 
 
-def test_one_that_loses_the_race_to_make_the_file_takes_the_winners(
+def test_a_process_that_loses_the_race_to_create_the_file_uses_the_winners_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late, early = KeyFile(tmp_path / "keys.json"), KeyFile(tmp_path / "keys.json")
@@ -78,7 +78,7 @@ def test_a_writer_that_dies_leaves_the_file_as_it_was(file: KeyFile, monkeypatch
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o644, 0o602])
-def test_a_file_that_others_can_use_is_refused_with_the_remedy(file: KeyFile, mode: int) -> None:
+def test_a_file_that_others_can_access_is_refused_with_the_fix(file: KeyFile, mode: int) -> None:
     file.rules()
     file.path.chmod(mode)
     expected = f"Key file '{file.path}' is open to other users (mode {mode:04o}). Run: chmod 600 '{file.path}'"
@@ -109,30 +109,30 @@ def test_rules_are_added_rotated_and_removed(file: KeyFile) -> None:
     assert [rule.name for rule in file.rules()] == [ROOT_RULE]
 
 
-def test_what_another_process_changes_is_seen(file: KeyFile) -> None:
+def test_changes_by_another_process_are_seen(file: KeyFile) -> None:
     before = file.rule(ROOT_RULE)
     KeyFile(file.path).rotate(ROOT_RULE, WhichKey.PRIMARY)
     assert file.rule(ROOT_RULE).primary_key != before.primary_key
 
 
-def test_changes_at_the_same_time_are_all_made(file: KeyFile) -> None:
+def test_no_concurrent_change_is_lost(file: KeyFile) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: KeyFile(file.path).add(f"rule{n}", [Right.SEND]), range(8)))
     assert {rule.name for rule in file.rules()} == {ROOT_RULE, *(f"rule{n}" for n in range(8))}
 
 
-def test_what_cannot_be_changed_is_told(file: KeyFile) -> None:
-    with pytest.raises(KeyFileError, match=r"'nobody' is not in .* It has RootManageSharedAccessKey"):
+def test_impossible_changes_are_refused(file: KeyFile) -> None:
+    with pytest.raises(KeyFileError, match=r"'nobody' is not in .* It contains RootManageSharedAccessKey"):
         file.rotate("nobody", WhichKey.PRIMARY)
     with pytest.raises(KeyFileError, match="'nobody' is not in"):
         file.remove("nobody")
-    with pytest.raises(KeyFileError, match="exists already"):
+    with pytest.raises(KeyFileError, match="already exists"):
         file.add(ROOT_RULE, [Right.SEND])
     with pytest.raises(KeyFileError, match="the last one with Manage"):
         file.remove(ROOT_RULE)
     for number in range(11):
         file.add(f"rule{number}", [Right.SEND])
-    with pytest.raises(KeyFileError, match="holds 12 rules already"):
+    with pytest.raises(KeyFileError, match="already has 12 authorization rules"):
         file.add("another", [Right.SEND])
 
 
@@ -159,21 +159,21 @@ def test_what_cannot_be_changed_is_told(file: KeyFile) -> None:
 )
 def test_a_damaged_file_is_refused_and_not_shown(file: KeyFile, content: bytes) -> None:
     file.path.write_bytes(content)
-    with pytest.raises(KeyFileError, match=r"is damaged\. Restore it, or remove it") as caught:
+    with pytest.raises(KeyFileError, match=r"is damaged\. Restore it, or delete it") as caught:
         file.rules()
     assert "SECRET" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
 
 
-def test_a_missing_file_and_what_is_no_file_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_irregular_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match=r"cannot be read: No such file or directory\."):
         KeyFile(tmp_path / "none").rules()
     (tmp_path / "folder").mkdir(mode=0o700)
-    with pytest.raises(KeyFileError, match="is not a file"):
+    with pytest.raises(KeyFileError, match="is not a regular file"):
         KeyFile(tmp_path / "folder").rules()
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(KeyFileError, match="is not a file"):
+    with pytest.raises(KeyFileError, match="is not a regular file"):
         KeyFile(tmp_path / "pipe").add("more", [Right.SEND])
 
 

@@ -70,7 +70,7 @@ def test_without_a_path_the_scope_is_the_namespace(address: str) -> None:
         "sb://host/" + "/".join("a" * (MOST_SEGMENTS + 1)),
     ],
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_a_text_that_is_not_an_address_is_refused(address: str) -> None:
     with pytest.raises(BadScope):
         scope_of(address)
 
@@ -93,19 +93,19 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         ("", "anything/at/all", True),
         ("", "", True),
         ("queue1", "", False),
-        # The Kelvin sign is no k, and sharp s is not two.
+        # Only ASCII letters are folded: the Kelvin sign is not a k, and a sharp s is not ss.
         ("k", "\u212a", False),
         ("strasse", "straße", False),
-        # What is still encoded after decoding once is taken as it stands.
+        # The address is decoded once, so what is still encoded then is compared literally.
         ("a%2Fb", "a/b", False),
     ],
 )
-def test_a_scope_covers_its_path_and_what_is_below(scope: str, path: str, covered: bool) -> None:
+def test_a_scope_covers_its_path_and_everything_below(scope: str, path: str, covered: bool) -> None:
     assert scope_of(f"sb://host/{scope}").covers(path_of(path)) is covered
 
 
 @given(scope=SEGMENTS, path=SEGMENTS, slash=st.sampled_from(["", "/"]))
-def test_covering_is_being_a_prefix_once_each_name_ends_in_a_slash(
+def test_a_scope_covers_a_path_if_it_is_a_prefix_and_each_segment_ends_in_a_slash(
     scope: list[str], path: list[str], slash: str
 ) -> None:
     above = "".join(f"{name}/" for name in scope).lower()

@@ -30,7 +30,7 @@ def refusal(text: str | None, **arguments: object) -> AccessRefused:
 
 
 def signed(encoded: str, expiry: str, key: str = ROOT.primary_key) -> str:
-    """The signature, written out once more as the service describes it."""
+    """Return the signature, computed independently from the service's documentation."""
     digest = hmac.new(key.encode(), f"{encoded}\n{expiry}".encode(), hashlib.sha256).digest()
     return quote(base64.b64encode(digest), safe="")
 
@@ -44,7 +44,7 @@ def test_a_token_is_made_as_the_service_describes_it() -> None:
 
 
 @given(path=PATHS, primary=KEYS, secondary=KEYS, seconds=st.integers(1, 10**9), uses_primary=st.booleans())
-def test_what_was_signed_is_accepted_with_either_key(
+def test_a_token_signed_with_either_key_is_accepted(
     path: str, primary: str, secondary: str, seconds: int, uses_primary: bool
 ) -> None:
     rule = AuthorizationRule("rule", frozenset({Right.SEND}), primary, secondary)
@@ -73,7 +73,7 @@ def test_a_token_with_any_character_changed_means_the_same_or_is_refused(data: s
         verify(changed, now=NOW, namespace_rules=[rule], rules_of=lambda _: [], host=HOST)
     except AccessRefused:
         return
-    # Only how the signature is url-encoded, the case of the scheme and outer spaces are free.
+    # Only the URL-encoding of the signature, the letter case of the scheme and outer spaces may vary.
     assert read_token(changed) == read_token(text)
 
 
@@ -108,7 +108,7 @@ GOOD_SR, GOOD_SE = "sb%3A%2F%2Fbus.example.org%2Forders", "1800003600"
         f"sr={GOOD_SR}&sig=x&se={GOOD_SE}&skn={'a' * LONGEST_TOKEN}",
     ],
 )
-def test_a_malformed_token_is_refused_in_the_words_of_the_service(fields: str) -> None:
+def test_a_malformed_token_is_refused_with_the_text_of_the_service(fields: str) -> None:
     error = refusal(f"SharedAccessSignature {fields}")
     assert error.reason is Reason.MALFORMED
     assert str(error).startswith("MalformedToken: The credentials contained in the authorization header are not")
@@ -164,13 +164,14 @@ def test_a_good_first_key_costs_as_much_as_a_good_second_one() -> None:
         assert sign.call_count == 2
 
 
-def test_nobodys_key_opens_nothing() -> None:
+def test_the_dummy_key_opens_nothing() -> None:
     assert (
-        refusal(make_token(f"sb://{HOST}/orders", "unknown", tokens_module._NOBODY, LATER)).reason is Reason.SIGNATURE
+        refusal(make_token(f"sb://{HOST}/orders", "unknown", tokens_module._DUMMY_KEY, LATER)).reason
+        is Reason.SIGNATURE
     )
 
 
-def test_a_token_ends_with_the_second_it_names() -> None:
+def test_a_token_expires_at_the_second_it_names() -> None:
     text = token(expires=LATER)
     assert ask(text, now=LATER - 1).expires == LATER
     with pytest.raises(AccessRefused, match="ExpiredToken"):
@@ -180,7 +181,7 @@ def test_a_token_ends_with_the_second_it_names() -> None:
     assert str(error) == "ExpiredToken: The token is expired. Expiration time: '2027-01-15 09:00:00Z'."
 
 
-def test_a_token_for_ever_ends_with_the_year_9999() -> None:
+def test_a_token_without_end_expires_at_the_end_of_the_year_9999() -> None:
     text = make_token(f"sb://{HOST}", ROOT.name, ROOT.primary_key, (10**19 - 1) * SECOND)
     assert ask(text).expires == LATEST
     assert "9999-12-31" in str(refusal(text, now=LATEST + 1))
@@ -191,7 +192,7 @@ def test_the_host_is_compared_without_case_and_port(host: str) -> None:
     assert ask(token(), host=host).scope.host == HOST
 
 
-def test_a_token_for_another_host_is_refused_unless_any_will_do() -> None:
+def test_a_token_for_another_host_is_refused_unless_any_host_is_allowed() -> None:
     text = token("sb://elsewhere.example.org/orders")
     error = refusal(text)
     assert error.reason is Reason.AUDIENCE
@@ -215,7 +216,7 @@ def test_a_client_may_url_encode_as_it_likes_if_it_signs_what_it_sends(encoded: 
     assert ask(text).scope.path == ("orders",)
 
 
-def test_a_signature_with_a_bare_plus_is_read() -> None:
+def test_a_signature_with_an_unencoded_plus_is_accepted() -> None:
     for seconds in range(1000):
         text = make_token(f"sb://{HOST}", ROOT.name, ROOT.primary_key, LATER + seconds * SECOND)
         if "%2B" in text:
@@ -224,11 +225,11 @@ def test_a_signature_with_a_bare_plus_is_read() -> None:
     pytest.fail("no signature with a plus")
 
 
-def test_the_encoding_is_taken_off_once() -> None:
+def test_the_address_is_decoded_once() -> None:
     assert refusal(token(f"sb://{HOST}/%6Frders")).reason is Reason.AUDIENCE
 
 
-def test_nothing_secret_is_in_the_text_of_anything() -> None:
+def test_no_repr_or_error_contains_a_secret() -> None:
     text = token()
     signature = text.split("sig=")[1].split("&")[0]
     for shown in (repr(read_token(text)), repr(ask(text)), repr(ROOT), str(ROOT), f"{SENDER}"):
@@ -255,7 +256,7 @@ def test_tokens_of_the_official_python_client_are_accepted() -> None:
         verify(theirs.token, now=soon * SECOND, namespace_rules=[rule], rules_of=lambda _: [])
 
 
-def test_operations_are_refused_before_a_token_is_believed() -> None:
+def test_a_token_is_verified_before_the_operation_is_checked() -> None:
     assert refusal(make_token(f"sb://{HOST}", "sender", "wrong", LATER), operation=Operation.DEPLOY).reason is (
         Reason.SIGNATURE
     )

@@ -45,14 +45,14 @@ NAMESPACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Mic
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A broker that tests share, each with entities of its own."""
+    """Return a broker that the tests share. Each test has entities of its own."""
     with served(tmp_path_factory.mktemp("resources")) as running:
         yield running
 
 
 @pytest.fixture
 def client(service: Service) -> Iterator[ServiceBusManagementClient]:
-    """The real client, with the root key."""
+    """Return the official client with the root key."""
     with management(service) as connected:
         yield connected
 
@@ -69,7 +69,7 @@ def test_the_namespace_and_its_tier(client: ServiceBusManagementClient, service:
     assert found.sku is not None
     assert found.properties is not None
     assert (found.sku.name, found.properties.service_bus_endpoint) == ("Standard", f"https://{service.host}/")
-    with pytest.raises(ResourceExistsError, match="The namespace 'other' cannot be made"):
+    with pytest.raises(ResourceExistsError, match="The namespace 'other' cannot be created"):
         client.namespaces.begin_create_or_update(GROUP, "other", premium).result()
     with pytest.raises(HttpResponseError, match="cannot be deleted"):
         client.namespaces.begin_delete(GROUP, NAME).result()
@@ -77,7 +77,7 @@ def test_the_namespace_and_its_tier(client: ServiceBusManagementClient, service:
     assert (answer.name_available, answer.reason) == (False, "NameInUse")
 
 
-def test_a_queue_from_its_making_to_its_end(client: ServiceBusManagementClient, service: Service) -> None:
+def test_a_queue_from_creation_to_deletion(client: ServiceBusManagementClient, service: Service) -> None:
     wanted = SBQueueProperties(
         requires_duplicate_detection=True,
         duplicate_detection_history_time_window=timedelta(days=7),
@@ -94,7 +94,7 @@ def test_a_queue_from_its_making_to_its_end(client: ServiceBusManagementClient, 
     assert found.properties.count_details is not None
     assert found.properties.count_details.active_message_count == 0
     assert found.properties.user_metadata == "größer"
-    # Read and sent back, it stays the same.
+    # Sending back what was read changes nothing.
     client.queues.create_or_update(GROUP, NAME, "life~of~a-queue", found)
     again = client.queues.get(GROUP, NAME, "life/of/a-queue")
     assert again.properties is not None
@@ -170,7 +170,7 @@ def test_the_namespaces_rules_and_keys(client: ServiceBusManagementClient, servi
     assert keys.primary_connection_string == (
         f"Endpoint=sb://localhost/;SharedAccessKeyName=robot;SharedAccessKey={keys.primary_key}"
     )
-    # Other rights, the same keys; a key of one's own choice; a fresh one.
+    # Other rights keep the keys; then a given key, then a random one.
     client.namespaces.create_or_update_authorization_rule(GROUP, NAME, "robot", rights("Listen"))
     rule = service.keys.rule("robot")
     assert (rule.rights, rule.primary_key) == (frozenset({Right.LISTEN}), keys.primary_key)
@@ -189,7 +189,7 @@ def test_the_namespaces_rules_and_keys(client: ServiceBusManagementClient, servi
         client.namespaces.list_keys(GROUP, NAME, "robot")
 
 
-def test_the_last_rule_that_manages_cannot_be_lost(client: ServiceBusManagementClient, service: Service) -> None:
+def test_the_last_rule_with_manage_cannot_be_removed(client: ServiceBusManagementClient, service: Service) -> None:
     root = service.root.name
     with pytest.raises(ResourceExistsError, match="is the last one with Manage"):
         client.namespaces.delete_authorization_rule(GROUP, NAME, root)
@@ -199,7 +199,7 @@ def test_the_last_rule_that_manages_cannot_be_lost(client: ServiceBusManagementC
         client.namespaces.create_or_update_authorization_rule(GROUP, NAME, "-", rights("Send"))
     for number in range(11):
         client.namespaces.create_or_update_authorization_rule(GROUP, NAME, f"rule{number}", rights("Send"))
-    with pytest.raises(ResourceExistsError, match="The namespace holds 12 rules already"):
+    with pytest.raises(ResourceExistsError, match="The namespace already has 12 authorization rules"):
         client.namespaces.create_or_update_authorization_rule(GROUP, NAME, "more", rights("Send"))
     for number in range(11):
         client.namespaces.delete_authorization_rule(GROUP, NAME, f"rule{number}")

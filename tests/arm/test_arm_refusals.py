@@ -1,4 +1,4 @@
-"""Requests for resources that are refused, with the reason."""
+"""Rejected requests for resources, with the reason."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ from httpfront.http_front import Answer, Front, scenario
         (
             b'{"properties": {"userMetadata": "\\ud800"}}',
             "InvalidRequestContent",
-            "it holds what no text or number can be",
+            "it contains an invalid text or number",
         ),
         (b"[]", "InvalidRequestContent", "The body of the request is []. Not an object."),
         (b'{"properties": 5}', "InvalidRequestContent", "The member 'properties' is 5. Not an object."),
-        (b'{"lockDuration": "PT1M"}', "BadRequest", "The member 'lockDuration' is not known. What describes an entity"),
+        (
+            b'{"lockDuration": "PT1M"}',
+            "BadRequest",
+            "The member 'lockDuration' is not known. Properties of an entity belong",
+        ),
         (b'{"properties": {"lockDuraton": "PT1M"}}', "BadRequest", "The property 'lockDuraton' is not known."),
         (
             b'{"properties": {"lockDuration": 60}}',
@@ -55,9 +59,7 @@ from httpfront.http_front import Answer, Front, scenario
         ),
     ],
 )
-def test_bodies_that_describe_nothing_are_refused_with_the_reason(
-    tmp_path: Path, body: bytes, code: str, text: str
-) -> None:
+def test_invalid_bodies_are_rejected_with_the_reason(tmp_path: Path, body: bytes, code: str, text: str) -> None:
     async def play(front: Front) -> None:
         answer = refusal(await front.ask("PUT", f"{NAMESPACE}/queues/thing", body, query=VERSION))
         assert answer[:2] == (400, code)
@@ -83,7 +85,7 @@ def test_bodies_that_describe_nothing_are_refused_with_the_reason(
         ({"correlationFilter": {"label": 5}}, "The property 'Label' has value 5. Not a text."),
     ],
 )
-def test_rules_that_cannot_be(tmp_path: Path, properties: dict[str, object], text: str) -> None:
+def test_invalid_rules_are_rejected(tmp_path: Path, properties: dict[str, object], text: str) -> None:
     async def play(front: Front) -> None:
         await front.topic("news", "all")
         path = "/topics/news/subscriptions/all/rules/mine"
@@ -124,7 +126,7 @@ def test_a_version_must_be_named(tmp_path: Path, query: str, code: str) -> None:
         "/subscriptions/s/providers/Microsoft.ServiceBus/namespaces/oncebus",
     ],
 )
-def test_paths_that_lead_nowhere(tmp_path: Path, path: str) -> None:
+def test_unknown_paths_are_not_found(tmp_path: Path, path: str) -> None:
     async def play(front: Front) -> None:
         assert refusal(await front.ask("GET", path, query=VERSION))[:2] == (404, "ResourceNotFound")
 

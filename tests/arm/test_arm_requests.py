@@ -1,4 +1,4 @@
-"""Resources as they stand on the wire."""
+"""Raw requests and responses for resources."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_queue_is_a_resource(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_what_is_not_named_gets_its_default_again_unless_it_was_chosen_at_creation(tmp_path: Path) -> None:
+def test_a_property_left_out_gets_its_default_unless_it_is_fixed_at_creation(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         manager = Manager(front)
         await front.queue(
@@ -53,7 +53,7 @@ def test_what_is_not_named_gets_its_default_again_unless_it_was_chosen_at_creati
         assert (made["properties"]["maxDeliveryCount"], made["properties"]["userMetadata"]) == (10, "kept")
         queue = front.broker.catalogue.queue("orders")
         assert (queue.requires_duplicate_detection, queue.requires_session) == (True, True)
-        # All that a client was told may come back.
+        # A client may send back everything that it read.
         again = await manager.ask("PUT", "/queues/orders", made)
         assert again.json["properties"]["duplicateDetectionHistoryTimeWindow"] == "PT1H"
 
@@ -133,7 +133,7 @@ def test_rules_are_resources_too(tmp_path: Path, properties: dict[str, object], 
         assert made["id"] == f"{NAMESPACE}{path}/mine"
         found = front.broker.catalogue.rule("news", "all", "mine")
         assert found.filter == expected
-        # What was told comes back as the same.
+        # Sending back what was read changes nothing.
         await manager.ask("PUT", f"{path}/mine", made)
         assert front.broker.catalogue.rule("news", "all", "mine") == found
         changed = await manager.put(f"{path}/mine", action={"sqlExpression": "SET a = 2"})
@@ -146,7 +146,7 @@ def test_rules_are_resources_too(tmp_path: Path, properties: dict[str, object], 
     scenario(tmp_path, play, pipeline=False)
 
 
-def test_the_namespace_is_found_under_its_own_name_alone(tmp_path: Path) -> None:
+def test_the_namespace_is_found_only_under_its_own_name(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         manager = Manager(front)
         found = await manager.get("")
@@ -177,7 +177,7 @@ def test_the_namespace_is_found_under_its_own_name_alone(tmp_path: Path) -> None
     scenario(tmp_path, play, pipeline=False)
 
 
-def test_the_tier_changes_where_all_stays_legal(tmp_path: Path) -> None:
+def test_the_tier_changes_if_all_entities_are_allowed_there(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         manager = Manager(front)
         await front.queue("orders")

@@ -1,4 +1,4 @@
-"""What a namespace refuses, over the Resource Manager: the cases are those of the Atom feed."""
+"""Violations of a namespace's rules, over the Resource Manager. The cases are those of the Atom feed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def camel(given: dict[str, str | int | bool]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_what_breaks_a_rule_is_refused_in_the_services_words(tmp_path: Path, case: Case) -> None:
+def test_a_violation_is_rejected_with_the_services_text(tmp_path: Path, case: Case) -> None:
     async def play(front: Front) -> None:
         manager, path = Manager(front), PATHS[case.kind]
         if case.kind == "Subscription":

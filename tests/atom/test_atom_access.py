@@ -1,4 +1,4 @@
-"""Who may manage what."""
+"""The rights that management needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_managing_needs_the_right_to_manage(
     shared(play)
 
 
-def test_whoever_listens_may_see_the_rules_that_choose_its_messages(shared: Shared) -> None:
+def test_listen_permits_reading_the_rules_of_a_subscription(shared: Shared) -> None:
     async def play(front: Front) -> None:
         path = "news/subscriptions/all/rules"
         assert titles(await Admin(front).get(path, token=token(front.time, LISTENER))) == ["$Default"]
@@ -58,7 +58,7 @@ def test_whoever_listens_may_see_the_rules_that_choose_its_messages(shared: Shar
     shared(play)
 
 
-def test_without_a_token_nothing_is_told_of_what_there_is(shared: Shared) -> None:
+def test_without_a_token_the_answer_does_not_depend_on_what_exists(shared: Shared) -> None:
     async def play(front: Front) -> None:
         answers = [
             await front.ask(method, path, b"<", query=query, token=None)
@@ -71,8 +71,8 @@ def test_without_a_token_nothing_is_told_of_what_there_is(shared: Shared) -> Non
     shared(play)
 
 
-def test_a_token_for_what_is_asked_is_enough(tmp_path: Path) -> None:
-    """The JavaScript client signs each address by itself, in lower case and with its query."""
+def test_a_token_for_the_requested_address_suffices(tmp_path: Path) -> None:
+    """The JavaScript client signs each address separately, in lower case and with its query."""
 
     async def play(front: Front) -> None:
         await front.topic("News", "All")
@@ -89,7 +89,7 @@ def test_a_token_for_what_is_asked_is_enough(tmp_path: Path) -> None:
     scenario(tmp_path, play, pipeline=False)
 
 
-def test_a_token_may_come_as_a_bearers(shared: Shared) -> None:
+def test_a_bearer_token_is_accepted(shared: Shared) -> None:
     async def play(front: Front) -> None:
         assert (await Admin(front).get("orders", token=f"Bearer {token(front.time)}")).status == 200
         refused = await Admin(front).get("orders", token="Bearer eyJ0.eyJ1.sig")
@@ -98,7 +98,7 @@ def test_a_token_may_come_as_a_bearers(shared: Shared) -> None:
     shared(play)
 
 
-def test_the_rule_of_an_entity_manages_that_entity_alone(tmp_path: Path) -> None:
+def test_the_rule_of_an_entity_manages_only_that_entity(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         own = AuthorizationRule("own", frozenset({Right.MANAGE}), "own-one", "own-two")
         await front.queue("orders", authorization_rules=(own,))
@@ -124,7 +124,7 @@ def test_forwarding_needs_a_second_token_that_manages_the_target(
     async def play(front: Front) -> None:
         await front.queue("orders")
         body = description("QueueDescription", elements(**{name: "sb://bus.example.org/orders"}))
-        # The request's own token would do, but the second one counts.
+        # The request's own token would suffice, but the second one is the one that is checked.
         made = await Admin(front).put("new", body, {header: token(front.time, rule, resource)})
         assert made.status == status, made.text
         if status == 201:
@@ -143,7 +143,7 @@ def test_without_a_second_token_the_first_must_manage_the_target(tmp_path: Path)
         assert "InvalidAudience" in refusal(refused)[1]
         second = {SUPPLEMENTARY: token(front.time, ROOT, "orders")}
         assert (await front.ask("PUT", "/new", FORWARDING, second, query=VERSION, token=narrow)).status == 201
-        # What forwards there already may be changed otherwise without it; not to go elsewhere.
+        # Changing an entity that forwards there already needs no right, unless its target changes.
         again = {"If-Match": "*"}
         assert (await front.ask("PUT", "/new", FORWARDING, again, query=VERSION, token=narrow)).status == 200
         elsewhere = description("QueueDescription", elements(ForwardTo="news"))
@@ -159,7 +159,7 @@ def test_without_a_second_token_the_first_must_manage_the_target(tmp_path: Path)
     scenario(tmp_path, play)
 
 
-def test_keys_are_shown_to_those_who_manage_and_sign_from_then_on(tmp_path: Path) -> None:
+def test_managers_see_keys_that_sign_from_then_on(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         rules = (
             "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>"

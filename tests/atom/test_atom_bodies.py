@@ -1,4 +1,4 @@
-"""The bodies of management requests: what is read, and what is refused with a reason."""
+"""The bodies of management requests: valid ones, and invalid ones with the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from httpfront.http_front import Front, Shared, scenario
 SQL = "http://www.w3.org/2001/XMLSchema"
 
 
-def test_a_rule_whose_text_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_rule_with_an_invalid_expression_is_rejected(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         admin, path = Admin(front), "news/subscriptions/all/rules/bad"
         await front.topic("news", "all")
@@ -133,7 +133,7 @@ def test_a_rule_whose_text_cannot_be_read_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bodies_that_are_no_description_are_refused_with_the_reason(shared: Shared, body: bytes, text: str) -> None:
+def test_bodies_without_a_description_are_rejected_with_the_reason(shared: Shared, body: bytes, text: str) -> None:
     async def play(front: Front) -> None:
         before = front.broker.catalogue
         status, detail = refusal(await Admin(front).put("thing", body))
@@ -157,11 +157,11 @@ def test_a_body_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_the_elements_of_a_description_may_come_in_any_order_and_some_are_read_over(tmp_path: Path) -> None:
+def test_elements_may_come_in_any_order_and_read_only_ones_are_ignored(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         made = await admin.create("orders", RequiresSession=True, MaxDeliveryCount=7)
-        # As some clients send back all that they were told.
+        # Some clients send back everything that they read.
         root = ElementTree.fromstring(made.body)
         found = root.find(f"{{{ATOM}}}content/{{{SERVICE_BUS}}}QueueDescription")
         assert found is not None

@@ -36,7 +36,7 @@ def test_the_namespace(client: ServiceBusAdministrationClient) -> None:
     assert found.modified_at_utc is not None
 
 
-def test_a_queue_from_its_making_to_its_end(client: ServiceBusAdministrationClient) -> None:
+def test_a_queue_from_creation_to_deletion(client: ServiceBusAdministrationClient) -> None:
     made = client.create_queue(
         "life/of/a-queue",
         requires_duplicate_detection=True,
@@ -62,7 +62,7 @@ def test_a_queue_from_its_making_to_its_end(client: ServiceBusAdministrationClie
         timedelta(minutes=10),
     )
     assert (found.user_metadata, found.status) == ("größer & <schöner>", "ReceiveDisabled")
-    # Shown is the size of all 16 partitions.
+    # The description shows the size of all 16 partitions.
     assert (found.enable_partitioning, found.max_size_in_megabytes) == (True, 16 * 3072)
     found.max_delivery_count = 5
     client.update_queue(found)
@@ -117,7 +117,7 @@ PARAMETERS: dict[str, str | int | float | bool | datetime | timedelta] = {
 }
 
 
-def test_rules_of_every_sort_with_values_of_every_type(client: ServiceBusAdministrationClient) -> None:
+def test_rules_of_every_kind_with_values_of_every_type(client: ServiceBusAdministrationClient) -> None:
     client.create_topic("ruled")
     client.create_subscription("ruled", "some")
     sql = SqlRuleFilter("color = @text AND size > @int", parameters=PARAMETERS)
@@ -165,7 +165,7 @@ def test_lists_in_pages(client: ServiceBusAdministrationClient) -> None:
     assert {each.name for each in client.list_topics_runtime_properties()} >= set(names)
 
 
-def test_what_queues_and_subscriptions_hold(client: ServiceBusAdministrationClient, service: Service) -> None:
+def test_counts_of_queues_and_subscriptions(client: ServiceBusAdministrationClient, service: Service) -> None:
     client.create_queue("holding")
     client.create_topic("telling")
     client.create_subscription("telling", "all")
@@ -188,7 +188,7 @@ def test_what_queues_and_subscriptions_hold(client: ServiceBusAdministrationClie
     assert (each.name, each.active_message_count) == ("all", 1)
 
 
-def test_forwarding_is_set_and_taken_away(client: ServiceBusAdministrationClient, service: Service) -> None:
+def test_forwarding_is_set_and_removed(client: ServiceBusAdministrationClient, service: Service) -> None:
     client.create_queue("target")
     made = client.create_queue("source", forward_to="target", forward_dead_lettered_messages_to="target")
     assert made.forward_to == f"sb://{service.host}/target"
@@ -227,7 +227,7 @@ def test_authorization_rules_within_a_description(client: ServiceBusAdministrati
     assert client.get_queue("guarded").authorization_rules is None
 
 
-def test_what_the_client_raises(client: ServiceBusAdministrationClient) -> None:
+def test_errors_of_the_client(client: ServiceBusAdministrationClient) -> None:
     client.create_queue("once", requires_duplicate_detection=True)
     with pytest.raises(ResourceExistsError, match="The messaging entity 'once' already exists"):
         client.create_queue("once")
@@ -254,7 +254,7 @@ def test_each_version_of_the_protocol(service: Service, api_version: str) -> Non
         assert client.get_queue(made.name).max_delivery_count == 4
 
 
-def test_a_version_that_is_not_known(service: Service) -> None:
+def test_an_unknown_version_is_rejected(service: Service) -> None:
     with (
         administration(service, api_version="2013-07") as client,
         pytest.raises(HttpResponseError, match="The api-version '2013-07' is not supported"),
@@ -271,7 +271,7 @@ def test_a_key_without_the_right_to_manage(service: Service) -> None:
         list(client.list_queues())
 
 
-def test_a_client_that_was_not_told_whom_to_trust_does_not_connect(service: Service) -> None:
+def test_a_client_that_does_not_trust_the_certificate_does_not_connect(service: Service) -> None:
     text = f"Endpoint=sb://{service.host}/;SharedAccessKeyName=x;SharedAccessKey=y"
     with (
         ServiceBusAdministrationClient.from_connection_string(text, retry_total=0) as client,
@@ -280,7 +280,7 @@ def test_a_client_that_was_not_told_whom_to_trust_does_not_connect(service: Serv
         client.get_namespace_properties()
 
 
-def test_large_messages_are_a_matter_of_the_tier(premium: ServiceBusAdministrationClient) -> None:
+def test_the_tier_decides_about_large_messages(premium: ServiceBusAdministrationClient) -> None:
     made = premium.create_topic("large", max_message_size_in_kilobytes=102400)
     assert made.max_message_size_in_kilobytes == 102400
     assert premium.create_queue("usual").max_message_size_in_kilobytes == 1024

@@ -1,4 +1,4 @@
-"""Where management requests lead: versions, methods, and names that look like something else."""
+"""Routing of management requests: versions, methods, and names that look like something else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from httpfront.http_front import Front, Shared, scenario
 from oncebus.entities import Subscription
 
 
-def test_versions_that_are_not_known_are_refused(tmp_path: Path) -> None:
+def test_unknown_versions_are_rejected(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         await front.queue()
@@ -40,7 +40,7 @@ def test_versions_that_are_not_known_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics", "health", "messages", "a/messages", "a/messages/head/c/d", "$duplicates"])
-def test_an_entity_named_like_an_operation_is_managed_all_the_same(tmp_path: Path, name: str) -> None:
+def test_an_entity_named_like_an_operation_can_be_managed(tmp_path: Path, name: str) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         made = await admin.create(name)
@@ -61,7 +61,7 @@ def test_an_entity_named_like_an_operation_is_managed_all_the_same(tmp_path: Pat
     scenario(tmp_path, play)
 
 
-def test_operations_on_messages_come_before_entities_of_such_a_name(tmp_path: Path) -> None:
+def test_operations_on_messages_win_over_entities_with_their_names(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         await front.queue("orders")
@@ -95,7 +95,7 @@ def test_other_methods_are_refused(shared: Shared, method: str, path: str, allow
 @pytest.mark.parametrize(
     "path", ["$Resources/rules", "$Resources", "t/subscriptions/s/other", "t/subscriptions/s/rules/r/x"]
 )
-def test_paths_that_lead_nowhere(shared: Shared, path: str) -> None:
+def test_unknown_paths_are_not_found(shared: Shared, path: str) -> None:
     async def play(front: Front) -> None:
         assert refusal(await Admin(front).get(path))[0] == 404
 
@@ -121,7 +121,7 @@ def test_names_that_look_like_the_words_of_a_path(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_rules_of_a_subscription_that_is_called_like_an_operation(shared: Shared) -> None:
+def test_rules_of_a_subscription_named_like_an_operation(shared: Shared) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         at = "news/Subscriptions/messages"

@@ -1,4 +1,4 @@
-"""What a namespace refuses, in the service's words; the same cases are asked over the Resource Manager."""
+"""Violations of a namespace's rules, with the service's texts. The Resource Manager's tests use the same cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATHS = {"Queue": "thing", "Topic": "thing", "Subscription": "news/subscriptions
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_what_breaks_a_rule_is_refused_in_the_services_words(tmp_path: Path, case: Case) -> None:
+def test_a_violation_is_rejected_with_the_services_text(tmp_path: Path, case: Case) -> None:
     async def play(front: Front) -> None:
         admin, path = Admin(front), PATHS[case.kind]
         if case.kind == "Subscription":

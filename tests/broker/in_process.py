@@ -22,7 +22,7 @@ SHARDS = 2
 
 
 class FakeTime:
-    """A clock that is moved by hand. It starts in 2026. `skew` is how wrong the machine's clock has been set."""
+    """A clock that the test moves. It starts in 2026. `skew` is how wrong the machine's clock is set."""
 
     def __init__(self) -> None:
         self.now = 1_790_000_000_000_000
@@ -39,7 +39,7 @@ class FakeTime:
 
 
 class InProcessPipeline:
-    """Processes all that is durable, a micro-batch at a time, while it runs: what Spark's tasks do, without Spark."""
+    """Does what Spark's tasks do, without Spark: processes durable commits, one micro-batch at a time."""
 
     def __init__(self, folders: Folders) -> None:
         self.is_paused = False
@@ -52,7 +52,7 @@ class InProcessPipeline:
         self._writer = Writer(uuid.uuid4().hex, uuid.uuid4().hex, Owner.this_process(), follows)
 
     def step(self) -> bool:
-        """One micro-batch; whether there was one."""
+        """Process one micro-batch. Return whether there was one."""
         last = self._planner.last_commit(self._after)
         for part in self._planner.parts(self._after + 1, last):
             process_part(part, self._places, self._ledger, self._writer, self._batch)
@@ -78,9 +78,9 @@ async def running_broker(
     read_your_sends: float = 30.0,
     **options: int,
 ) -> AsyncIterator[Broker]:
-    """A broker over a data folder, with its pipeline unless told otherwise.
+    """Run a broker over a data folder, by default with its pipeline.
 
-    Who looks waits longer for what was sent than with a real broker, so that a busy machine answers no sooner either.
+    Queries wait longer for earlier sends than in a real broker, so that a busy machine does not change their answers.
     """
     folders = Folders(data)
     clock = time.clock() if time is not None else None
@@ -103,5 +103,5 @@ async def running_broker(
             ended = await asyncio.gather(task, return_exceptions=True)
         await broker.close()
         if task is not None and not isinstance(ended[0], asyncio.CancelledError):
-            # A pipeline that died is why the test failed.
+            # The test failed because the pipeline died.
             raise AssertionError("The pipeline failed") from ended[0]

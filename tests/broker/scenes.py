@@ -1,4 +1,4 @@
-"""A broker in a test: entities with few words, messages by their ids, time and chores by hand."""
+"""A broker for tests: short calls for entities, messages by their ids, time and chores under control of the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue, Rule, Subscription, Tier, Topic
 from oncebus.entities.names import subscription_path
 from oncebus.folders import Folders
-from oncebus.store import Action, Counts, Drop, Mode, Outcome, Settlement, SubQueue
+from oncebus.store import Action, Counts, Duplicate, Mode, Outcome, Settlement, SubQueue
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -31,7 +31,7 @@ TRANSFER_DEAD = SubQueue.TRANSFER_DEAD_LETTER
 def message(
     identity: amqp.Id | None = None, body: bytes = b"", user: dict[str, object] | None = None, **more: Any
 ) -> Incoming:
-    """A message as a protocol would have read it; properties by the names of `amqp.Properties`."""
+    """Return a message as a protocol would decode it. Properties have the names of `amqp.Properties`."""
     fields = {name: more.pop(name) for name in ("subject", "correlation_id", "to") if name in more}
     properties = amqp.Properties(message_id=identity, group_id=more.get("session"), **fields)
     head = amqp.head.encode_head(properties, user or {})
@@ -40,7 +40,7 @@ def message(
 
 @dataclass
 class Scene:
-    """A running broker. Its pipeline runs by itself unless paused; chores are done when a test says so."""
+    """A running broker. Its pipeline runs unless paused; chores run when the test calls them."""
 
     broker: Broker
     core: Core
@@ -77,12 +77,12 @@ class Scene:
     async def receive(
         self, path: str = "q", count: int = 100, sub_queue: SubQueue = SubQueue.MAIN, **options: Any
     ) -> list[Received]:
-        """What is there once all that was sent has come through."""
+        """Receive messages after everything sent has come through the pipeline."""
         await self.flow()
         return await self.broker.receive(Address(path, sub_queue), count, **options)
 
     async def taken(self, path: str = "q", sub_queue: SubQueue = SubQueue.MAIN) -> list[str]:
-        """The ids of all messages, received and deleted."""
+        """Receive and delete all messages. Return their ids."""
         return ids(await self.receive(path, sub_queue=sub_queue, mode=Mode.RECEIVE_AND_DELETE))
 
     async def peeked(self, path: str = "q", sub_queue: SubQueue = SubQueue.MAIN) -> list[str]:
@@ -99,18 +99,18 @@ class Scene:
         await self.flow()
         return await self.broker.counts(path)
 
-    async def drops(self, path: str = "q") -> list[Drop]:
+    async def duplicates(self, path: str = "q") -> list[Duplicate]:
         await self.flow()
-        return await self.broker.drops(path)
+        return await self.broker.duplicates(path)
 
     # Time
 
     async def flow(self) -> None:
-        """Wait until all that is durable can be seen."""
+        """Wait until everything durable is visible."""
         assert await self.core.progress.wait_for(self.core.acceptor.last_commit, 20), self.core.trouble
 
     async def rounds(self, count: int = 1, trouble: str | None = None) -> None:
-        """Do the chores, and let come through what they send on its way. `trouble` is the beginning of what fails."""
+        """Do the chores and wait until requeued messages are visible. `trouble` is how the expected trouble begins."""
         await self.flow()
         for _ in range(count):
             for chore in self.core._chores.all:
@@ -121,7 +121,7 @@ class Scene:
             await self.flow()
 
     async def later(self, seconds: float, rounds: int = 1) -> None:
-        """Let time pass, with the chores at its end."""
+        """Let time pass, then do the chores."""
         self.time.advance(seconds)
         await self.rounds(rounds)
 
@@ -138,17 +138,17 @@ def sequences(received: Sequence[Received]) -> list[int]:
 async def scene(
     data: Path, time: FakeTime | None = None, *, tier: Tier = Tier.STANDARD, **options: Any
 ) -> AsyncIterator[Scene]:
-    """A broker over a folder, new or used before."""
+    """Run a broker over a folder, which may be new."""
     time = time or FakeTime()
     pipeline = InProcessPipeline(Folders(data))
     async with running_broker(data, time, tier=tier, pipeline=pipeline, **options) as broker:
-        # Rounds are done by hand.
+        # The test does the rounds itself.
         broker._core._tasks.pop().cancel()
         yield Scene(broker, broker._core, pipeline, time)
 
 
 def play(data: Path, plot: Callable[[Scene], Awaitable[None]], **options: Any) -> None:
-    """Run a test's plot in a broker of its own."""
+    """Run a test's plot with a broker of its own."""
 
     async def run() -> None:
         async with scene(data, **options) as stage:

@@ -22,13 +22,13 @@ Send = Callable[[], Awaitable[int]]
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit waits until all have come, however quick it is."""
+    """Let a commit wait until all callers have arrived, however quick it is."""
     monkeypatch.setattr(acceptor, "GATHER_SECONDS", HOUR)
     monkeypatch.setattr(acceptor, "QUICK_SECONDS", 0)
 
 
 def groups(folder: Path, plot: Callable[[Send], Awaitable[None]]) -> list[int]:
-    """How many calls each commit holds."""
+    """Return how many calls each commit has."""
     sizes: list[int] = []
 
     async def play() -> None:
@@ -49,7 +49,7 @@ def groups(folder: Path, plot: Callable[[Send], Awaitable[None]]) -> list[int]:
 
 
 async def send_often(send: Send, times: int, turns: int = 0) -> None:
-    """Send again once the answer is there, so many turns of the loop later."""
+    """Send again when the answer has arrived, a number of loop iterations later."""
     for _ in range(times):
         await send()
         for _ in range(turns):
@@ -65,11 +65,11 @@ def test_senders_that_were_answered_together_share_the_next_commit(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_came_during_a_commit_is_waited_for_as_well(tmp_path: Path) -> None:
+def test_callers_that_arrive_during_a_commit_are_waited_for_as_well(tmp_path: Path) -> None:
     async def plot(send: Send) -> None:
         first = asyncio.create_task(send_often(send, 5))
         await asyncio.sleep(0)
-        # The commit of the first has begun.
+        # The commit of the first call has begun.
         await asyncio.sleep(0)
         await asyncio.gather(first, send_often(send, 4))
 
@@ -82,7 +82,7 @@ def test_a_sender_alone_waits_for_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_nobody_is_waited_for_where_commits_are_full_or_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_or_quick_commits_wait_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def plot(send: Send) -> None:
         await asyncio.gather(*(send() for _ in range(5)))
         await send_often(send, 2)
@@ -94,7 +94,7 @@ def test_nobody_is_waited_for_where_commits_are_full_or_quick(tmp_path: Path, mo
     assert groups(tmp_path / "quick", plot) == [5, 1, 1]
 
 
-def test_who_does_not_come_again_is_waited_for_once_and_not_for_long(
+def test_a_caller_that_does_not_return_is_waited_for_once_and_not_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "QUICK_SECONDS", 0)
@@ -115,7 +115,7 @@ def test_who_does_not_come_again_is_waited_for_once_and_not_for_long(
     assert len(waits) == 1
 
 
-def test_what_waits_for_others_is_accepted_before_the_inbox_is_closed(
+def test_rows_that_wait_for_others_are_accepted_before_the_inbox_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "GATHER_SECONDS", 0.2)

@@ -1,4 +1,4 @@
-"""Data folders that were put together from different copies."""
+"""Data folders with parts from different copies."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from oncebus.outbox import Batch
 PARTS = ["store", "outbox", "inbox", "ledger", "catalogue", "blobs", "checkpoint"]
 LARGE = bytes(100_000)
 
-# Spark's checkpoint is made anew at each start, bodies that nobody names are deleted, and entities that nobody has used
-# yet have nothing that others could lack.
+# Each start makes a new checkpoint and deletes bodies that nobody names, and entities that nobody has used yet have
+# nothing that other parts could lack.
 HARMLESS = {("checkpoint", "older"), ("checkpoint", "newer"), ("blobs", "newer"), ("catalogue", "newer")}
 
 
 async def work(stage: Scene, name: str, idles: bool) -> None:
-    """Leave something in every part: each send is an entry of its own. A broker that idles sends a pulse then."""
+    """Write something to every part: each send makes an entry of its own. An idle broker also sends a pulse."""
     await stage.queue(name, detects=True)
     for number in range(3):
         await stage.send(name, f"{name}{number}")
@@ -43,7 +43,7 @@ async def work(stage: Scene, name: str, idles: bool) -> None:
 
 
 async def two_copies(folder: Path, time: FakeTime, lives: int, idles: bool = True) -> tuple[Path, Path]:
-    """An older and a newer copy of a broker's data: of one life, or of two."""
+    """Return an older and a newer copy of a broker's data, from one run of the broker or from two."""
     data, older = folder / "data", folder / "older"
     async with scene(data, time) as stage:
         await work(stage, "a", idles)
@@ -71,7 +71,7 @@ def replace_part(part: str, source: Path, target: Path) -> None:
 
 
 async def refusal(data: Path, time: FakeTime) -> str | None:
-    """What the gateway says when it is opened; then it has changed nothing."""
+    """Open the gateway. Return its error, after which the data must be unchanged; None if it opens."""
     before = {path: path.stat().st_size for path in data.rglob("*") if path.is_file() and "store" not in path.name}
     try:
         broker = await Broker.open(Folders(data), shards=2, clock=time.clock())
@@ -102,7 +102,7 @@ def test_a_part_that_was_restored_alone_is_refused_or_harmless(tmp_path: Path, p
             assert sorted(await stage.peeked("a")) == ["a large", "a0", "a1", "a2"]
             await stage.send("a", "a1", "new")
             assert await stage.taken("a") == ["a0", "a1", "a2", "a large", "new"]
-            assert [drop.message_id for drop in await stage.drops("a")] == ["a1"]
+            assert [each.message_id for each in await stage.duplicates("a")] == ["a1"]
 
     asyncio.run(run())
 
@@ -135,7 +135,7 @@ def test_a_part_that_is_lost_is_refused(tmp_path: Path, part: str) -> None:
     asyncio.run(run())
 
 
-def test_a_body_that_is_given_up_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_body_that_is_given_up_blocks_nothing(tmp_path: Path) -> None:
     async def run() -> None:
         time = FakeTime()
         _, data = await two_copies(tmp_path, time, 1)
@@ -148,8 +148,8 @@ def test_a_body_that_is_given_up_is_in_nobodys_way(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_health_is_bad_where_what_comes_next_can_never_come(tmp_path: Path) -> None:
-    """Though the broker was open already when the entry was lost."""
+def test_health_is_bad_if_the_next_entry_can_never_come(tmp_path: Path) -> None:
+    """The broker was already open when the entry was lost."""
 
     async def plot(stage: Scene) -> None:
         await stage.queue()
@@ -157,22 +157,22 @@ def test_health_is_bad_where_what_comes_next_can_never_come(tmp_path: Path) -> N
         await stage.flow()
         health = Health(stage.broker, lag=3_600_000_000, heartbeat=3_600_000_000)
         assert health.problem() is None
-        stage.core._taking._next_look = float("inf")
+        stage.core._ingester._next_check = float("inf")
         stage.pipeline.is_paused = True
-        taking = stage.core._tasks[0]
-        taking.cancel()
-        await asyncio.gather(taking, return_exceptions=True)
+        ingesting = stage.core._tasks[0]
+        ingesting.cancel()
+        await asyncio.gather(ingesting, return_exceptions=True)
         for name in ("b", "c"):
             await stage.send("q", name)
             assert stage.pipeline.step()
         [lost] = (tmp_path / "outbox").glob(f"{2:020d}-*")
         lost.unlink()
-        stage.core._taking._next_look = 0.0
-        stage.core._tasks[0] = asyncio.create_task(stage.core._taking.run())
+        stage.core._ingester._next_check = 0.0
+        stage.core._tasks[0] = asyncio.create_task(stage.core._ingester.run())
         async with asyncio.timeout(20):
             while health.problem() is None:
                 await asyncio.sleep(0.001)
-        assert "goes on behind commit 2, but the store has taken none behind commit 1" in (stage.core.trouble or "")
+        assert "continues after commit 2, but the store has ingested none after commit 1" in (stage.core.trouble or "")
 
     play(tmp_path, plot)
 
@@ -185,16 +185,16 @@ def generation(number: int, query: str, keeps_below: int = 0) -> Generation:
     ("generations", "recorded", "newest", "ahead"),
     [
         ([], None, None, False),
-        # The first batch was under way, again and again.
+        # The first batch was interrupted several times.
         ([generation(1, "q"), generation(2, "r")], 0, None, False),
         ([generation(1, "q")], 1, None, True),
         ([generation(1, "q"), generation(2, "r", 1)], None, None, True),
-        # The batch after the newest entry was under way.
+        # The batch after the newest entry was interrupted.
         ([generation(1, "q")], 6, Batch("q", 5), False),
         ([generation(1, "q")], 7, Batch("q", 5), True),
-        # Batches without keys leave nothing.
+        # Batches without keys leave nothing in the ledger.
         ([generation(1, "q")], None, Batch("q", 5), False),
-        # Queries came later and completed nothing.
+        # Later queries completed nothing.
         ([generation(1, "q"), generation(2, "r", 6), generation(3, "s")], 0, Batch("q", 5), False),
         ([generation(1, "q"), generation(2, "r", 7), generation(3, "s")], 0, Batch("q", 5), True),
         ([generation(1, "q"), generation(2, "r", 6), generation(3, "s", 1)], 0, Batch("q", 5), True),
@@ -220,7 +220,7 @@ def test_a_query_is_known_to_the_ledger_that_it_wrote() -> None:
     assert not knows([], None, Batch("q", 3))
     assert not knows([other], 1, Batch("q", 3))
     assert not knows([one, other], None, Batch("s", 3))
-    # Its note was deleted, and none that followed has completed anything.
+    # The ledger has forgotten it, and no later query has completed anything.
     many = [generation(number, f"r{number}") for number in range(5, 70)]
     assert knows(many, 0, Batch("q", 3))
     assert not knows([*many, generation(70, "z", 1)], 0, Batch("q", 3))

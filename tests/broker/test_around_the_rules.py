@@ -32,7 +32,7 @@ from oncebus.messages import NOBODY
 from oncebus.store import Action, Counts, Outcome
 
 
-def test_numbers_start_at_one_and_drops_leave_gaps(tmp_path: Path) -> None:
+def test_numbers_start_at_one_and_duplicates_leave_gaps(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
         await scene.queue("other")
@@ -91,7 +91,7 @@ def test_time_to_live_counts_from_acceptance(
 ) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(default_message_time_to_live=NO_LIMIT if default is None else default)
-        # It waits in the pipeline, and that counts.
+        # The time in the pipeline counts.
         scene.pipeline.is_paused = True
         await scene.send("q", message("a", ttl=given))
         scene.time.advance(lives - 1)
@@ -152,7 +152,7 @@ def test_scheduled_messages_count_for_the_quota_as_soon_as_they_have_come_throug
 
 
 def test_the_limit_of_the_pipeline_counts_what_the_disk_holds(tmp_path: Path) -> None:
-    """A small message takes many times its size, alone in its commit."""
+    """A small message that is alone in its commit takes many times its size."""
     limit = 40_000
 
     async def fill(scene: Scene) -> None:
@@ -167,14 +167,14 @@ def test_the_limit_of_the_pipeline_counts_what_the_disk_holds(tmp_path: Path) ->
             await first.send("q", message("large", bytes(100)))
             await first.send("q", *(message(f"m{number}") for number in range(9)))
             await fill(first)
-            # All but the segment's header; the last commit went as far as it could.
+            # Everything except the segment's header; the last commit filled it up to the limit.
             disk, counted = first.core.acceptor.size - HEADER_BYTES, first.core.in_inbox
             assert disk == counted
-            # Alone a queue has half of the limit.
+            # A queue that is used alone gets half of the limit.
             assert limit / 2 - 2_000 < disk < limit / 2 + 2_000
             payload = first.core.in_pipeline(first.broker.catalogue.queue("q").id)
             assert payload < limit / 8
-        # After a restart it counts the same.
+        # It counts the same after a restart.
         broker = await Broker.open(Folders(tmp_path), shards=SHARDS)
         assert broker._core.in_inbox == counted
         await broker.close()
@@ -268,7 +268,7 @@ def test_rows_in_flight_to_a_deleted_entity_are_discarded_and_counted(tmp_path: 
         scene.pipeline.is_paused = False
         assert await scene.receive() == []
         assert (await scene.core.run(lambda store: store.counts(NOBODY))).discarded == 2
-        # Nothing is kept of what nobody can ask for.
+        # Nothing is kept that nobody can query.
         assert await scene.core.run(lambda store: store.counts(queue.id)) == Counts()
         assert queue.id not in {each.entity for each in await scene.core.run(lambda store: store.highest())}
         assert scene.core.in_pipeline(queue.id) == 0
@@ -276,7 +276,7 @@ def test_rows_in_flight_to_a_deleted_entity_are_discarded_and_counted(tmp_path: 
     play(tmp_path, plot)
 
 
-def test_sending_to_what_is_not_there_or_not_to_be_sent_to(tmp_path: Path) -> None:
+def test_requests_for_a_missing_entity_or_one_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic()
         path = await scene.subscription()
@@ -301,7 +301,7 @@ def test_a_dead_letter_that_is_resubmitted_goes_past_detection(tmp_path: Path) -
         assert await scene.broker.resubmit("q", [received.message.sequence]) == [Outcome.DONE]
         [again] = await scene.receive()
         assert (again.message.message_id, again.message.sequence, again.message.deliveries) == ("a", 2, 1)
-        # A client that sends it is judged as usual.
+        # The same id from a client goes through detection as usual.
         assert await scene.send("q", "a") == [3]
         assert (await scene.counts()).duplicates == 1
         assert ids(await scene.broker.peek(Address("q", DEAD), 0, 10)) == []

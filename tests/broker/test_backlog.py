@@ -1,4 +1,4 @@
-"""What waits for the pipeline, against a list of all commits."""
+"""The backlog, compared with a list of all commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMITS = st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min
 
 
 def filled(commits: list[list[tuple[int, int]]]) -> Backlog:
-    """The commit n became durable at the time 10 n."""
+    """Return a backlog of these commits. Commit n became durable at time 10 n."""
     backlog = Backlog()
     for number, sizes in enumerate(commits, start=1):
         for entity, size in sizes:
@@ -34,7 +34,7 @@ def test_bytes_and_age_are_those_of_what_is_left(commits: list[list[tuple[int, i
     assert backlog.oldest == (10 * (taken + 1) if left else None)
 
 
-def test_what_is_refused_counts_no_more() -> None:
+def test_refused_bytes_no_longer_count() -> None:
     backlog = Backlog()
     for entity in (1, 1, 2):
         backlog.add(entity, 5)
@@ -54,7 +54,7 @@ def test_a_commit_may_come_in_parts() -> None:
     assert (backlog.total, backlog.of(1), backlog.of(2)) == (0, 0, 0)
 
 
-def test_however_long_the_pipeline_stands_still_not_more_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_however_long_the_pipeline_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog_module, "MOST_STRETCHES", 16)
     count = 1000
     backlog = filled([[(number % 3, 1)] for number in range(1, count + 1)])
@@ -62,7 +62,7 @@ def test_however_long_the_pipeline_stands_still_not_more_is_kept(monkeypatch: py
     for taken in range(count + 1):
         backlog.take(taken)
         left = count - taken
-        # Never too little, and too much by one stretch at most: an eighth of all.
+        # Never too little, and at most one stretch too much: an eighth of the total.
         assert left <= backlog.total <= left + count // 8
         if left:
             assert backlog.oldest is not None

@@ -1,4 +1,4 @@
-"""Large bodies lie in files of their own: none is lost that a message names, and none stays that no message will."""
+"""Body files: none is lost that a message names, and none stays that no message will ever name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 from oncebus.entities import Tier
-from oncebus.inbox import Blobs, InboxFull
+from oncebus.inbox import BodyFiles, InboxFull
 from oncebus.store import Mode, StoreFull
 
 LARGE = bytes(range(256)) * 400
@@ -43,11 +43,11 @@ def test_a_start_deletes_the_bodies_that_no_message_names_and_no_others(tmp_path
             await first.send("source", message("forwarded", LARGE))
             await first.flow()
             first.pipeline.is_paused = True
-            await first.core._chores.pump.step()
+            await first.core._chores.requeue.step()
             await first.send("q", message("in the inbox", LARGE))
             needed = files(tmp_path)
-        # Written, and then everything died before a row could name them.
-        orphans = [Blobs(tmp_path / "blobs").write(LARGE) for _ in range(3)]
+        # Written just before a crash, so that no row names them.
+        orphans = [BodyFiles(tmp_path / "blobs").write(LARGE) for _ in range(3)]
         (tmp_path / "blobs" / ".tmp-half").write_bytes(b"half")
         assert files(tmp_path) == {*needed, *orphans, ".tmp-half"}
         async with scene(tmp_path, time) as second:
@@ -66,7 +66,7 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
         await scene.queue()
         with monkeypatch.context() as patched:
             patched.setattr("oncebus.inbox.writer.os.fdatasync", no_room)
-            # Nor can what was written be cut off.
+            # The written bytes cannot be truncated either.
             patched.setattr("oncebus.inbox.writer.os.ftruncate", no_room)
             with pytest.raises(InboxFull):
                 await scene.send("q", message("a", LARGE))
@@ -82,10 +82,10 @@ def test_a_body_whose_row_was_refused_stays_until_a_crash_cannot_bring_the_row_b
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
-def test_a_body_whose_row_was_refused_goes_at_once_where_the_row_was_cut_off(
+def test_a_body_whose_row_was_refused_is_deleted_at_once_if_the_row_was_truncated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """On a disk that is full, and stays so, bodies must not pile up."""
+    """Bodies must not pile up on a disk that stays full."""
 
     async def plot(scene: Scene) -> None:
         await scene.queue()
@@ -123,15 +123,15 @@ def test_a_crash_that_brings_a_refused_row_back_finds_its_body(tmp_path: Path, m
 def test_a_sender_that_gives_up_while_its_body_is_written_leaves_none(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        blobs = scene.core.bodies._blobs
-        write, begun, free = blobs.write, threading.Event(), threading.Event()
+        body_files = scene.core.bodies._body_files
+        write, begun, free = body_files.write, threading.Event(), threading.Event()
 
         def slowly(*arguments: Any) -> str:
             begun.set()
             free.wait(20)
             return write(*arguments)
 
-        blobs.write = slowly  # type: ignore[method-assign, assignment]
+        body_files.write = slowly  # type: ignore[method-assign, assignment]
         sending = asyncio.create_task(scene.send("q", message("a", LARGE), message("b", LARGE)))
         await asyncio.to_thread(begun.wait, 20)
         sending.cancel()
@@ -145,11 +145,11 @@ def test_a_sender_that_gives_up_while_its_body_is_written_leaves_none(tmp_path: 
     play(tmp_path, plot)
 
 
-def test_when_one_body_of_a_batch_cannot_be_written_the_others_go_too(tmp_path: Path) -> None:
+def test_when_one_body_of_a_batch_cannot_be_written_the_others_are_deleted_too(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        blobs = scene.core.bodies._blobs
-        write = blobs.write
+        body_files = scene.core.bodies._body_files
+        write = body_files.write
         written: list[str] = []
 
         def until_it_is_full(*arguments: Any) -> str:
@@ -158,7 +158,7 @@ def test_when_one_body_of_a_batch_cannot_be_written_the_others_go_too(tmp_path: 
             written.append(write(*arguments))
             return written[-1]
 
-        blobs.write = until_it_is_full  # type: ignore[method-assign, assignment]
+        body_files.write = until_it_is_full  # type: ignore[method-assign, assignment]
         with pytest.raises(InboxFull):
             await scene.send("q", message("a", LARGE), message("b", LARGE))
         assert (len(written), files(tmp_path)) == (1, set())
@@ -180,10 +180,10 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core._transactions._store, "pumped", is_full)
+            patched.setattr(scene.core._transactions._store, "requeued", is_full)
             with pytest.raises(StoreFull):
-                await scene.core._chores.pump.step()
-        # The row is in the inbox; the store does not know, and the source is deleted.
+                await scene.core._chores.requeue.step()
+        # The row is in the inbox, the store does not know that, and the source is deleted.
         await scene.delete_queue("source")
         for _ in range(2):
             await delete_bodies(scene)
@@ -198,22 +198,22 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
     play(tmp_path, plot)
 
 
-def test_what_had_not_left_a_deleted_source_is_not_appended_any_more(tmp_path: Path) -> None:
+def test_messages_that_had_not_left_a_deleted_source_are_not_appended_any_more(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         target = await scene.queue("target")
         await scene.queue("source", forward_to="target")
         await scene.send("source", message("a", LARGE))
         await scene.flow()
         policies = scene.core.policies
-        batch = await scene.core.run(lambda store: store.pump_batch(policies, 1))
+        batch = await scene.core.run(lambda store: store.requeue_batch(policies, 1))
         await scene.delete_queue("source")
-        await scene.core._chores.pump._append(target.id, batch)
+        await scene.core._chores.requeue._append(target.id, batch)
         assert (len(batch), scene.core.acceptor.last_commit) == (1, 1)
 
     play(tmp_path, plot)
 
 
-def test_a_target_refuses_what_is_too_large_for_it_wherever_the_body_lies(tmp_path: Path) -> None:
+def test_a_target_refuses_a_message_that_is_too_large_even_with_a_body_file(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target", max_message_size_in_kilobytes=1024)
         await scene.queue("source", max_message_size_in_kilobytes=2048, forward_to="target")
@@ -239,7 +239,7 @@ def test_a_large_message_is_not_deleted_before_its_body_is_read(
             raise error
 
         with monkeypatch.context() as patched:
-            patched.setattr(Blobs, "read", fails)
+            patched.setattr(BodyFiles, "read", fails)
             assert await scene.taken() == ["small", "last"]
         assert (await scene.counts()).active == 1
         await scene.later(60)
@@ -252,7 +252,7 @@ def test_a_large_message_is_not_deleted_before_its_body_is_read(
     play(tmp_path, plot)
 
 
-def test_a_large_message_that_cannot_be_deleted_is_not_handed_out(
+def test_a_large_message_that_cannot_be_deleted_is_not_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plot(scene: Scene) -> None:
@@ -278,15 +278,15 @@ def test_a_receiver_that_gives_up_while_a_large_body_is_read_leaves_the_message(
         await scene.queue()
         await scene.send("q", message("large", LARGE))
         reading, go_on = threading.Event(), threading.Event()
-        read = Blobs.read
+        read = BodyFiles.read
 
-        def read_slowly(self: Blobs, name: str) -> memoryview:
+        def read_slowly(self: BodyFiles, name: str) -> memoryview:
             reading.set()
             go_on.wait(20)
             return read(self, name)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Blobs, "read", read_slowly)
+            patched.setattr(BodyFiles, "read", read_slowly)
             receiving = asyncio.create_task(scene.receive(mode=Mode.RECEIVE_AND_DELETE))
             await asyncio.to_thread(reading.wait, 20)
             receiving.cancel()

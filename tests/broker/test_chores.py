@@ -1,4 +1,4 @@
-"""What time does by itself: each of it fails alone."""
+"""Chores: one that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.scenes import SECOND, Scene, message, play
-from oncebus.broker.chores import Chore
+from oncebus.broker.chores import EVERY_SECONDS, IDLE_EVERY_SECONDS, Chore
 from oncebus.inbox import InboxFull, Row
 from oncebus.messages import NOBODY
 
@@ -69,9 +69,31 @@ def test_a_chore_that_fails_is_left_alone_for_a_while_and_then_tried_again(
             assert chore.trouble.text == ("odd" if len(tried) < 3 else None)
             now[0] += 0.25
         monkeypatch.undo()
-        # Twice after a failure, at once while there is more, and then as often as it need be.
+        # Twice after a failure, at once while there is more to do, and then at its usual interval.
         assert tried == [100.0, 100.5, 101.0, 101.25, 102.25]
         assert more.count(True) == 1
 
     asyncio.run(run())
     assert [record.message for record in caplog.records] == ["A chore failed and will be tried again, something: odd"]
+
+
+def test_rounds_are_rare_while_nobody_uses_the_store_but_never_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plot(scene: Scene) -> None:
+        chores = scene.core._chores
+        await scene.queue("q", lock_duration=5 * SECOND)
+        await scene.send("q", "a")
+        await scene.receive("q")
+        assert chores._pause() == EVERY_SECONDS
+        await scene.rounds()
+        # As if that had been long ago. The rounds themselves do not count as use.
+        monkeypatch.setattr(chores, "_last_used", float("-inf"))
+        monkeypatch.setattr(chores, "_uses", scene.core.store_uses)
+        assert chores._pause() == IDLE_EVERY_SECONDS
+        scene.time.advance(4.7)
+        assert chores._pause() == pytest.approx(0.3)
+        scene.time.advance(0.299)
+        assert chores._pause() == EVERY_SECONDS
+
+    play(tmp_path, plot)

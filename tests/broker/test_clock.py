@@ -61,14 +61,14 @@ def test_a_leap_forward_is_refused_until_the_clock_is_right() -> None:
     for _ in range(2):
         with pytest.raises(ClockLeapt, match="leapt 601 s forward"):
             clock.stamp()
-        # Locks and expiry go on as if nothing had happened.
+        # Locks and expiry continue as if nothing had happened.
         assert clock.now() == time.now + MOST_LEAP
         time.advance(1)
     time.set_wrong(MOST_LEAP / SECOND)
     assert clock.stamp() == time.now + MOST_LEAP
 
 
-def test_what_waits_goes_on_waiting_while_the_clock_is_set_back() -> None:
+def test_waits_continue_while_the_clock_is_set_back() -> None:
     time = FakeTime()
     clock = time.clock()
     clock.stamp()
@@ -77,14 +77,14 @@ def test_what_waits_goes_on_waiting_while_the_clock_is_set_back() -> None:
         time.advance(60)
         assert 56 * minutes * SECOND < clock.steady() - START <= 60 * minutes * SECOND
         clock.stamp()
-    # A sixteenth of each hour is given back, until the clock has caught up.
+    # Steady time loses a sixteenth of each hour, until the clock has caught up.
     time.advance(6 * 3600)
     assert clock.steady() > clock.now()
     time.advance(0.1 * 3600)
     assert clock.steady() == clock.now() == clock.stamp()
 
 
-def test_a_clock_that_is_a_little_slow_is_not_run_away_from() -> None:
+def test_steady_time_does_not_outrun_a_clock_that_is_a_little_slow() -> None:
     time = FakeTime()
     clock = time.clock()
     for second in range(1000):
@@ -106,7 +106,7 @@ def test_a_clock_that_is_a_moment_slow_does_not_leave_stamps_behind(seconds: flo
     assert (clock.behind() > 0) is counts
 
 
-def test_time_for_locks_does_not_begin_before_the_newest_message_of_an_earlier_life() -> None:
+def test_time_for_locks_does_not_begin_before_the_newest_message_of_an_earlier_run() -> None:
     time = FakeTime()
     clock = time.clock()
     clock.begin_at(START + HOUR)
@@ -122,7 +122,7 @@ def test_time_that_passes_is_no_leap() -> None:
     assert clock.stamp() == clock.now() == time.now
 
 
-def test_no_stamp_is_before_the_newest_of_an_earlier_life() -> None:
+def test_no_stamp_is_before_the_newest_of_an_earlier_run() -> None:
     clock = Clock(wall=lambda: 1000, passed=lambda: 0)
     clock.begin_at(5000)
     clock.begin_at(4000)
@@ -176,7 +176,7 @@ def test_while_the_clock_leaps_nothing_is_accepted_expires_or_falls_due(tmp_path
     play(tmp_path, plot)
 
 
-def test_a_pulse_does_not_carry_a_wrong_time_into_the_next_life(tmp_path: Path) -> None:
+def test_a_pulse_does_not_carry_a_wrong_time_into_the_next_run(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         scene.time.set_wrong(86_400)
         await scene.rounds(trouble="The clock leapt")
@@ -186,7 +186,7 @@ def test_a_pulse_does_not_carry_a_wrong_time_into_the_next_life(tmp_path: Path) 
     play(tmp_path, plot)
 
 
-def test_while_the_clock_is_set_back_an_id_is_remembered_for_longer_never_for_less_long(tmp_path: Path) -> None:
+def test_while_the_clock_is_set_back_an_id_is_remembered_longer_and_never_shorter(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True, duplicate_detection_history_time_window=60 * SECOND)
         await scene.send("q", "a")
@@ -219,7 +219,7 @@ def test_locks_end_and_messages_fall_due_and_expire_while_the_clock_is_set_back(
         await scene.later(65)
         found = await scene.receive()
         assert [each.message.message_id for each in found] == ["held", "due"]
-        # Stamps stand still, but what falls due is not dated before it was due.
+        # Stamps stand still, but a due message does not get a time before it was due.
         assert [each.message.enqueued - START for each in found] == [0, 60 * SECOND]
         assert await scene.broker.accept_session(Address("s"), "x") is not None
         with pytest.raises(SessionLockLost):
@@ -249,7 +249,7 @@ def test_a_message_sent_while_the_clock_is_set_back_lives_as_long_as_it_should(t
     play(tmp_path, plot)
 
 
-def test_what_is_scheduled_falls_due_once_though_the_clock_goes_back_and_forth(tmp_path: Path) -> None:
+def test_a_scheduled_message_falls_due_once_even_if_the_clock_goes_back_and_forth(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.topic()
@@ -264,7 +264,7 @@ def test_what_is_scheduled_falls_due_once_though_the_clock_goes_back_and_forth(t
     play(tmp_path, plot)
 
 
-def test_a_clock_that_is_right_after_a_leap_is_taken_by_the_next_start(tmp_path: Path) -> None:
+def test_the_next_start_accepts_a_clock_that_is_right_after_a_leap(tmp_path: Path) -> None:
     async def run() -> None:
         time = FakeTime()
         async with scene(tmp_path, time) as first:
@@ -282,7 +282,7 @@ def test_a_clock_that_is_right_after_a_leap_is_taken_by_the_next_start(tmp_path:
 
 
 @pytest.mark.parametrize(("ahead", "is_fine"), [(MOST_LEAP, True), (MOST_LEAP + SECOND, False)])
-def test_stored_times_may_be_a_little_ahead_and_that_is_said(
+def test_stored_times_may_be_a_little_ahead_and_that_is_logged(
     ahead: int, is_fine: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     stored = {"store 's'": START + ahead, "inbox 'i'": START, "ledger 'l'": START}
@@ -300,7 +300,7 @@ def test_stored_times_may_be_a_little_ahead_and_that_is_said(
 
 
 @pytest.mark.parametrize(("ahead", "is_fine"), [(MOST_LEAP, True), (MOST_LEAP + SECOND, False)])
-def test_a_lock_that_was_given_in_the_future_is_refused(ahead: int, is_fine: bool) -> None:
+def test_a_lock_that_was_granted_in_the_future_is_refused(ahead: int, is_fine: bool) -> None:
     held_until = START + LONGEST_LOCK + ahead
     with nullcontext() if is_fine else pytest.raises(TimesAhead, match=r"locked until .* oncebus repair clock --data"):
         check_stored_times({"store": START}, START, Path("data"), held_until)
@@ -317,7 +317,7 @@ def test_a_start_after_a_long_pause_works_and_asks_whether_it_was_one(caplog: py
     ]
 
 
-def test_a_clock_that_is_far_behind_shows(tmp_path: Path) -> None:
+def test_a_clock_that_is_far_behind_is_trouble(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.send("q", "a")

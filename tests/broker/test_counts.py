@@ -1,4 +1,4 @@
-"""What the counters say of a history of every kind of message."""
+"""The counters after a history with every kind of message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncebus.entities import Rule, SqlFilter
 from oncebus.store import Action
 
 
-def test_all_that_was_answered_as_accepted_is_accepted_or_a_duplicate(tmp_path: Path) -> None:
+def test_every_accepted_message_counts_as_accepted_or_as_a_duplicate(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("q", detects=True)
         await scene.queue("source", forward_to="q")
@@ -33,7 +33,7 @@ def test_all_that_was_answered_as_accepted_is_accepted_or_a_duplicate(tmp_path: 
         await scene.later(10, rounds=4)
 
         counts = {path: await scene.counts(path) for path in (*answered, all_of_it, some)}
-        # What is forwarded to a queue counts there as if it had been sent to it.
+        # A message that is forwarded to a queue counts there as if it had been sent to it.
         answered["q"] += answered["source"]
         for path, number in answered.items():
             assert counts[path].accepted + counts[path].duplicates == number, path
@@ -45,7 +45,7 @@ def test_all_that_was_answered_as_accepted_is_accepted_or_a_duplicate(tmp_path: 
     play(tmp_path, plot)
 
 
-def test_whatever_becomes_a_dead_letter_is_counted_once(tmp_path: Path) -> None:
+def test_every_dead_letter_is_counted_once(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(max_delivery_count=1, dead_lettering_on_message_expiration=True)
         await scene.send("q", "by hand", "too often", message("too old", ttl=HOUR))

@@ -21,7 +21,7 @@ def token(received: Received) -> bytes:
     return received.message.token
 
 
-def test_peek_lock_holds_a_message_until_its_lock_runs_out_or_is_renewed(tmp_path: Path) -> None:
+def test_peek_lock_holds_a_message_until_its_lock_expires_or_is_renewed(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(lock_duration=MINUTE)
         await scene.send("q", "a")
@@ -46,7 +46,7 @@ def test_peek_lock_holds_a_message_until_its_lock_runs_out_or_is_renewed(tmp_pat
     play(tmp_path, plot)
 
 
-def test_who_waits_gets_what_is_abandoned_or_runs_out(tmp_path: Path) -> None:
+def test_a_waiting_receiver_gets_messages_that_are_abandoned_or_whose_lock_expires(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(lock_duration=MINUTE)
         await scene.send("q", "a")
@@ -85,7 +85,7 @@ def test_a_message_delivered_too_often_is_a_dead_letter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_expired_messages_go_to_the_dead_letters_where_that_is_asked_for(tmp_path: Path, keeps: bool) -> None:
+def test_expired_messages_go_to_the_dead_letters_if_the_entity_says_so(tmp_path: Path, keeps: bool) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(dead_lettering_on_message_expiration=keeps)
         await scene.send("q", message("a", ttl=SECOND), "b")
@@ -100,7 +100,7 @@ def test_expired_messages_go_to_the_dead_letters_where_that_is_asked_for(tmp_pat
     play(tmp_path, plot)
 
 
-def test_dead_letters_bear_the_reason_and_are_received_and_settled_like_others(tmp_path: Path) -> None:
+def test_dead_letters_have_a_reason_and_are_received_and_settled_like_others(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.send("q", "a")
@@ -194,7 +194,7 @@ def test_a_queue_with_sessions_refuses_a_message_without_one(tmp_path: Path) -> 
     play(tmp_path, plot)
 
 
-def test_what_was_held_of_a_deleted_queue_is_lost_and_not_its_successors(tmp_path: Path) -> None:
+def test_locks_of_a_deleted_queue_are_lost_and_do_not_apply_to_its_successor(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(requires_session=True)
         await scene.send("q", message("old", session="s"))
@@ -221,7 +221,7 @@ def test_what_was_held_of_a_deleted_queue_is_lost_and_not_its_successors(tmp_pat
     play(tmp_path, plot)
 
 
-def test_who_waits_at_an_entity_that_is_deleted_is_told(tmp_path: Path) -> None:
+def test_a_receiver_that_waits_at_a_deleted_entity_gets_an_error(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.queue("sessions", requires_session=True)
@@ -243,7 +243,7 @@ def test_who_waits_at_an_entity_that_is_deleted_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_large_bodies_lie_in_files_that_go_with_their_messages(
+def test_large_bodies_have_files_that_are_deleted_with_their_messages(
     tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plot(scene: Scene) -> None:
@@ -260,7 +260,7 @@ def test_large_bodies_lie_in_files_that_go_with_their_messages(
             if mode is Mode.PEEK_LOCK:
                 await scene.settle(path, received, Action.COMPLETE)
         await scene.rounds(2)
-        # Who has just received it may still be reading.
+        # A receiver that just got it may still be reading.
         assert file.exists()
         monkeypatch.setattr("oncebus.broker.bodies.KEPT_SECONDS", 0.0)
         await scene.rounds()

@@ -1,4 +1,4 @@
-"""The way back into the pipeline: auto-forward, and scheduled topic messages that fall due."""
+"""Requeue: auto-forward, and scheduled messages of topics that fall due."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncebus.entities import EntityStatus, Rule, SqlFilter
 from oncebus.store import Action, StoreFull
 
 
-def test_what_is_forwarded_into_a_detecting_queue_is_judged_there(tmp_path: Path) -> None:
+def test_messages_forwarded_into_a_detecting_queue_are_checked_there(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target", detects=True)
         await scene.queue("source", forward_to="target")
@@ -23,7 +23,7 @@ def test_what_is_forwarded_into_a_detecting_queue_is_judged_there(tmp_path: Path
         await scene.send("source", "a", "b", message("c", session="s"), "b")
         await scene.rounds(2)
         assert await scene.taken("target") == ["a", "b", "c"]
-        assert [drop.message_id for drop in await scene.drops("target")] == ["a", "b"]
+        assert [each.message_id for each in await scene.duplicates("target")] == ["a", "b"]
         counts = await scene.counts("source")
         assert (counts.active, counts.transfer, counts.duplicates) == (0, 0, 0)
 
@@ -88,12 +88,12 @@ def test_forwarding_to_a_topic_and_from_a_subscription(tmp_path: Path) -> None:
     play(tmp_path, plot)
 
 
-def test_what_the_target_refuses_is_in_the_transfer_dead_letters(tmp_path: Path) -> None:
+def test_messages_that_the_target_refuses_go_to_the_transfer_dead_letters(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target", requires_session=True)
         await scene.queue("source", forward_to="target")
         broken = message("broken", session="s")
-        # No properties that could be read: a head is kept as it came.
+        # Properties that cannot be decoded: the head is kept as it came.
         broken = type(broken)(b"\x00\x53\x73\xd0\x00", broken.body, "broken", "s")
         await scene.send("source", "a", broken, message("b", session="s"))
         await scene.rounds(2)
@@ -107,7 +107,7 @@ def test_what_the_target_refuses_is_in_the_transfer_dead_letters(tmp_path: Path)
     play(tmp_path, plot)
 
 
-def test_messages_stay_while_their_target_is_gone_and_follow_when_it_is_back(tmp_path: Path) -> None:
+def test_messages_stay_while_their_target_does_not_exist_and_follow_when_it_does(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target")
         await scene.queue("source", forward_to="target")
@@ -122,7 +122,7 @@ def test_messages_stay_while_their_target_is_gone_and_follow_when_it_is_back(tmp
     play(tmp_path, plot)
 
 
-def test_dead_letters_are_forwarded_with_their_reason_and_live_anew(tmp_path: Path) -> None:
+def test_dead_letters_are_forwarded_with_their_reason_and_a_new_time_to_live(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target")
         await scene.queue(
@@ -147,7 +147,7 @@ def test_dead_letters_are_forwarded_with_their_reason_and_live_anew(tmp_path: Pa
     play(tmp_path, plot)
 
 
-def test_a_target_that_keeps_messages_for_less_long_ends_them_earlier(tmp_path: Path) -> None:
+def test_a_target_with_a_shorter_time_to_live_expires_messages_earlier(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target", default_message_time_to_live=10 * SECOND)
         await scene.queue("source", forward_to="target")
@@ -160,7 +160,7 @@ def test_a_target_that_keeps_messages_for_less_long_ends_them_earlier(tmp_path: 
     play(tmp_path, plot)
 
 
-def test_the_quota_of_the_target_counts_for_what_is_forwarded(tmp_path: Path) -> None:
+def test_the_quota_of_the_target_applies_to_forwarded_messages(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target", max_size_in_megabytes=1024)
         await scene.queue("source", forward_to="target")
@@ -182,7 +182,7 @@ def test_the_quota_of_the_target_counts_for_what_is_forwarded(tmp_path: Path) ->
     play(tmp_path, plot)
 
 
-def test_scheduled_topic_messages_are_routed_by_the_rules_of_the_time_they_fall_due(tmp_path: Path) -> None:
+def test_scheduled_topic_messages_are_routed_by_the_rules_at_the_time_they_fall_due(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic(detects=True)
         early = await scene.subscription("early")
@@ -205,7 +205,7 @@ def test_scheduled_topic_messages_are_routed_by_the_rules_of_the_time_they_fall_
 
 @pytest.mark.parametrize("detects", [True, False])
 @pytest.mark.parametrize("has_arrived", [True, False])
-def test_what_was_appended_before_everything_died_arrives_once(
+def test_messages_appended_before_a_crash_arrive_once(
     tmp_path: Path, detects: bool, has_arrived: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:
@@ -223,13 +223,13 @@ def test_what_was_appended_before_everything_died_arrives_once(
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
-            # The rows are durable in the inbox, and nobody knows.
-            monkeypatch.setattr(first.core._transactions._store, "pumped", die)
+            # The rows are durable in the inbox, and the store does not know.
+            monkeypatch.setattr(first.core._transactions._store, "requeued", die)
             first.pipeline.is_paused = not has_arrived
             await first.core._chores._end_locks()
             await first.core._chores._fall_due()
             with pytest.raises(StoreFull):
-                await first.core._chores.pump.step()
+                await first.core._chores.requeue.step()
             if has_arrived:
                 await first.flow()
         async with scene(tmp_path, time) as second:
@@ -245,10 +245,10 @@ def test_what_was_appended_before_everything_died_arrives_once(
     asyncio.run(run())
 
 
-def test_what_was_forwarded_before_a_crash_is_not_refused_after_it(
+def test_messages_forwarded_before_a_crash_are_not_refused_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lies in the inbox, unseen; by then the target takes nothing more, and there must be no second copy."""
+    """The message is in the inbox, not ingested, and meanwhile the target is full. There must be no second copy."""
 
     async def run() -> None:
         time = FakeTime()
@@ -261,15 +261,15 @@ def test_what_was_forwarded_before_a_crash_is_not_refused_after_it(
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
-            monkeypatch.setattr(first.core._transactions._store, "pumped", die)
+            monkeypatch.setattr(first.core._transactions._store, "requeued", die)
             first.pipeline.is_paused = True
             with pytest.raises(StoreFull):
-                await first.core._chores.pump.step()
+                await first.core._chores.requeue.step()
         async with scene(tmp_path, time) as second:
             second.pipeline.is_paused = True
             disabled = replace(second.broker.catalogue.queue("target"), status=EntityStatus.SEND_DISABLED)
             await second.broker.change(lambda catalogue, now: catalogue.updated(disabled, now))
-            assert not await second.core._chores.pump.step()
+            assert not await second.core._chores.requeue.step()
             second.pipeline.is_paused = False
             await second.rounds(3)
             assert await second.taken("target") == ["a"]
@@ -278,7 +278,7 @@ def test_what_was_forwarded_before_a_crash_is_not_refused_after_it(
     asyncio.run(run())
 
 
-def test_what_the_store_could_not_be_told_of_is_not_appended_again(
+def test_messages_that_could_not_be_reported_to_the_store_are_not_appended_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plot(scene: Scene) -> None:
@@ -292,12 +292,12 @@ def test_what_the_store_could_not_be_told_of_is_not_appended_again(
             def is_full(*arguments: object) -> None:
                 raise StoreFull("no room")
 
-            patch.setattr(scene.core._transactions._store, "pumped", is_full)
+            patch.setattr(scene.core._transactions._store, "requeued", is_full)
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    await scene.core._chores.pump.step()
+                    await scene.core._chores.requeue.step()
         appended = scene.core.acceptor.last_commit
-        await scene.core._chores.pump.step()
+        await scene.core._chores.requeue.step()
         assert scene.core.acceptor.last_commit == appended == 2
         scene.pipeline.is_paused = False
         await scene.rounds(2)

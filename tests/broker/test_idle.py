@@ -1,4 +1,4 @@
-"""Entities that delete themselves when nobody uses them."""
+"""Auto-delete on idle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def nothing(scene: Scene) -> None:
 
 async def count(scene: Scene) -> None:
     await scene.broker.counts("q")
-    await scene.broker.drops("q")
+    await scene.broker.duplicates("q")
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_a_topic_lives_by_its_subscriptions_but_not_these_by_the_topic(tmp_path:
     play(tmp_path, plot)
 
 
-def test_a_scheduled_message_is_use_to_come(tmp_path: Path) -> None:
+def test_a_scheduled_message_counts_as_future_use(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(auto_delete_on_idle=10 * MINUTE)
         await scene.send("q", message("a", scheduled=scene.time.now + HOUR))
         await scene.later(3599)
         assert scene.broker.catalogue.find("q") is not None
-        # As it falls due, the queue is used once more.
+        # When it falls due, the queue is used once more.
         await scene.later(1)
         await scene.later(599)
         assert scene.broker.catalogue.find("q") is not None
@@ -101,7 +101,7 @@ def test_a_scheduled_message_is_use_to_come(tmp_path: Path) -> None:
     play(tmp_path, plot)
 
 
-def test_what_is_forwarded_is_use_of_both_ends(tmp_path: Path) -> None:
+def test_forwarding_uses_both_entities(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("target", auto_delete_on_idle=10 * MINUTE)
         await scene.queue("source", auto_delete_on_idle=10 * MINUTE, forward_to="target")

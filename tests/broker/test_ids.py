@@ -116,7 +116,7 @@ def test_the_first_of_a_batch_wins(tmp_path: Path) -> None:
             ("a", 0, 1),
             ("b", 1, 2),
         ]
-        assert [drop.original_sequence for drop in await scene.drops()] == [1, 2] * 4
+        assert [each.original_sequence for each in await scene.duplicates()] == [1, 2] * 4
 
     play(tmp_path, plot)
 
@@ -181,10 +181,10 @@ def test_what_each_tier_allows(
     play(tmp_path, plot, tier=tier)
 
 
-# 10. Every drop can be seen.
+# 10. Every dropped duplicate can be seen.
 
 
-def test_every_drop_is_counted_and_recorded_with_the_winner(tmp_path: Path) -> None:
+def test_every_duplicate_is_counted_and_recorded_with_its_original(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
         start = scene.time.now
@@ -193,26 +193,26 @@ def test_every_drop_is_counted_and_recorded_with_the_winner(tmp_path: Path) -> N
         await scene.send("q", "a")
         scene.time.advance(1)
         await scene.send("q", "b", "c", "a")
-        drops = await scene.drops()
+        duplicates = await scene.duplicates()
         assert [
-            (drop.message_id, drop.time - start, drop.sequence, drop.original_sequence, drop.original_time)
-            for drop in drops
+            (each.message_id, each.time - start, each.sequence, each.original_sequence, each.original_time)
+            for each in duplicates
         ] == [("a", 1_000_000, 3, 1, start), ("b", 2_000_000, 4, 2, start), ("a", 2_000_000, 6, 1, start)]
         assert (await scene.counts()).duplicates == 3
-        assert [drop.sequence for drop in await scene.broker.drops("q", message_id="a")] == [3, 6]
-        assert [drop.sequence for drop in await scene.broker.drops("q", since=start + 2_000_000)] == [4, 6]
-        page = await scene.broker.drops("q", limit=1, after=drops[0].number)
-        assert [drop.sequence for drop in page] == [4]
+        assert [each.sequence for each in await scene.broker.duplicates("q", message_id="a")] == [3, 6]
+        assert [each.sequence for each in await scene.broker.duplicates("q", since=start + 2_000_000)] == [4, 6]
+        page = await scene.broker.duplicates("q", limit=1, after=duplicates[0].number)
+        assert [each.sequence for each in page] == [4]
 
     play(tmp_path, plot)
 
 
-def test_the_drops_of_a_topic_are_its_own(tmp_path: Path) -> None:
+def test_the_duplicates_of_a_topic_are_recorded_for_the_topic(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic(detects=True)
         path = await scene.subscription()
         await scene.send("t", "a", "a")
-        assert [drop.original_sequence for drop in await scene.drops("t")] == [1]
-        assert await scene.drops(path) == []
+        assert [each.original_sequence for each in await scene.duplicates("t")] == [1]
+        assert await scene.duplicates(path) == []
 
     play(tmp_path, plot)

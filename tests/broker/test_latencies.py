@@ -28,7 +28,7 @@ def test_each_duration_is_counted_in_the_first_bucket_that_holds_it(durations: l
 
 
 def bucket_of(duration: int) -> list[int]:
-    """The counts of a latency that has seen this alone."""
+    """Return the counts of a latency that has observed only this duration."""
     latency = Latency()
     latency.observe(duration)
     return latency.counts

@@ -1,4 +1,4 @@
-"""Whatever is enqueued anew takes its place behind all that was accepted before it, and arrives once."""
+"""Requeued messages come after everything that was accepted before them, and arrive once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 async def chores(scene: Scene) -> None:
-    """A round that does not wait for the pipeline."""
+    """Do a round of chores without waiting for the pipeline."""
     for chore in scene.core._chores.all:
         chore.next = float("-inf")
     await scene.core._chores.round()
@@ -33,12 +33,12 @@ async def chores(scene: Scene) -> None:
 
 
 async def received(scene: Scene, path: str) -> list[str]:
-    """What a receiver gets at once."""
+    """Return what a receiver gets at once."""
     return ids(await scene.broker.receive(Address(path), 100, mode=Mode.RECEIVE_AND_DELETE))
 
 
 async def dead_letter(scene: Scene, path: str, identity: str) -> int:
-    """Send a message and dead-letter it; its number."""
+    """Send a message, dead-letter it, and return its number."""
     await scene.send(path, identity)
     [held] = await scene.receive(path)
     await scene.settle(path, held, Action.DEAD_LETTER)
@@ -46,7 +46,7 @@ async def dead_letter(scene: Scene, path: str, identity: str) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_due_message_stands_behind_what_was_accepted_before_it(tmp_path: Path, kind: str) -> None:
+def test_a_due_message_comes_after_messages_accepted_before_it(tmp_path: Path, kind: str) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("end")
         await scene.queue("q", **KINDS[kind])
@@ -78,7 +78,7 @@ def test_a_due_message_stands_behind_what_was_accepted_before_it(tmp_path: Path,
     play(tmp_path, plot)
 
 
-def test_a_due_message_of_a_session_stands_behind_the_others_of_it(tmp_path: Path) -> None:
+def test_a_due_message_of_a_session_comes_after_the_others_in_it(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(requires_session=True)
         await scene.send("q", message("due", session="s", scheduled=scene.time.now + HOUR))
@@ -97,7 +97,7 @@ def test_a_due_message_of_a_session_stands_behind_the_others_of_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_resubmitted_dead_letter_stands_behind_what_was_accepted_before_it(tmp_path: Path, kind: str) -> None:
+def test_a_resubmitted_dead_letter_comes_after_messages_accepted_before_it(tmp_path: Path, kind: str) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("end")
         properties = dict(KINDS[kind])
@@ -117,7 +117,7 @@ def test_a_resubmitted_dead_letter_stands_behind_what_was_accepted_before_it(tmp
         scene.pipeline.is_paused = False
         if kind == "forwarding":
             await scene.rounds(2)
-        # It is read as what was sent is: without a wait for the next round.
+        # A reader sees it as it sees a send, without waiting for the next round.
         assert {*ids(await scene.broker.peek(Address(end), 0, 9))} == {"a", "again"}
         found = await scene.receive(end)
         if kind != "partitioned":
@@ -128,8 +128,8 @@ def test_a_resubmitted_dead_letter_stands_behind_what_was_accepted_before_it(tmp
     play(tmp_path, plot)
 
 
-def test_what_is_resubmitted_in_a_subscription_is_numbered_there(tmp_path: Path) -> None:
-    """What is on its way to the subscription gets its number as it arrives, so a later one."""
+def test_a_dead_letter_resubmitted_in_a_subscription_is_numbered_there(tmp_path: Path) -> None:
+    """Messages in the pipeline get their number when they arrive at the subscription, so a higher one."""
 
     async def plot(scene: Scene) -> None:
         await scene.topic()
@@ -151,7 +151,7 @@ def test_what_is_resubmitted_in_a_subscription_is_numbered_there(tmp_path: Path)
     play(tmp_path, plot)
 
 
-def test_what_is_due_and_on_its_way_is_seen_once_and_cannot_be_cancelled(tmp_path: Path) -> None:
+def test_a_due_message_in_the_pipeline_is_shown_once_and_cannot_be_cancelled(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         numbers = await scene.send(
@@ -174,8 +174,8 @@ def test_what_is_due_and_on_its_way_is_seen_once_and_cannot_be_cancelled(tmp_pat
         assert await seen() == ([("b", State.SCHEDULED)], 1, 0, size)
         await core.refresh_sizes()
         assert (await seen())[3] == size // 2
-        await core._chores.pump.step()
-        # In the pipeline its bytes count too, and once.
+        await core._chores.requeue.step()
+        # Its bytes in the pipeline count too, but only once.
         assert core.held(scene.broker.catalogue.queue("q")) == size // 2
         looking = asyncio.create_task(seen())
         cancelling = asyncio.create_task(scene.broker.cancel_scheduled("q", numbers))
@@ -186,7 +186,7 @@ def test_what_is_due_and_on_its_way_is_seen_once_and_cannot_be_cancelled(tmp_pat
     play(tmp_path, plot)
 
 
-def test_due_messages_stand_in_the_order_of_their_times(tmp_path: Path) -> None:
+def test_due_messages_are_enqueued_in_the_order_of_their_times(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         for identity, seconds in (("c", 3), ("a", 1), ("b", 2), ("also c", 3)):
@@ -198,7 +198,7 @@ def test_due_messages_stand_in_the_order_of_their_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [EntityStatus.SEND_DISABLED, EntityStatus.DISABLED])
-def test_a_full_or_disabled_queue_takes_what_it_had_accepted(
+def test_a_full_or_disabled_queue_still_enqueues_messages_it_accepted_before(
     tmp_path: Path, status: EntityStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def plot(scene: Scene) -> None:
@@ -221,10 +221,10 @@ def test_a_full_or_disabled_queue_takes_what_it_had_accepted(
 
 @pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("has_arrived", [True, False])
-def test_what_returns_arrives_once_and_counts_once_whenever_everything_dies(
+def test_a_returning_message_arrives_once_and_counts_once_after_a_crash_at_any_point(
     tmp_path: Path, is_told: bool, has_arrived: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows are durable in the inbox. The store may have been told, and may have taken them."""
+    """The rows are durable in the inbox. The store may know that, and may have ingested them."""
 
     async def run() -> None:
         time = FakeTime()
@@ -242,8 +242,8 @@ def test_what_returns_arrives_once_and_counts_once_whenever_everything_dies(
                 raise StoreFull("dead")
 
             if not is_told:
-                monkeypatch.setattr(first.core._transactions._store, "pumped", die)
-            # Its own step hands over what is due as well.
+                monkeypatch.setattr(first.core._transactions._store, "requeued", die)
+            # This step also hands over due messages.
             assert await first.broker.resubmit("q", [number]) == [Outcome.DONE]
             if has_arrived:
                 first.pipeline.is_paused = False
@@ -259,7 +259,7 @@ def test_what_returns_arrives_once_and_counts_once_whenever_everything_dies(
             assert (ids(found), len(found[2].body) > 100_000) == (["a", "again", "due"], True)
             counts = await second.counts()
             assert (counts.accepted, counts.duplicates, counts.active) == (3, 0, 3)
-            # Nothing is remembered for ever of what was on its way.
+            # The store does not remember origins for ever.
             await second.send("q", "last")
             await second.rounds(2)
             assert second.core._transactions._store._tables.records.origins() == 0
@@ -268,7 +268,7 @@ def test_what_returns_arrives_once_and_counts_once_whenever_everything_dies(
 
 
 def test_nothing_is_forwarded_into_a_pipeline_that_is_full(tmp_path: Path) -> None:
-    """It is as safe in the store, and goes on by itself."""
+    """The messages are just as safe in the store, and move on when there is room."""
 
     async def plot(scene: Scene) -> None:
         await scene.queue("end")
@@ -279,7 +279,7 @@ def test_nothing_is_forwarded_into_a_pipeline_that_is_full(tmp_path: Path) -> No
         await scene.send("end", message("b", bytes(7000)))
         appended = scene.core.acceptor.last_commit
         for _ in range(3):
-            await scene.core._chores.pump.step()
+            await scene.core._chores.requeue.step()
         assert scene.core.acceptor.last_commit == appended
         scene.pipeline.is_paused = False
         await scene.rounds(2)

@@ -1,4 +1,4 @@
-"""What was just sent is seen by who looks at once."""
+"""Read your sends: a query sees messages that were sent just before it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ async def sessions(scene: Scene, path: str) -> object:
     return await scene.broker.sessions(Address(path))
 
 
-async def drops(scene: Scene, path: str) -> object:
-    # A subscription has none of its own.
-    return len(await scene.broker.drops(path.split("/")[0]))
+async def duplicates(scene: Scene, path: str) -> object:
+    # A subscription has no record of duplicates of its own.
+    return len(await scene.broker.duplicates(path.split("/")[0]))
 
 
 async def delete(scene: Scene, path: str) -> object:
@@ -41,14 +41,14 @@ LOOKS: list[tuple[Look, object, object]] = [
     (peek, ["a", "b"], []),
     (count, 2, 0),
     (sessions, ["s"], []),
-    (drops, 1, 0),
+    (duplicates, 1, 0),
     (delete, 2, 0),
 ]
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize(("look", "expected", "_"), LOOKS)
-def test_send_and_then_at_once_look(tmp_path: Path, kind: str, look: Look, expected: object, _: object) -> None:
+def test_a_query_right_after_a_send_sees_it(tmp_path: Path, kind: str, look: Look, expected: object, _: object) -> None:
     async def plot(scene: Scene) -> None:
         path = await prepared(scene, kind)
         await scene.send(kind, message("a", session="s"), message("b", session="s"), message("a", session="s"))
@@ -59,7 +59,7 @@ def test_send_and_then_at_once_look(tmp_path: Path, kind: str, look: Look, expec
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize(("look", "_", "expected"), LOOKS)
-def test_with_the_pipeline_stopped_an_answer_comes_all_the_same(
+def test_queries_are_answered_even_if_the_pipeline_is_down(
     tmp_path: Path, kind: str, look: Look, _: object, expected: object
 ) -> None:
     async def plot(scene: Scene) -> None:

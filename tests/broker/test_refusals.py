@@ -1,4 +1,4 @@
-"""What is on record of refused requests."""
+"""The record of refused requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_refusals_for_one_reason_within_a_minute_are_one_record_and_one_line(
     assert [record.__dict__["fields"]["reason"] for record in caplog.records] == ["busy", "quota", "busy"]
 
 
-def test_what_is_kept_is_bounded(now: Now) -> None:
+def test_the_record_is_bounded(now: Now) -> None:
     refusals = Refusals(now)
     for number in range(10 * MOST_RECORDS):
         now.time = START + number * TOGETHER

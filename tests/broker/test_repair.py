@@ -1,4 +1,4 @@
-"""A broker that was started with a clock one year ahead, and whose clock was then set right."""
+"""Repairs: of a broker that ran with a clock one year ahead, and of a lost ledger."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LARGE = bytes(100_000)
 
 
 async def poisoned(data: Path, time: FakeTime) -> None:
-    """Messages of a right clock, then of a wrong one: taken, judged and not taken, not judged. One is held."""
+    """Send messages under a right clock, then under a wrong one: ingested, only processed, only accepted. Lock one."""
     async with scene(data, time) as right:
         await right.queue(detects=True)
         await right.send("q", "right", message("later", scheduled=START + 2 * HOUR))
@@ -47,7 +47,7 @@ async def poisoned(data: Path, time: FakeTime) -> None:
     async with scene(data, time) as wrong:
         await wrong.send("q", "held", message("short", ttl=HOUR), message("soon", scheduled=START + YEAR + HOUR))
         await wrong.send("q", "held")
-        # By then the scheduled message of the right clock has fallen due.
+        # By now the message that was scheduled under the right clock has fallen due.
         await wrong.rounds()
         [first, held] = await wrong.receive(count=2)
         assert (first.message.message_id, held.message.message_id) == ("right", "held")
@@ -65,7 +65,7 @@ async def opens(data: Path, time: FakeTime) -> None:
 
 
 async def everything(stage: Scene) -> list[tuple[str, int]]:
-    """Ids and enqueued times of all that can be received."""
+    """Return the ids and enqueued times of all messages that can be received."""
     found = await stage.receive(mode=Mode.RECEIVE_AND_DELETE)
     return [(each.message.message_id, each.message.enqueued) for each in found]
 
@@ -86,19 +86,19 @@ def test_stored_times_in_the_future_are_refused_and_can_be_repaired(tmp_path: Pa
         assert (done.now, done.ids, done.messages) == (now, 4, 4)
         assert done.rows >= 4
         async with scene(tmp_path, time) as stage:
-            # Remembered from the repair on, and of the right clock for what is left.
+            # Ids of the wrong clock are remembered from the repair on, the others for the rest of their window.
             await stage.send("q", "held", "short", "judged", "waits", "right", "new")
-            dropped = [drop.message_id for drop in await stage.drops()]
+            dropped = [each.message_id for each in await stage.duplicates()]
             assert dropped[-5:] == ["held", "short", "judged", "waits", "right"]
             counts = await stage.counts()
             assert (counts.active, counts.scheduled) == (8, 1)
-            # One window after it was accepted by the right clock; the other one window after the repair.
+            # One window after the right clock accepted the first, and one window after the repair for the other.
             await stage.later((WINDOW - MINUTE) / SECOND)
             await stage.send("q", "right", "held")
-            assert [drop.message_id for drop in await stage.drops()][-1] == "held"
+            assert [each.message_id for each in await stage.duplicates()][-1] == "held"
             await stage.later(MINUTE / SECOND)
             await stage.send("q", "held")
-            # What was held is free again.
+            # The locked message is free again.
             found = await everything(stage)
             assert [name for name, _ in found] == [
                 "right", "held", "short", "later", "judged", "waits", "waits shortly", "new", "right", "held",
@@ -114,8 +114,8 @@ def test_stored_times_in_the_future_are_refused_and_can_be_repaired(tmp_path: Pa
 
 
 @pytest.mark.parametrize("use", ["message lock", "session lock", "resubmission"])
-def test_a_wrong_clock_is_noticed_though_nothing_was_sent_under_it(tmp_path: Path, use: str) -> None:
-    """Else the message would be kept from everybody for a year."""
+def test_a_wrong_clock_is_noticed_even_if_nothing_was_sent_under_it(tmp_path: Path, use: str) -> None:
+    """Otherwise nobody could receive the message for a year."""
 
     async def run() -> None:
         time = FakeTime()
@@ -148,7 +148,7 @@ def test_a_wrong_clock_is_noticed_though_nothing_was_sent_under_it(tmp_path: Pat
     asyncio.run(run())
 
 
-def test_messages_live_on_for_as_long_as_they_had(tmp_path: Path) -> None:
+def test_messages_keep_their_time_to_live(tmp_path: Path) -> None:
     async def run() -> None:
         time = FakeTime()
         await poisoned(tmp_path, time)
@@ -164,7 +164,7 @@ def test_messages_live_on_for_as_long_as_they_had(tmp_path: Path) -> None:
 
 
 def state_of(data: Path) -> list[Any]:
-    """All that the parts hold."""
+    """Return everything that the parts hold."""
     found: list[Any] = []
     copy = data.parent / "looked-at.db"
     for name in ("", "-wal"):
@@ -257,7 +257,7 @@ def test_a_folder_without_times_in_the_future_stays_as_it_is(tmp_path: Path) -> 
     assert state_of(tmp_path / "data") == before
 
 
-def test_a_broker_that_runs_is_not_repaired(tmp_path: Path) -> None:
+def test_a_running_broker_is_not_repaired(tmp_path: Path) -> None:
     async def run() -> None:
         data = tmp_path / "data"
         async with scene(data) as stage:
@@ -277,14 +277,14 @@ def repair(data: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("lock", "who"), [("serve.lock", "broker"), ("pipeline.lock", "pipeline")])
-def test_the_command_asks_to_stop_what_runs(tmp_path: Path, lock: str, who: str) -> None:
+def test_the_command_asks_to_stop_the_broker(tmp_path: Path, lock: str, who: str) -> None:
     with (tmp_path / lock).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         text = f"oncebus: A {who} runs over data folder '{tmp_path}'. Stop it first.\n"
         assert repair(tmp_path) == (1, text)
 
 
-def test_the_command_names_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_the_command_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     said = f"oncebus: There is no data folder '{missing}'. Give the broker's with --data.\n"
     assert repair(missing) == (1, said)
@@ -294,7 +294,7 @@ def test_the_command_names_a_folder_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_ledger_that_is_given_up_is_begun_anew(tmp_path: Path, is_lost: bool) -> None:
+def test_a_ledger_that_is_given_up_is_replaced_by_a_new_one(tmp_path: Path, is_lost: bool) -> None:
     async def run() -> None:
         data, time = tmp_path / "data", FakeTime()
         async with scene(data, time) as first:
@@ -335,8 +335,8 @@ def test_one_repair_is_finished_before_another_is_begun(tmp_path: Path) -> None:
     assert not (tmp_path / "repair.json").exists()
 
 
-def test_the_pipeline_does_not_mind_what_was_repaired(tmp_path: Path) -> None:
-    """Ledger and outbox still fit each other."""
+def test_the_pipeline_accepts_a_repaired_folder(tmp_path: Path) -> None:
+    """The ledger and the outbox still match."""
     time = FakeTime()
     asyncio.run(poisoned(tmp_path, time))
     repair_clock(Folders(tmp_path), time.now)

@@ -1,4 +1,4 @@
-"""Closing, dying and opening again at any moment of a history."""
+"""Closing, crashing and reopening at any moment of a history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,7 @@ STEPS = st.lists(
 class Known:
     """What the broker has answered."""
 
-    # By id, when it was last accepted as new by the rules.
+    # When each id was last accepted as new, according to the rules.
     accepted_at: dict[str, int] = field(default_factory=dict)
     expected: list[str] = field(default_factory=list)
     completed: set[tuple[str, int]] = field(default_factory=set)
@@ -87,7 +87,7 @@ async def history(folder: Path, steps: Sequence[Step]) -> None:
 
 
 async def copy_as_a_crash_would_leave_it(stage: Scene, data: Path, copy: Path) -> None:
-    """At one moment: nothing is written to the inbox or the store meanwhile, and the pipeline stands still."""
+    """Copy the data at one moment: nothing writes to the inbox or the store, and the pipeline is paused."""
     free = threading.Event()
     still = []
     for thread in (stage.core.acceptor._thread, stage.core._transactions._thread):
@@ -107,13 +107,13 @@ def hold_still(loop: asyncio.AbstractEventLoop, started: asyncio.Event, free: th
 
 
 def copy_unless_gone(source: str, target: str) -> None:
-    # An entry of the outbox that the store has taken may be deleted at any time.
+    # An outbox entry that the store has ingested may be deleted at any time.
     with suppress(FileNotFoundError):
         shutil.copy2(source, target)
 
 
 async def live(stage: Scene, steps: list[Step], known: Known) -> str | None:
-    """Take steps until the broker is to end; why it ends."""
+    """Take steps until the broker has to end. Return why it ends."""
     broker, time = stage.broker, stage.time
     while steps:
         step, choice = steps.pop(0)
@@ -126,7 +126,7 @@ async def live(stage: Scene, steps: list[Step], known: Known) -> str | None:
                 known.numbers += await stage.send("q", message(name, scheduled=time.now + choice * SECOND))
                 known.sent(name, time.now)
             case "forward":
-                # Judged when it arrives: an id of its own, so that the moment does not matter.
+                # A unique id, so that the moment of detection does not matter.
                 name = f"f{len(known.expected)}"
                 await stage.send("source", name)
                 known.expected.append(name)
@@ -159,7 +159,7 @@ async def check(stage: Scene, known: Known) -> None:
     assert sorted([name for name, _, _ in found] + [name for name, _ in known.completed]) == sorted(known.expected)
     assert [sequence for _, sequence, _ in found] == sorted(sequence for _, sequence, _ in found)
     assert [enqueued for _, _, enqueued in found] == sorted(enqueued for _, _, enqueued in found)
-    # No number was given twice, and none is given again.
+    # No number was assigned twice, and none is assigned again.
     assert known.numbers == sorted({*known.numbers})
     [following] = await stage.send("q", "last")
     assert following > max([0, *known.numbers, *(sequence for _, sequence, _ in found)])
@@ -171,7 +171,7 @@ def test_times_do_not_go_back_over_a_restart_with_a_slower_clock(tmp_path: Path)
             await first.queue()
             await first.send("q", "a")
             before = first.time.now
-        # The first was never ingested, or it was: both must count.
+        # It must count whether or not the first message was ingested.
         for name in ("b", "c"):
             behind = FakeTime()
             behind.now -= 9 * MINUTE
@@ -200,24 +200,24 @@ def test_what_waits_in_the_pipeline_counts_for_the_quota_after_a_restart(tmp_pat
     asyncio.run(run())
 
 
-def test_a_deletion_that_was_cut_short_is_finished_at_the_next_start(tmp_path: Path) -> None:
+def test_an_interrupted_deletion_is_finished_at_the_next_start(tmp_path: Path) -> None:
     async def run() -> None:
         async with scene(tmp_path) as first:
             queue = await first.queue(detects=True)
             await first.send("q", "a", "a")
             await first.flow()
-            # The version is published, and then everything dies.
+            # Crash after the version is published.
             first.core._files.publish(first.broker.catalogue.deleted(Queue(name="q")))
         async with scene(tmp_path) as second:
             assert second.broker.catalogue.find("q") is None
             assert (await second.core.run(lambda store: store.counts(queue.id))).active == 0
-            assert await second.core.run(lambda store: store.drops(queue.id)) == []
+            assert await second.core.run(lambda store: store.duplicates(queue.id)) == []
 
     asyncio.run(run())
 
 
-def test_a_pipeline_goes_on_at_once_where_the_last_one_was_in_another_container(tmp_path: Path) -> None:
-    """Or the machine was started anew: nobody can be asked whether that process lives. The folder's lock tells."""
+def test_a_pipeline_continues_at_once_if_the_last_one_was_in_another_container(tmp_path: Path) -> None:
+    """Or the machine was restarted. Nobody can tell whether that process is alive, but the folder's lock can."""
 
     async def run() -> None:
         with pytest.MonkeyPatch.context() as patched:
@@ -233,17 +233,20 @@ def test_a_pipeline_goes_on_at_once_where_the_last_one_was_in_another_container(
     asyncio.run(run())
 
 
-def test_a_task_that_outlives_its_pipeline_does_not_make_a_message_be_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("keys_first", [True, False])
+def test_a_task_that_outlives_its_pipeline_makes_no_message_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_first: bool
 ) -> None:
-    """It has judged, and publishes when the next pipeline has taken the ledger over; then that one dies too."""
+    """It has its verdicts, and publishes when the next pipeline owns the ledger; then that pipeline dies too."""
 
-    def write_late(drafts: str, *rest: Any) -> None:
+    def write_late(drafts: str, *rest: Any, before: Callable[[], object]) -> None:
         monkeypatch.setattr(batch, "write_part", write_part)
+        if keys_first:
+            before()
         successor = InProcessPipeline(Folders(tmp_path))
         successor._ledger.join(successor._writer, 0)
         with pytest.raises(OutboxError, match="comes too late"):
-            write_part(drafts, *rest)
+            write_part(drafts, *rest, before=before)
 
     async def run() -> None:
         async with scene(tmp_path) as first:
@@ -258,13 +261,13 @@ def test_a_task_that_outlives_its_pipeline_does_not_make_a_message_be_forgotten(
             await first.send("q", "a")
             assert third.step()
             assert await first.peeked("q") == ["a"]
-            assert [drop.message_id for drop in await first.drops("q")] == ["a"]
+            assert [each.message_id for each in await first.duplicates("q")] == ["a"]
 
     asyncio.run(run())
 
 
 @pytest.mark.parametrize("in_flight", [True, False])
-def test_times_do_not_go_back_when_the_entity_that_had_the_newest_is_gone(tmp_path: Path, in_flight: bool) -> None:
+def test_times_do_not_go_back_when_the_entity_with_the_newest_is_deleted(tmp_path: Path, in_flight: bool) -> None:
     async def run() -> None:
         async with scene(tmp_path, FakeTime()) as first:
             await first.queue("q")
@@ -288,7 +291,7 @@ def test_times_do_not_go_back_when_the_entity_that_had_the_newest_is_gone(tmp_pa
     asyncio.run(run())
 
 
-def test_what_was_left_in_the_pipeline_has_waited_since_it_was_accepted(tmp_path: Path) -> None:
+def test_messages_left_in_the_pipeline_have_waited_since_they_were_accepted(tmp_path: Path) -> None:
     async def run() -> None:
         time = FakeTime()
         async with scene(tmp_path, time) as first:
@@ -297,7 +300,7 @@ def test_what_was_left_in_the_pipeline_has_waited_since_it_was_accepted(tmp_path
             await first.flow()
             first.pipeline.is_paused = True
             assert first.core.oldest_wait == 0
-            # A pulse, which bears an older time than it was appended at.
+            # A pulse, whose time is older than its append.
             time.advance(3600)
             await first.core._chores._pulse()
             await first.send("q", "a")
@@ -319,7 +322,7 @@ def test_what_was_left_in_the_pipeline_has_waited_since_it_was_accepted(tmp_path
     asyncio.run(run())
 
 
-def test_what_was_left_behind_is_counted_by_entity_and_leaves_bit_by_bit(tmp_path: Path) -> None:
+def test_messages_left_in_the_pipeline_are_counted_by_entity_until_they_come_out(tmp_path: Path) -> None:
     async def run() -> None:
         async with scene(tmp_path) as first:
             queues = [await first.queue(name) for name in ("q0", "q1")]
@@ -330,7 +333,7 @@ def test_what_was_left_behind_is_counted_by_entity_and_leaves_bit_by_bit(tmp_pat
         async with scene(tmp_path) as second:
             second.pipeline.is_paused = True
             assert [second.core.in_pipeline(queue.id) for queue in queues] == before
-            # A micro-batch of so many rows, then the rest.
+            # A micro-batch with this many rows, then the rest.
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(planning, "MOST_ROWS", 10)
                 second.pipeline.step()

@@ -109,7 +109,7 @@ def test_the_window_is_between_20_seconds_and_7_days(tmp_path: Path, given: int,
         (60, 600, 60, False),
     ],
 )
-def test_where_the_window_was_changed_the_shorter_counts(
+def test_after_a_change_of_the_window_the_shorter_one_counts(
     tmp_path: Path, first: float, second: float, after: float, is_duplicate: bool
 ) -> None:
     async def plot(scene: Scene) -> None:
@@ -211,7 +211,7 @@ async def nothing(scene: Scene) -> None:
     "happens",
     [nothing, received, completed, received_and_deleted, deferred, dead_lettered, dead_letter_completed, purged],
 )
-def test_the_key_is_remembered_whatever_becomes_of_the_first_message(tmp_path: Path, happens: object) -> None:
+def test_the_key_is_remembered_whatever_happens_to_the_first_message(tmp_path: Path, happens: object) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True, **window(60))
         await scene.send("q", "a")
@@ -250,7 +250,7 @@ def test_the_window_of_a_scheduled_message_starts_when_it_is_scheduled(tmp_path:
         scene.time.advance(1)
         await scene.send("q", "a")
         assert await scene.taken() == ["a"]
-        # That it falls due neither makes it a duplicate nor starts a window.
+        # Falling due neither makes it a duplicate nor starts a window.
         await scene.later(3600)
         assert await scene.taken() == ["a"]
         await scene.send("q", "a")
@@ -293,7 +293,7 @@ def test_keys_are_remembered_across_restarts(tmp_path: Path) -> None:
 # 5. The key: incarnation, message id, and on a partitioned entity the effective partition key.
 
 
-def test_a_queue_deleted_and_made_again_has_forgotten(tmp_path: Path) -> None:
+def test_a_queue_that_is_deleted_and_created_again_has_forgotten_its_ids(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
         await scene.send("q", "a")

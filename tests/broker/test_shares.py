@@ -1,4 +1,4 @@
-"""Who has to wait where one entity sends more than the pipeline does."""
+"""Fair shares: which sends wait when one entity sends more than the pipeline can process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from oncebus.durations import SECOND
 
 NOISY, QUIET, OTHER = 1, 2, 3
 RATE = 10_000_000
-"""What the pipeline does in a second, in these tests."""
+"""The work per second of the pipeline in these tests."""
 MOST = RATE * shares.DELAY // SECOND
 
 
 class Pipeline:
-    """Shares whose pipeline does what it is told to. `alone` are the entities beside which no other is in use."""
+    """Shares with a pipeline that the test controls. `alone` are the entities that are used alone."""
 
     def __init__(self) -> None:
         self.time = FakeTime()
@@ -38,19 +38,19 @@ class Pipeline:
         self.shares.commit(self._commit, [(entity, work)], self.time.now)
 
     def offer(self, entity: int, work: int) -> bool:
-        """Whether a send could go on at once; then it has."""
+        """Send if it can go on at once. Return whether it did."""
         if not self.shares.has_room(entity, work):
             return False
         self.accept(entity, work)
         return True
 
     def work_off(self, seconds: float = 1.0) -> None:
-        """Let everything come out, after some time."""
+        """Let everything come out of the pipeline after some time."""
         self.time.advance(seconds)
         self.shares.take(self._commit)
 
     def warm(self) -> None:
-        """Let it be known how quick the pipeline is."""
+        """Let the shares measure how fast the pipeline is."""
         for _ in range(8):
             self.accept(NOISY, RATE)
             self.work_off()
@@ -102,7 +102,7 @@ def test_a_quiet_entity_goes_on_beside_a_noisy_one() -> None:
 def test_noisy_entities_get_equal_parts() -> None:
     async def plot(pipeline: Pipeline) -> None:
         accepted = dict.fromkeys((NOISY, QUIET, OTHER), 0)
-        # The first has filled everything before the others come.
+        # The first one has used up all room before the others start.
         for entity in (NOISY, QUIET, OTHER):
             while pipeline.offer(entity, 1000):
                 accepted[entity] += 1000
@@ -127,7 +127,7 @@ def test_an_entity_that_is_used_alone_may_have_much_under_way() -> None:
         while pipeline.offer(NOISY, RATE // 10):
             sent += RATE // 10
         assert sent == RATE * shares.ALONE_DELAY // SECOND
-        # As soon as another is used, its own messages have to come out first.
+        # As soon as another entity is used, its own messages have to come out first.
         pipeline.alone = set()
         assert pipeline.offer(QUIET, 1000)
 
@@ -143,7 +143,7 @@ def test_a_pipeline_that_is_down_is_not_waited_for() -> None:
         pipeline.time.advance(0.001)
         for _ in range(1000):
             assert pipeline.offer(NOISY, RATE)
-        # It is back: what has piled up is the noisy one's alone to wait for.
+        # It is back: only the noisy entity has to wait for the backlog.
         pipeline.shares.take(pipeline.warmed + 1)
         assert not pipeline.offer(NOISY, 1000)
         assert pipeline.offer(QUIET, 1000)
@@ -151,7 +151,7 @@ def test_a_pipeline_that_is_down_is_not_waited_for() -> None:
     run(plot)
 
 
-def test_a_slower_pipeline_is_noticed_under_load_and_an_idle_one_is_not_taken_for_slow() -> None:
+def test_a_slower_pipeline_is_noticed_under_load_and_an_idle_one_does_not_count_as_slow() -> None:
     async def plot(pipeline: Pipeline) -> None:
         for _ in range(100):
             assert pipeline.offer(NOISY, 1000)
@@ -161,19 +161,19 @@ def test_a_slower_pipeline_is_noticed_under_load_and_an_idle_one_is_not_taken_fo
             while pipeline.offer(NOISY, 100_000):
                 pass
             pipeline.work_off(4.0)
-        # What it does now in four seconds is what may wait.
+        # What the pipeline now does in four seconds may wait.
         assert pipeline.shares.rate < RATE / 5
 
     run(plot)
 
 
-def test_what_is_accepted_meanwhile_does_not_make_the_pipeline_look_quicker() -> None:
+def test_sends_accepted_meanwhile_do_not_make_the_pipeline_look_faster() -> None:
     async def plot(pipeline: Pipeline) -> None:
         for _ in range(8):
             for _ in range(10):
                 pipeline.accept(NOISY, RATE // 10)
                 pipeline.time.advance(0.1)
-                # It may have come out before its sender was answered, so this is looked at after each commit.
+                # It may have come out before its sender was answered, so the broker checks this after each commit.
                 pipeline.shares.take(0)
             pipeline.work_off(1.0)
         assert RATE // 2 <= pipeline.shares.rate <= RATE
@@ -195,7 +195,7 @@ def test_sends_get_their_turn_in_order_and_entities_take_turns() -> None:
         tasks = [asyncio.create_task(send(entity, name)) for entity, name in names]
         await settle_down()
         assert pipeline.shares.waiting == {NOISY: 6, QUIET: 2}
-        # Nobody overtakes those of the same entity.
+        # Nobody overtakes sends of the same entity.
         assert not pipeline.shares.has_room(NOISY, 1)
         pipeline.work_off(0.8)
         await settle_down()
@@ -215,7 +215,7 @@ def test_a_send_that_waits_too_long_is_refused_and_leaves_no_trace(monkeypatch: 
         pipeline.accept(NOISY, 2 * MOST)
         sending = asyncio.create_task(pipeline.sends(NOISY, 1000, 10))
         await asyncio.sleep(0)
-        # The quiet one's has come out.
+        # The quiet entity's work has come out.
         pipeline.time.advance(0.1)
         pipeline.shares.take(pipeline.warmed + 1)
         with pytest.raises(ServerBusy, match="this entity has more messages on their way than its share, with 9765 KB"):
@@ -237,21 +237,21 @@ def test_a_send_that_waits_for_a_pipeline_that_does_nothing_goes_on(monkeypatch:
     run(plot)
 
 
-def test_those_who_wait_go_on_once_the_pipeline_is_known_to_be_down() -> None:
+def test_waiting_sends_go_on_once_the_pipeline_is_known_to_be_down() -> None:
     async def plot(pipeline: Pipeline) -> None:
         pipeline.accept(NOISY, 2 * MOST)
         tasks = [asyncio.create_task(pipeline.sends(NOISY, 1000)) for _ in range(3)]
         await settle_down()
         assert pipeline.shares.waiting == {NOISY: 3}
         pipeline.time.advance(shares.STALLED / SECOND + 1)
-        # The next that comes finds it out.
+        # The next send notices it.
         await pipeline.sends(NOISY, 1000)
         await asyncio.gather(*tasks)
 
     run(plot)
 
 
-def test_what_waits_is_bounded_for_each_entity_and_in_all() -> None:
+def test_waiting_bytes_are_bounded_for_each_entity_and_in_total() -> None:
     async def plot(pipeline: Pipeline) -> None:
         everyone = range(1, 2 + shares.MOST_WAITING_IN_ALL // shares.MOST_WAITING)
         tasks = []
@@ -272,7 +272,7 @@ def test_what_waits_is_bounded_for_each_entity_and_in_all() -> None:
     run(plot)
 
 
-def test_a_send_whose_caller_is_gone_lets_the_next_one_go_on() -> None:
+def test_a_cancelled_send_lets_the_next_one_go_on() -> None:
     async def plot(pipeline: Pipeline) -> None:
         pipeline.accept(NOISY, MOST)
         gone = [asyncio.create_task(pipeline.sends(NOISY, MOST)) for _ in range(2)]
@@ -280,7 +280,7 @@ def test_a_send_whose_caller_is_gone_lets_the_next_one_go_on() -> None:
         await settle_down()
         gone[0].cancel()
         pipeline.work_off()
-        # Its turn has come, and it is gone before it can take it: nothing will come out for it.
+        # It gets its turn and is cancelled before it can use it: nothing will come out for it.
         gone[1].cancel()
         await waiting
         assert all(task.cancelled() for task in gone)
@@ -289,7 +289,7 @@ def test_a_send_whose_caller_is_gone_lets_the_next_one_go_on() -> None:
     run(plot)
 
 
-def test_a_broker_that_is_stopped_keeps_nobody_waiting() -> None:
+def test_a_broker_that_shuts_down_keeps_nobody_waiting() -> None:
     async def plot(pipeline: Pipeline) -> None:
         pipeline.accept(NOISY, MOST)
         tasks = [asyncio.create_task(pipeline.sends(NOISY, MOST)) for _ in range(10)]
@@ -311,7 +311,7 @@ def paused(stage: Scene) -> Iterator[None]:
 
 
 def fill(stage: Scene, path: str) -> asyncio.Task[list[list[int]]]:
-    """Send more than the share of an entity."""
+    """Send more than an entity's share."""
     entity = stage.broker.catalogue.find(path)
     assert entity is not None
     stage.core.shares.rate = 1.0
@@ -335,7 +335,7 @@ def test_a_noisy_queue_waits_and_a_quiet_one_does_not(tmp_path: Path) -> None:
             assert waiting.keys() == {stage.broker.catalogue.queue("noisy").id}
             await stage.send("quiet", "b")
         numbers = await filling
-        # Those that waited have their numbers in the order of the sends all the same.
+        # Sends that waited still get their numbers in the order of the sends.
         assert [number for sent in numbers for number in sent] == list(range(1, 31))
         assert await stage.taken("noisy") == [f"noisy{number}" for number in range(30)]
         assert await stage.taken("quiet") == ["a", "b"]
@@ -347,7 +347,7 @@ def test_a_queue_that_is_used_alone_does_not_wait(tmp_path: Path) -> None:
     async def plot(stage: Scene) -> None:
         await stage.queue("noisy")
         await stage.queue("quiet")
-        # Nobody has used the other for long.
+        # Nobody has used the other queue for a long time.
         stage.time.advance(3600)
         with paused(stage):
             await fill(stage, "noisy")
@@ -356,7 +356,7 @@ def test_a_queue_that_is_used_alone_does_not_wait(tmp_path: Path) -> None:
     play(tmp_path, plot)
 
 
-def test_the_receiver_that_waits_at_a_queue_uses_it(tmp_path: Path) -> None:
+def test_a_receiver_that_waits_at_a_queue_uses_it(tmp_path: Path) -> None:
     async def plot(stage: Scene) -> None:
         await stage.queue("noisy")
         await stage.queue("quiet")
@@ -405,7 +405,7 @@ def test_no_queue_may_fill_the_inbox_for_the_others(tmp_path: Path) -> None:
     play(tmp_path, plot, most_bytes=200_000)
 
 
-def test_small_messages_count_for_their_share_with_all_that_the_disk_holds(tmp_path: Path) -> None:
+def test_small_messages_count_towards_their_share_with_their_size_on_disk(tmp_path: Path) -> None:
     async def plot(stage: Scene) -> None:
         for name in ("noisy", "quiet"):
             await stage.queue(name)

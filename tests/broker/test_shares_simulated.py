@@ -1,7 +1,7 @@
-"""How long a quiet entity's messages take beside noisy ones, in simulated time.
+"""The latency of a quiet entity next to noisy ones, in simulated time.
 
-The pipeline takes all that is there as one batch of at most 16 MB, for a fixed time and for a time that grows with the
-batch. Noisy entities send whenever they may. Half a minute passes within a second.
+The pipeline processes everything that waits as one batch of at most 16 MB. A batch takes a fixed time, plus a time that
+grows with the batch. Noisy entities send as soon as they may. Half a minute is simulated in less than a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oncebus.durations import SECOND
 
 TICK, LENGTH = SECOND // 200, 30 * SECOND
 ACCEPTED = 60_000_000
-"""What the gateway accepts in a second, in work."""
+"""The work per second that the gateway accepts."""
 NOISE = work_of(100, 100 * 300)
 WHISPER = work_of(1, 300)
 QUIET = 1
@@ -24,7 +24,7 @@ MOST_IN_BATCH = 16 << 20
 
 
 class Machine(NamedTuple):
-    """A batch takes `fixed` seconds and one more for each `speed` of work; in the second half, `slower` times that."""
+    """A batch takes `fixed` seconds plus one for each `speed` of work; in the second half, `slower` times as long."""
 
     fixed: float
     speed: float
@@ -35,7 +35,7 @@ class Machine(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The quiet entity's seconds, sorted, and the part of the pipeline's speed that was used."""
+    """The quiet entity's latencies in seconds, sorted, and the fraction of the pipeline's speed that was used."""
 
     waits: list[float]
     used: float
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
 
 class Simulation:
-    """Half a minute of a broker."""
+    """Simulate half a minute of a broker."""
 
     def __init__(self, machine: Machine, noisy: int, *, is_fair: bool) -> None:
         self._machine, self._noisy, self._is_fair = machine, range(2, 2 + noisy), is_fair
@@ -120,7 +120,7 @@ def test_a_quiet_entity_waits_about_as_long_as_others_may_make_it(machine: Machi
     found = Simulation(machine, noisy, is_fair=True).run()
     assert found.longest(0.5) < DELAY / SECOND + 2 * machine.fixed
     assert found.longest(0.99) < 1.0
-    # A pipeline that is given small batches spends more of its time on their fixed part: two of them are under way.
+    # With small batches the pipeline spends more of its time on their fixed cost, although two run at once.
     assert found.used > 0.9 - 2 * machine.fixed * SECOND / DELAY
 
 
@@ -133,7 +133,7 @@ def test_a_machine_that_is_too_slow_for_that_is_still_used() -> None:
 def test_a_pipeline_that_becomes_slower_is_noticed_within_moments() -> None:
     found = Simulation(USUAL._replace(slower=4.0), 1, is_fair=True).run()
     assert found.longest(0.8) < 1.0
-    # What had been accepted when it became slower takes as much longer.
+    # Work accepted before it became slower takes longer by the same factor.
     assert found.longest(1 - 1e-9) < 8 * DELAY / SECOND
 
 

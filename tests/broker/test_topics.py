@@ -1,4 +1,4 @@
-"""Rules while messages flow, through the broker."""
+"""Rules of subscriptions while messages flow, through the broker."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oncebus.entities import CorrelationFilter, FalseFilter, Rule, SqlAction, Sq
 from oncebus.filters import BadRule
 
 
-def test_a_rule_is_in_force_for_what_is_sent_after_the_change_returned_and_not_before(tmp_path: Path) -> None:
+def test_a_rule_applies_to_messages_sent_after_the_change_returned_and_not_before(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic()
         path = await scene.subscription(rules=[Rule("none", FalseFilter())])
-        # Sent before, and still in the pipeline when the rule is made.
+        # Sent before, and still in the pipeline when the rule is created.
         scene.pipeline.is_paused = True
         await scene.send("t", "before")
         await scene.broker.change(lambda catalogue, now: catalogue.create_rule("t", "s", Rule("all"), now))
@@ -62,7 +62,7 @@ def test_each_rule_with_an_action_makes_a_copy_of_its_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_filter_that_fails_makes_a_dead_letter_where_the_subscription_says_so(tmp_path: Path, keeps: bool) -> None:
+def test_a_filter_that_fails_makes_a_dead_letter_if_the_subscription_says_so(tmp_path: Path, keeps: bool) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic()
         path = await scene.subscription(
@@ -101,7 +101,7 @@ def test_correlation_filters_compare_system_and_user_properties(tmp_path: Path) 
     play(tmp_path, plot)
 
 
-def test_a_rule_that_cannot_be_read_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_rule_that_cannot_be_parsed_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic()
         await scene.subscription()
@@ -115,7 +115,7 @@ def test_a_rule_that_cannot_be_read_is_refused_and_changes_nothing(tmp_path: Pat
     play(tmp_path, plot)
 
 
-def test_a_subscription_with_sessions_dead_letters_what_has_none(tmp_path: Path) -> None:
+def test_a_subscription_with_sessions_dead_letters_messages_without_one(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic()
         path = await scene.subscription(requires_session=True)
@@ -130,7 +130,7 @@ def test_a_subscription_with_sessions_dead_letters_what_has_none(tmp_path: Path)
     play(tmp_path, plot)
 
 
-def test_a_row_that_cannot_be_processed_is_quarantined_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_processed_is_quarantined_and_the_others_continue(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic(detects=True)
         path = await scene.subscription(rules=[Rule("r", SqlFilter("x = 1"))])
@@ -144,7 +144,7 @@ def test_a_row_that_cannot_be_processed_is_quarantined_and_the_rest_goes_on(tmp_
         assert row.description
         assert [each.number for each in await scene.broker.quarantined()] == [row.number]
         assert (await scene.counts("t")).quarantined == 1
-        # It counts for the quota of its topic until somebody decides.
+        # It counts towards the quota of its topic until somebody discards or releases it.
         await scene.core.refresh_sizes()
         held = scene.core.held(scene.broker.catalogue.topic("t"))
         assert held == row.size == (await scene.counts("t")).size > 0
@@ -174,10 +174,10 @@ def test_versions_of_the_catalogue_that_nobody_needs_are_deleted(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("subscriptions", "commits"), [(8, 2), (16, 5)])
-def test_what_is_copied_often_goes_into_smaller_commits(
+def test_messages_with_many_copies_go_into_smaller_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subscriptions: int, commits: int
 ) -> None:
-    """All of a commit is copied at once: the copies have to fit into memory."""
+    """The pipeline copies a whole commit at once: the copies have to fit into memory."""
 
     async def plot(scene: Scene) -> None:
         await scene.topic("t")
@@ -205,7 +205,7 @@ def test_a_version_that_rows_are_still_waiting_under_is_kept(tmp_path: Path) -> 
         await scene.queue()
         free = threading.Event()
         blocked = asyncio.get_running_loop().run_in_executor(scene.core.acceptor._thread, free.wait)
-        # Accepted under this version, and made durable only after the next is in force.
+        # Accepted under this version, and made durable only after the next one is in use.
         waiting = [asyncio.create_task(scene.send("q", f"m{n}")) for n in range(3)]
         await asyncio.sleep(0)
         await scene.queue("other")
@@ -218,14 +218,14 @@ def test_a_version_that_rows_are_still_waiting_under_is_kept(tmp_path: Path) -> 
     play(tmp_path, plot)
 
 
-def test_a_change_is_in_force_for_all_that_is_sent_after_it_returned_and_for_nothing_that_was_accepted_before(
+def test_a_change_applies_to_all_messages_sent_after_it_returned_and_to_none_accepted_before(
     tmp_path: Path,
 ) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic()
         paths = [await scene.subscription(f"s{number}", rules=[]) for number in range(6)]
         asked = returned = 0
-        # How many changes had returned when a send began, and how many had been asked for when it returned.
+        # How many changes had returned when a send began, and how many had begun when it returned.
         began: dict[str, int] = {}
         ended: dict[str, int] = {}
         is_over = False

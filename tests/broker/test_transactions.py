@@ -1,4 +1,4 @@
-"""Pieces of work on the store, done together."""
+"""Units of work on the store that share a transaction."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def noted(store: Store) -> set[int]:
 
 @contextmanager
 def held_up(transactions: Transactions) -> Iterator[None]:
-    """Let what is asked for in the block be done in one group."""
+    """Let all work that is submitted in the block run in one group."""
     free = threading.Event()
     transactions._thread.submit(free.wait)
     try:
@@ -80,7 +80,7 @@ def test_work_that_raises_leaves_nothing_behind_and_does_not_disturb_the_others(
     assert noted(run(tmp_path, plot)) == {1, 3}
 
 
-def test_what_is_raised_in_the_ordinary_course_costs_the_others_nothing(tmp_path: Path) -> None:
+def test_expected_errors_cost_the_others_nothing(tmp_path: Path) -> None:
     calls = 0
 
     def counted(store: Store) -> int:
@@ -118,7 +118,7 @@ def test_a_full_disk_fails_the_whole_group_once(tmp_path: Path, monkeypatch: pyt
     assert noted(run(tmp_path, plot)) == {3}
 
 
-def test_work_whose_caller_gave_up_before_it_began_is_not_done(tmp_path: Path) -> None:
+def test_work_that_is_cancelled_before_it_began_is_not_done(tmp_path: Path) -> None:
     async def plot(transactions: Transactions) -> None:
         with held_up(transactions):
             first = asyncio.create_task(transactions.run(note(1)))
@@ -147,7 +147,7 @@ def test_an_answer_that_nobody_gets_is_handed_to_unwanted(tmp_path: Path) -> Non
     assert unwanted == [1]
 
 
-def test_closing_does_what_was_asked_for_and_refuses_the_rest(tmp_path: Path) -> None:
+def test_closing_does_submitted_work_and_refuses_the_rest(tmp_path: Path) -> None:
     async def body() -> None:
         transactions = Transactions(Store.open(tmp_path / "store.db"))
         asked = asyncio.create_task(transactions.run(note(1)))

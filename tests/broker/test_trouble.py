@@ -1,4 +1,4 @@
-"""Clients that give up, disks that are full, and what fails though it should not."""
+"""Clients that disconnect, full disks, and unexpected failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from broker.scenes import SECOND, Scene, ids, message, play
-from oncebus.broker import taking as taking_module
+from oncebus.broker import ingest as ingest_module
 from oncebus.broker.addresses import Address
 from oncebus.broker.errors import BrokerClosed
 from oncebus.entities import NotFound
@@ -40,10 +40,10 @@ async def give_up(task: asyncio.Task[Any]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-# Clients that give up
+# Clients that disconnect
 
 
-def test_a_send_that_is_given_up_is_accepted_and_counted(tmp_path: Path) -> None:
+def test_a_cancelled_send_is_accepted_and_counted(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         queue = await scene.queue()
         scene.pipeline.is_paused = True
@@ -58,7 +58,7 @@ def test_a_send_that_is_given_up_is_accepted_and_counted(tmp_path: Path) -> None
     play(tmp_path, plot)
 
 
-def test_what_is_received_for_one_who_has_given_up_is_put_back(tmp_path: Path) -> None:
+def test_messages_received_for_a_cancelled_receiver_are_put_back(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.send("q", "a")
@@ -71,7 +71,7 @@ def test_what_is_received_for_one_who_has_given_up_is_put_back(tmp_path: Path) -
     play(tmp_path, plot)
 
 
-def test_whatever_moment_a_receiver_gives_up_at_the_message_is_put_back_or_was_received(tmp_path: Path) -> None:
+def test_whenever_a_receiver_is_cancelled_the_message_is_put_back_or_was_received(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.send("q", message("small"), message("large", bytes(100_000)))
@@ -79,11 +79,11 @@ def test_whatever_moment_a_receiver_gives_up_at_the_message_is_put_back_or_was_r
         for turns in range(12):
             task = asyncio.create_task(scene.broker.receive(Q, 2))
             waited = scene.core._transactions
-            while not waited._asked and (waited._task is None or waited._task.done()):
+            while not waited._queue and (waited._task is None or waited._task.done()):
                 await asyncio.sleep(0)
             assert waited._task is not None
             if turns:
-                # From the moment the answer is there, a turn of the loop later each time.
+                # From the moment of the answer on, one loop iteration later each time.
                 await waited._task
             for _ in range(turns - 1):
                 await asyncio.sleep(0)
@@ -100,7 +100,7 @@ def test_whatever_moment_a_receiver_gives_up_at_the_message_is_put_back_or_was_r
     play(tmp_path, plot)
 
 
-def test_a_session_accepted_for_one_who_has_given_up_is_free(tmp_path: Path) -> None:
+def test_a_session_accepted_for_a_cancelled_receiver_is_free(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(requires_session=True)
         await scene.send("q", message("a", session="s"))
@@ -114,7 +114,7 @@ def test_a_session_accepted_for_one_who_has_given_up_is_free(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_what_was_not_yet_begun_for_one_who_has_given_up_is_left_alone(tmp_path: Path, mode: Mode) -> None:
+def test_work_not_yet_begun_for_a_cancelled_receiver_is_not_done(tmp_path: Path, mode: Mode) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.send("q", "a")
@@ -130,7 +130,7 @@ def test_what_was_not_yet_begun_for_one_who_has_given_up_is_left_alone(tmp_path:
     play(tmp_path, plot)
 
 
-def test_a_settlement_that_is_given_up_is_done_or_not_but_not_half(tmp_path: Path) -> None:
+def test_a_cancelled_settlement_is_done_completely_or_not_at_all(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         await scene.send("q", "a")
@@ -146,7 +146,7 @@ def test_a_settlement_that_is_given_up_is_done_or_not_but_not_half(tmp_path: Pat
     play(tmp_path, plot)
 
 
-def test_a_change_that_is_given_up_is_put_in_force_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_cancelled_change_takes_effect_and_the_next_one_works(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         for number in range(5):
             task = asyncio.create_task(scene.queue(f"q{number}"))
@@ -160,20 +160,20 @@ def test_a_change_that_is_given_up_is_put_in_force_and_the_next_goes_on(tmp_path
     play(tmp_path, plot)
 
 
-def test_an_entity_that_changes_while_a_large_body_is_written_is_looked_at_again(tmp_path: Path) -> None:
+def test_an_entity_that_changes_while_a_large_body_is_written_is_checked_again(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
-        blobs = scene.core.bodies._blobs
-        write, written = blobs.write, threading.Event()
+        body_files = scene.core.bodies._body_files
+        write, written = body_files.write, threading.Event()
 
         def slowly(*arguments: Any) -> str:
             written.wait(20)
             return write(*arguments)
 
-        blobs.write = slowly  # type: ignore[method-assign, assignment]
+        body_files.write = slowly  # type: ignore[method-assign, assignment]
         sending = asyncio.create_task(scene.send("q", message("a", bytes(100_000))))
         await asyncio.sleep(0.01)
-        # Others overtake it, and numbers stay in the order of acceptance.
+        # Other sends overtake it, and numbers keep the order of acceptance.
         assert await scene.send("q", "b") == [1]
         await scene.delete_queue()
         written.set()
@@ -186,7 +186,7 @@ def test_an_entity_that_changes_while_a_large_body_is_written_is_looked_at_again
     play(tmp_path, plot)
 
 
-def test_numbers_are_in_the_order_of_the_inbox_though_bodies_are_written_first(tmp_path: Path) -> None:
+def test_numbers_have_the_order_of_the_inbox_although_bodies_are_written_first(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
         sizes = [100_000 if n % 3 == 0 else 10 for n in range(30)]
@@ -259,10 +259,10 @@ def test_one_send_that_is_refused_does_not_refuse_its_neighbours(tmp_path: Path)
     play(tmp_path, plot)
 
 
-def test_what_the_pipeline_has_judged_is_taken_again_when_there_is_room(
+def test_ingest_is_retried_until_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(taking_module, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(ingest_module, "BACK_OFF_SECONDS", 0.001)
 
     async def plot(scene: Scene) -> None:
         await scene.queue(detects=True)
@@ -325,7 +325,7 @@ def test_a_chore_that_fails_is_shown_and_tried_again(
 # The end
 
 
-def test_closing_finishes_what_is_under_way_and_refuses_the_rest(tmp_path: Path) -> None:
+def test_closing_finishes_work_under_way_and_refuses_the_rest(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue()
         under_way = [asyncio.create_task(scene.send("q", f"m{n}")) for n in range(5)]
@@ -342,7 +342,7 @@ def test_closing_finishes_what_is_under_way_and_refuses_the_rest(tmp_path: Path)
                 await attempt
         with pytest.raises(BrokerClosed):
             await waiting
-        # It is closed once more at the end.
+        # The scene closes it again at the end.
         await scene.core.close()
 
     play(tmp_path, plot, read_your_sends=0.01)

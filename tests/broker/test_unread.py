@@ -1,4 +1,4 @@
-"""What an earlier broker has left in the inbox, against a look at every row."""
+"""What an earlier broker left in the inbox, compared with a loop over every row."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_commits_come_with_their_bytes_their_oldest_time_and_their_bodies(
             found[left.commit, entity] += size
         if left.time is not None:
             times[left.commit] = min(times.get(left.commit, 99), left.time)
-        named[left.commit].update(left.blobs)
+        named[left.commit].update(left.body_files)
     assert commits == sorted(commits)
     assert (found, times) == (sizes, oldest)
     assert {commit: names for commit, names in named.items() if names} == {c: n for c, n in bodies.items() if n}

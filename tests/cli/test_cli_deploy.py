@@ -129,7 +129,7 @@ def test_every_error_is_a_line_with_its_place_and_nothing_is_changed(
     said = broker.refusals("deploy", template, "-p", "window=P25D", "-p", "sise=1")
     place = f"Template '{template}': resources[0].resources[0].properties"
     assert said == [
-        f"Template '{template}': The parameter 'sise' is given, but the template has none of that name.",
+        f"Template '{template}': The parameter 'sise' is given, but the template does not declare it.",
         f"{place}.maxDeliveryCount: The function 'parametrs' is not known. Did you mean 'parameters'?",
         f"{place}.colour: The property 'colour' is not known.",
         f"{place}.duplicateDetectionHistoryTimeWindow: The value supplied must be between 00:00:20 and 7.00:00:00."
@@ -145,7 +145,7 @@ def test_every_error_is_a_line_with_its_place_and_nothing_is_changed(
         (["{template}", "-p", "none.json"], "Parameter file 'none.json': It cannot be read: No such file"),
         (["{template}", "-p", "deliveries=many"], "has value 'deliveries=many': The value 'many' is not an int."),
         (["{template}", "-p", "names=[1"], "has value 'names=[1': line 1, column 3"),
-        (["{template}", "-p", "{template}"], "parameters.window: What is given is not of the form"),
+        (["{template}", "-p", "{template}"], "parameters.window: The value does not have the form"),
         (["{template}", "-p", "{list}"], 'It is not of the form {{"parameters": {{"name": {{"value": …}}}}}}.'),
     ],
 )
@@ -177,7 +177,7 @@ def test_json_is_the_resource_managers_answer(broker: Served, template: Path) ->
 def test_what_has_no_effect_is_noted_on_standard_error(broker: Served, template: Path) -> None:
     result = broker.run("deploy", template, "-p", "serviceBusNamespaceName=prod")
     assert result.exit_code == 0
-    assert result.stderr == "oncebus: Note: What the template has for the namespace 'prod' is for 'oncebus' here.\n"
+    assert result.stderr == "oncebus: Note: The template names the namespace 'prod'; it is deployed to 'oncebus'.\n"
 
 
 def test_a_namespace_is_exported_and_deployed_elsewhere(broker: Served, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The command itself, as a process, on small data. A run takes many seconds, so each is looked at from all sides."""
+"""The command as a process, on small data. A run takes many seconds, so each test checks many things about one run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 def messages(first: int, count: int, *, start: datetime = START) -> list[Row]:
-    """Ids from `first` on, a second apart; every fifth comes again a minute later."""
+    """Return messages with ids from `first` on, a second apart. Every fifth is repeated a minute later."""
     rows: list[Row] = [
         {"id": f"m{n}", "at": start + timedelta(seconds=n - first), "n": n} for n in range(first, first + count)
     ]
@@ -103,7 +103,7 @@ def test_the_example_of_the_help_runs_with_progress_on_a_terminal_and_one_json_o
             while piece := os.read(controller, 65536):
                 seen += piece
         except OSError:
-            pass  # How Linux says that the other side of a terminal is closed.
+            pass  # Linux reports a closed terminal with this error.
         finally:
             os.close(controller)
         answer, _ = process.communicate(timeout=LIMIT)
@@ -135,15 +135,15 @@ def test_the_example_of_the_help_runs_with_progress_on_a_terminal_and_one_json_o
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dropped", "orders.jsonl", "unique"]
 
 
-def test_a_killed_run_is_run_again_with_nothing_lost_and_nothing_twice(tmp_path: Path) -> None:
+def test_after_a_kill_the_next_run_loses_and_repeats_nothing(tmp_path: Path) -> None:
     ledger, out, dropped = tmp_path / "ledger", tmp_path / "out", tmp_path / "dropped"
     first = messages(0, 200)
     pq.write_table(pa.Table.from_pylist(first), tmp_path / "first.parquet")
-    # Half of its ids are known from the first, a window less a second later.
+    # Half of these ids are in the first run too, and their window ends one second later.
     second = messages(100, 200, start=START + timedelta(seconds=100 + 599))
     pq.write_table(pa.Table.from_pylist(second), tmp_path / "second.parquet")
     for name, rows, moment in (
-        # When the ledger has been written but not committed, and when the first rows are in their place.
+        # Kill once the ledger is written but not committed, and once the first rows are in place.
         ("first", first, lambda: len(list(ledger.glob("[!.]*"))) > 1),
         ("second", second, lambda: any((out / "second").glob("part-*"))),
     ):
@@ -159,14 +159,14 @@ def test_a_killed_run_is_run_again_with_nothing_lost_and_nothing_twice(tmp_path:
         if name == "first":
             assert sorted(row["n"] for row in accepted) == list(range(200))
         else:
-            # Those that come again a minute later are more than a window after the original, and so are new.
+            # Rows that are repeated a minute later are more than a window after the original, so they are new.
             expected = [*range(-195, -99, 5), *range(200, 300)]
             assert sorted(row["n"] for row in accepted) == expected
             assert {row["original_sequence"] for row in duplicates if row["n"] in range(100, 200)} == set(
                 range(100, 200)
             )
         assert not (out / name / "_oncebus").exists()
-    # A third time: nothing is done, and nothing is lost.
+    # A third run does nothing and loses nothing.
     last = run(*arguments, "--json", cwd=tmp_path)
     assert json.loads(last.stdout)["finished_before"]
     assert json.loads(last.stdout)["accepted"] == 120
@@ -177,7 +177,7 @@ def test_a_killed_run_is_run_again_with_nothing_lost_and_nothing_twice(tmp_path:
     assert other.stderr.count("\n") == 1
 
 
-def test_csv_keeps_ids_as_they_are_written_and_a_pipe_sees_only_the_summary(tmp_path: Path) -> None:
+def test_csv_keeps_ids_as_text_and_a_pipe_gets_only_the_summary(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     text = 'id,at,note\n007,2026-01-01 00:00:00.000001,"say ""hi"", she"\n7,2026-01-01 00:00:01,\n'
     (tmp_path / "in" / "a.csv").write_text(text)
@@ -201,7 +201,7 @@ def test_csv_keeps_ids_as_they_are_written_and_a_pipe_sees_only_the_summary(tmp_
     ]
 
 
-def test_following_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_following_continues_where_it_was_stopped(tmp_path: Path) -> None:
     inbox, out, dropped = tmp_path / "in", tmp_path / "out", tmp_path / "dropped"
     inbox.mkdir()
 
@@ -234,7 +234,7 @@ def test_following_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     assert other.stderr.count("\n") == 1
 
 
-def test_what_only_spark_can_find_wrong_is_one_line_too(tmp_path: Path) -> None:
+def test_errors_that_only_spark_can_find_are_one_line_too(tmp_path: Path) -> None:
     (tmp_path / "null.json").write_text('{"id": "a", "at": null}\n{"id": "b", "at": "2026-01-01"}\n')
     (tmp_path / "text.json").write_text('{"id": "a", "at": "tomorrow"}\n')
     expected = {
@@ -257,23 +257,23 @@ def test_what_only_spark_can_find_wrong_is_one_line_too(tmp_path: Path) -> None:
     ("arguments", "expected"),
     [
         (["missing.json"], "Source '{cwd}/missing.json' does not exist."),
-        (["empty"], "Source '{cwd}/empty' holds no files."),
+        (["empty"], "Source '{cwd}/empty' contains no files."),
         (["a.txt"], "The format of '{cwd}/a.txt' cannot be guessed from its name. Give --format."),
         (["s3a://bucket/x"], "Source 's3a://bucket/x' is not a local path."
-            " Only local files and folders are supported here."),
-        (["a.json", "--duplicates", "out"], "Output '{cwd}/out' and output '{cwd}/out' must not be in one another."),
-        (["a.json", "--ledger", "out/x"], "Ledger '{cwd}/out/x' and output '{cwd}/out' must not be in one another."),
-        (["a.json", "--duplicates", "full"], "Output '{cwd}/full' holds 'mine', which is not of this run."
+            " Only local files and folders are supported."),
+        (["a.json", "--duplicates", "out"], "Output '{cwd}/out' and output '{cwd}/out' must not contain each other."),
+        (["a.json", "--ledger", "out/x"], "Ledger '{cwd}/out/x' and output '{cwd}/out' must not contain each other."),
+        (["a.json", "--duplicates", "full"], "Output '{cwd}/full' contains 'mine', which is not from this run."
             " Give a new folder or --overwrite."),
         (["a.json", "--duplicates", "a.txt"], "Output '{cwd}/a.txt' is not a folder."),
         (["a.json", "--lateness", "soon"], "Lateness 'soon' is not a duration."
             " Write it like 90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'."),
         (["a.json", "--lateness=-00:10:00"], "Lateness '-00:10:00' must be zero or longer."),
         (["a.json", "--follow"], "Source '{cwd}/a.json' is not a folder. Only folders can be followed."),
-        (["empty", "--follow"], "Source '{cwd}/empty' holds no files."),
+        (["empty", "--follow"], "Source '{cwd}/empty' contains no files."),
     ],
 )  # fmt: skip
-def test_what_can_be_seen_to_be_wrong_is_said_at_once_in_one_line(
+def test_errors_in_the_arguments_are_reported_at_once_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What `oncebus dedup` makes of its command line, without Spark."""
+"""How `oncebus dedup` interprets its arguments, without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def request(window: str) -> Request:
         ("soon", "soon"),
     ],
 )
-def test_a_window_is_a_column_where_there_is_one_and_else_a_duration(window: str, taken: str) -> None:
+def test_a_window_is_a_column_if_there_is_one_else_a_duration(window: str, taken: str) -> None:
     assert request(window).window_among(["id", "at", "hold", "30d"]) == taken
 
 
@@ -38,7 +38,7 @@ def test_a_window_is_a_column_where_there_is_one_and_else_a_duration(window: str
         ("0.3333333s", "Window '0.3333333s' is finer than a microsecond."),
     ],
 )
-def test_a_duration_that_will_not_do_is_told_as_it_was_typed(window: str, said: str) -> None:
+def test_the_error_for_an_invalid_duration_shows_the_typed_text(window: str, said: str) -> None:
     with pytest.raises(BadDuration) as raised:
         request(window).window_among(["id", "at"])
     assert str(raised.value) == said

@@ -1,4 +1,4 @@
-"""The protocol of the output folders, without Spark: whatever the instant of death, the next run ends well."""
+"""The protocol of the output folders, without Spark: no matter when a run is killed, the next one succeeds."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from oncebus.dedup.outputs import (
     decide,
     decide_follow,
     fingerprint,
-    look,
+    inspect,
 )
 
 ARGUMENTS = {"key": ["id"]}
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing may be done on the way out."""
+    """Stands in for SIGKILL: no code may run in response to it."""
 
 
 class Ledger:
-    """Commits tokens, as the real one does generations."""
+    """A ledger that commits tokens as the real one commits generations."""
 
     def __init__(self) -> None:
         self.committed: set[str] = set()
@@ -44,7 +44,7 @@ class Ledger:
 def run(
     folders: list[Path], ledger: Ledger, *, wanted: str = "same", overwrite: bool = False, step: Callable[[], None]
 ) -> Marker:
-    """One run as the command does it; `step` is called where it might be killed. A second one has no rows to accept."""
+    """Do one run as the command does. It calls `step` wherever it could be killed. A repeated run accepts no rows."""
     places = Outputs(folders)
     places.__enter__()
     try:
@@ -72,7 +72,7 @@ def run(
 
 
 class Steps:
-    """Counts the places where a run can die, and kills it at one of them."""
+    """Counts the points where a run can be killed, and kills it at one of them."""
 
     def __init__(self, die_at: int | None = None) -> None:
         self.passed = 0
@@ -107,7 +107,7 @@ def content(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_run_killed_at_any_step_is_done_again_and_only_once(folders: list[Path], overwrite: bool) -> None:
+def test_a_run_killed_at_any_step_is_repeated_and_counts_once(folders: list[Path], overwrite: bool) -> None:
     deaths = 0
     while True:
         for folder in folders:
@@ -125,7 +125,7 @@ def test_a_run_killed_at_any_step_is_done_again_and_only_once(folders: list[Path
                 died = True
             else:
                 died = False
-        # Twice, for the run after a death may die as well, and the one after that must still know.
+        # Two kills in a row: the run after a kill may be killed too, and the one after that must still succeed.
         with pytest.MonkeyPatch.context() as patch:
             again = Steps(die_at=deaths // 2)
             kill_inside_publish(patch, again)
@@ -141,7 +141,7 @@ def test_a_run_killed_at_any_step_is_done_again_and_only_once(folders: list[Path
     assert deaths > 15
 
 
-def test_what_was_staged_by_a_killed_run_is_removed(folders: list[Path]) -> None:
+def test_staged_files_of_a_killed_run_are_deleted(folders: list[Path]) -> None:
     with pytest.raises(Killed):
         run(folders, Ledger(), step=Steps(die_at=3))
     assert list((folders[0] / STATE).iterdir())
@@ -151,22 +151,22 @@ def test_what_was_staged_by_a_killed_run_is_removed(folders: list[Path]) -> None
     assert sorted(path.name for path in folders[0].iterdir()) == [MARKER, "part-00000.json"]
 
 
-def test_a_finished_run_is_not_done_again_even_with_overwrite(folders: list[Path]) -> None:
+def test_a_finished_run_is_not_repeated_even_with_overwrite(folders: list[Path]) -> None:
     ledger = Ledger()
     run(folders, ledger, step=Steps())
     run(folders, ledger, overwrite=True, step=Steps(die_at=0))
     assert content(folders[0]) == "rows"
 
 
-def test_a_finished_run_of_other_arguments_is_refused(folders: list[Path]) -> None:
+def test_a_finished_run_with_other_arguments_is_refused(folders: list[Path]) -> None:
     ledger = Ledger()
     run(folders, ledger, step=Steps())
-    with pytest.raises(OutputError, match=r"holds the result of another run .* Give a new folder or --overwrite\."):
+    with pytest.raises(OutputError, match=r"contains the result of another run .* Give a new folder or --overwrite\."):
         run(folders, ledger, wanted="other", step=Steps())
     assert content(folders[0]) == "rows"
 
 
-def test_a_finished_run_with_a_file_gone_is_refused(folders: list[Path]) -> None:
+def test_a_finished_run_with_a_missing_file_is_refused(folders: list[Path]) -> None:
     ledger = Ledger()
     run(folders, ledger, step=Steps())
     (folders[0] / "part-00000.json").unlink()
@@ -178,7 +178,7 @@ def test_a_finished_run_with_a_file_gone_is_refused(folders: list[Path]) -> None
 def test_foreign_files_are_refused_and_left_alone(folders: list[Path], place: int) -> None:
     folders[place].mkdir()
     (folders[place] / "part-0.json").write_text("mine")
-    with pytest.raises(OutputError, match=r"holds 'part-0\.json', which is not of this run"):
+    with pytest.raises(OutputError, match=r"contains 'part-0\.json', which is not from this run"):
         run(folders, Ledger(), step=Steps())
     assert content(folders[place]) == "mine"
 
@@ -187,12 +187,12 @@ def test_foreign_files_among_leftovers_are_refused(folders: list[Path]) -> None:
     with pytest.raises(Killed):
         run(folders, Ledger(), step=Steps(die_at=3))
     (folders[0] / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match=r"holds 'notes\.txt'"):
+    with pytest.raises(OutputError, match=r"contains 'notes\.txt'"):
         run(folders, Ledger(), step=Steps())
 
 
 def test_a_folder_in_use_is_refused(folders: list[Path]) -> None:
-    with Outputs(folders), pytest.raises(OutputError, match="is being written by another oncebus"):
+    with Outputs(folders), pytest.raises(OutputError, match="is being written by another oncebus process"):
         Outputs(folders[:1]).__enter__()
 
 
@@ -202,7 +202,7 @@ def test_a_run_that_fails_before_it_writes_leaves_no_folder(folders: list[Path])
     assert not any(folder.exists() for folder in folders)
 
 
-def test_rolling_back_removes_what_was_published(folders: list[Path]) -> None:
+def test_rolling_back_deletes_what_was_published(folders: list[Path]) -> None:
     with Outputs(folders) as places:
         out, duplicates = places.find()
         places.start(decide(out, duplicates, "same", Ledger().has, overwrite=False), "same", ARGUMENTS, None)
@@ -215,10 +215,10 @@ def test_rolling_back_removes_what_was_published(folders: list[Path]) -> None:
 
 def test_an_unreadable_marker_is_foreign(tmp_path: Path) -> None:
     (tmp_path / MARKER).write_text("[]")
-    assert look(tmp_path).foreign == MARKER
+    assert inspect(tmp_path).foreign == MARKER
 
 
-def test_the_fingerprint_knows_arguments_and_files() -> None:
+def test_the_fingerprint_depends_on_arguments_and_files() -> None:
     same = fingerprint(ARGUMENTS, [("a", 1, 2)])
     assert same == fingerprint(dict(ARGUMENTS), [("a", 1, 2)])
     assert len({same, fingerprint(ARGUMENTS, [("a", 1, 3)]), fingerprint({"key": ["b"]}, [("a", 1, 2)])}) == 3
@@ -232,5 +232,5 @@ def test_a_stream_is_continued_only_with_the_same_arguments(tmp_path: Path) -> N
     assert decide_follow(found, {"key": ["other"]}, overwrite=True) is None
     with pytest.raises(OutputError, match=r"was followed with --key id, not a, b\. Use the same arguments"):
         decide_follow(found, {"key": ["a", "b"]}, overwrite=False)
-    with pytest.raises(OutputError, match="holds what --follow wrote"):
+    with pytest.raises(OutputError, match="contains the output of --follow"):
         decide(found, None, "any", Ledger().has, overwrite=False)

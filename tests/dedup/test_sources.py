@@ -23,14 +23,14 @@ def test_the_format_is_guessed_from_the_extensions(names: list[str], expected: s
     assert guess_format(names) == expected
 
 
-def test_a_format_that_cannot_be_guessed_is_asked_for() -> None:
+def test_a_format_that_cannot_be_guessed_is_an_error() -> None:
     with pytest.raises(DedupError, match=r"The format of 'a\.txt' cannot be guessed from its name\. Give --format\."):
         guess_format(["a.txt"])
     with pytest.raises(DedupError, match=r"'a\.csv' looks like csv and 'b\.json' like json\. Give --format\."):
         guess_format(["a.csv", "b.json"])
 
 
-def test_files_in_folders_below_are_found_and_hidden_ones_are_not(tmp_path: Path) -> None:
+def test_files_in_subfolders_are_found_but_hidden_ones_are_not(tmp_path: Path) -> None:
     for name in ("a.json", "b/c.json", "_oncebus/d.json", ".e.json", "_f.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
@@ -53,7 +53,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
     assert file.has_changed()
 
 
-def test_only_local_paths_are_taken(tmp_path: Path) -> None:
+def test_only_local_paths_are_accepted(tmp_path: Path) -> None:
     assert local_path(f"file://{tmp_path}", "Output") == tmp_path
     assert local_path(f"file:{tmp_path}", "Output") == tmp_path
     with pytest.raises(DedupError, match=r"Output 's3a://b/c' is not a local path"):

@@ -42,7 +42,7 @@ def made(folder: Path, content: Any, before: Catalogue | None = None) -> Catalog
 
 
 def wrong(folder: Path, content: Any) -> dict[str, str]:
-    """What is wrong with a file, by its place."""
+    """Return the problems of a file by their places."""
     with pytest.raises(FileRefused) as caught:
         made(folder, content)
     assert all(line.startswith(f"Configuration file '{folder}/Config.json': ") for line in caught.value.lines)
@@ -50,7 +50,7 @@ def wrong(folder: Path, content: Any) -> dict[str, str]:
     return {problem.path: problem.text for problem in caught.value.problems}
 
 
-def test_the_emulators_file_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_the_emulators_file_works_unchanged(tmp_path: Path) -> None:
     catalogue = made(tmp_path, SAMPLE)
     assert sorted(entity.path for entity in catalogue.entities.values()) == [
         "orders",
@@ -119,7 +119,7 @@ def test_a_window_that_only_the_emulator_allows_is_raised_with_a_warning(tmp_pat
     assert file.added_to(Catalogue(), 5).queue("orders").window == 20 * SECOND
     assert file.warnings == (
         f"{PLACE}.Queues[0].Properties.DuplicateDetectionHistoryTimeWindow: The window PT5S is raised to PT20S, the"
-        " shortest there is.",
+        " shortest allowed.",
     )
     namespace_of(config)["Queues"][0]["Properties"]["DuplicateDetectionHistoryTimeWindow"] = "PT4S"
     found = wrong(tmp_path, config)
@@ -161,7 +161,7 @@ def test_a_name_with_slashes_and_tildes_is_itself(tmp_path: Path) -> None:
     assert catalogue.queue("a/b~c")
 
 
-def test_every_error_is_told_with_its_place(tmp_path: Path) -> None:
+def test_every_error_is_reported_with_its_place(tmp_path: Path) -> None:
     config = config_of(
         Queues=[
             {"Name": "ok"},
@@ -251,16 +251,16 @@ def test_every_error_is_told_with_its_place(tmp_path: Path) -> None:
         ("{", "", "It is not JSON: line 1, column 2"),
     ],
 )  # fmt: skip
-def test_a_file_of_another_form_is_told_with_its_place(tmp_path: Path, content: Any, path: str, said: str) -> None:
+def test_a_file_of_another_form_is_rejected_with_the_place(tmp_path: Path, content: Any, path: str, said: str) -> None:
     assert said in wrong(tmp_path, content)[path]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileRefused, match=r"Configuration file '.*none\.json': It cannot be read: No such file"):
         EntityFile.read(tmp_path / "none.json", WHAT, read_config)
 
 
-def test_what_the_tier_does_not_allow_is_told_with_its_place(tmp_path: Path) -> None:
+def test_what_the_tier_does_not_allow_is_reported_with_its_place(tmp_path: Path) -> None:
     file = file_of(tmp_path, SAMPLE)
     with pytest.raises(FileRefused) as caught:
         file.added_to(Catalogue(namespace=Namespace(tier=Tier.BASIC)), 5)
@@ -270,8 +270,8 @@ def test_what_the_tier_does_not_allow_is_told_with_its_place(tmp_path: Path) -> 
     ]
 
 
-def test_a_name_that_something_else_has_is_told(tmp_path: Path) -> None:
-    """What exists is left alone, whatever it is; what belongs to it then has nowhere to go."""
+def test_a_name_that_another_entity_has_is_an_error(tmp_path: Path) -> None:
+    """An existing entity stays, whatever its kind. Subscriptions that the file adds to it then have no topic."""
     before = Catalogue().created(Queue(name="prices"), 5)
     with pytest.raises(FileRefused) as caught:
         made(tmp_path, SAMPLE, before)
@@ -288,7 +288,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(VALUES, VALUES)
-def test_any_content_is_read_or_refused(content: Any, inner: Any) -> None:
+def test_any_content_is_read_or_rejected(content: Any, inner: Any) -> None:
     for each in (content, {"UserConfig": content}, config_of(Queues=[inner], Topics=[content])):
         problems = Problems()
         wanted = read_config(each, problems)

@@ -27,7 +27,7 @@ from .emulator_config import config_of, sample
 
 
 def started(settings: Settings, play: Callable[[str], None] = lambda url: None) -> Catalogue:
-    """Start a gateway, play something with its address, and stop it; its catalogue."""
+    """Start a gateway, run a scenario with its address, stop it, and return its catalogue."""
 
     async def run() -> None:
         playing: list[asyncio.Task[None]] = []
@@ -61,7 +61,7 @@ def signed(url: str, rule: AuthorizationRule = EMULATOR_RULE) -> Client:
     return Client(url, make_token(url, rule.name, rule.primary_key, wall_time() + HOUR))
 
 
-def test_the_entities_of_the_file_are_there_and_the_well_known_key_is_taken(tmp_path: Path) -> None:
+def test_the_entities_of_the_file_exist_and_the_well_known_key_is_accepted(tmp_path: Path) -> None:
     def play(url: str) -> None:
         with signed(url) as client:
             client.ask("POST", "/orders/messages", b"hello")
@@ -72,7 +72,7 @@ def test_the_entities_of_the_file_are_there_and_the_well_known_key_is_taken(tmp_
     assert len(catalogue.subscription("prices", "by-own").rules) == 2
 
 
-def test_a_page_whose_name_was_made_to_lead_here_gets_nothing(tmp_path: Path) -> None:
+def test_dns_rebinding_is_rejected(tmp_path: Path) -> None:
     statuses = {}
 
     def play(url: str) -> None:
@@ -88,7 +88,7 @@ def test_a_page_whose_name_was_made_to_lead_here_gets_nothing(tmp_path: Path) ->
     assert statuses == {"127.0.0.1": 200, "localhost": 200, "evil.example": 421}
 
 
-def test_without_emulator_the_well_known_key_is_not_taken(tmp_path: Path) -> None:
+def test_without_emulator_the_well_known_key_is_rejected(tmp_path: Path) -> None:
     refused = []
 
     def play(url: str) -> None:
@@ -100,7 +100,7 @@ def test_without_emulator_the_well_known_key_is_not_taken(tmp_path: Path) -> Non
     assert refused == [401]
 
 
-def test_started_again_only_what_is_missing_is_made(tmp_path: Path) -> None:
+def test_a_restart_creates_only_missing_entities(tmp_path: Path) -> None:
     first = started(settings_for(tmp_path, config_of(Queues=[{"Name": "a"}])))
     changed = config_of(Queues=[{"Name": "a", "Properties": {"MaxDeliveryCount": 9}}, {"Name": "b"}])
     second = started(settings_for(tmp_path, changed))
@@ -109,7 +109,7 @@ def test_started_again_only_what_is_missing_is_made(tmp_path: Path) -> None:
     assert started(settings_for(tmp_path, changed)).version == second.version
 
 
-def test_what_is_taken_otherwise_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_that_is_changed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     properties = {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": "PT5S"}
     started(settings_for(tmp_path, config_of(Queues=[{"Name": "a", "Properties": properties}])))
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -119,7 +119,7 @@ def test_what_is_taken_otherwise_is_logged(tmp_path: Path, caplog: pytest.LogCap
     assert "PT5S is raised to PT20S" in said
 
 
-def test_a_bad_file_keeps_the_gateway_from_starting_and_makes_nothing(tmp_path: Path) -> None:
+def test_a_bad_file_prevents_the_start_and_creates_nothing(tmp_path: Path) -> None:
     config = config_of(Queues=[{"Name": "good"}, {"Name": "bad", "Properties": {"ForwardTo": "nowhere"}}])
     with pytest.raises(FileRefused, match=r"Queues\[1\].Properties.ForwardTo: .*'nowhere' does not exist"):
         started(settings_for(tmp_path, config))
@@ -129,7 +129,7 @@ def test_a_bad_file_keeps_the_gateway_from_starting_and_makes_nothing(tmp_path: 
 
 
 def test_the_entities_file_and_the_emulators_go_together(tmp_path: Path) -> None:
-    """The configuration goes first, so that the other may name what is in it."""
+    """The configuration comes first, so that the entities file may refer to its entities."""
     entities = tmp_path / "entities.json"
     entities.write_text(json.dumps([{"name": "b", "forwardTo": "a"}]))
     settings = settings_for(tmp_path, config_of(Queues=[{"Name": "a"}]))
@@ -148,16 +148,16 @@ def test_the_entities_file_and_the_emulators_go_together(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "LOCALHOST"])
-def test_with_the_well_known_key_this_machine_is_listened_at(host: str) -> None:
+def test_with_the_well_known_key_the_gateway_listens_on_loopback(host: str) -> None:
     assert load({"emulator": True, "host": host}, {}, None).host == host
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "bus.example.org", "localhost.example.org"])
-def test_with_the_well_known_key_no_other_machine_is_listened_at(host: str) -> None:
+def test_with_the_well_known_key_other_addresses_are_rejected(host: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load({"emulator": True}, {"ONCEBUS_HOST": host}, None)
     assert str(caught.value) == (
-        f"Setting 'host' from the environment variable ONCEBUS_HOST has value '{host}'. With 'emulator' it can only be"
+        f"Setting 'host' from the environment variable ONCEBUS_HOST has value '{host}'. With 'emulator' it must be"
         " this machine: 127.0.0.1, ::1 or localhost."
     )
     assert load({"host": host}, {}, None).host == host

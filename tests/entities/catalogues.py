@@ -54,7 +54,7 @@ FILTERS = st.one_of(
 )
 RULES = st.builds(Rule, TEXTS, FILTERS, st.none() | st.builds(SqlAction, TEXTS, PARAMETERS), TIMES)
 
-# Long enough for a client to choose: see `oncebus.access.authorization_rule.LEAST_KEY`.
+# At least `oncebus.access.authorization_rule.LEAST_KEY` characters, because clients may choose these keys.
 KEYS = st.text("aZ0+/=!~", min_size=16, max_size=20)
 AUTHORIZATION_RULES = st.builds(
     AuthorizationRule,
@@ -102,7 +102,7 @@ SUBSCRIPTIONS = st.builds(
 
 @st.composite
 def written_catalogues(draw: st.DrawFn) -> Catalogue:
-    """Anything that the format must carry, whether or not the rules would let it come about."""
+    """Generate any catalogue that the format must be able to store, even one that the limits do not allow."""
     parts: list[Entity] = draw(
         st.lists(st.one_of(QUEUES, TOPICS, SUBSCRIPTIONS), max_size=5, unique_by=lambda entity: entity.path.lower())
     )

@@ -11,7 +11,7 @@ from oncebus.entities.authorization import check_authorization_rules
 RULE = AuthorizationRule("reader", frozenset({Right.LISTEN}), "secret-one", "secret-two")
 
 
-def test_a_rule_of_an_entity_is_what_a_rule_of_the_namespace_is() -> None:
+def test_entities_and_the_namespace_have_the_same_kind_of_rule() -> None:
     assert (AuthorizationRule, Right) == (access.AuthorizationRule, access.Right)
 
 
@@ -21,7 +21,7 @@ def test_keys_show_up_in_no_repr() -> None:
     assert "reader" in repr(RULE)
 
 
-def test_a_name_is_used_once_whatever_its_case() -> None:
+def test_a_name_is_used_once_in_any_letter_case() -> None:
     with pytest.raises(EntityError) as raised:
         check_authorization_rules([RULE, replace(RULE, name="Reader")])
     text = "The authorization rule name 'Reader' is used more than once."

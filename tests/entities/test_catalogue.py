@@ -44,7 +44,7 @@ def test_a_creation_gives_an_id_times_and_the_next_version() -> None:
     assert EMPTY.find("Orders") is None, "a catalogue never changes"
 
 
-def test_what_a_caller_says_of_id_and_times_does_not_count() -> None:
+def test_id_and_times_from_the_caller_are_ignored() -> None:
     made = EMPTY.created(Queue(name="a", id=77, created_at=5, updated_at=6), T1).queue("a")
     assert (made.id, made.created_at, made.updated_at) == (1, T1, T1)
     sub = Subscription(topic="News/World", name="x", id=77, topic_id=88, rules=(Rule("mine"),))
@@ -102,7 +102,7 @@ def test_a_subscription_inherits_the_window_of_its_topic() -> None:
         ),
     ],
 )
-def test_a_name_is_taken_whatever_its_case(change: Callable[[], Catalogue], path: str) -> None:
+def test_a_name_is_taken_in_any_letter_case(change: Callable[[], Catalogue], path: str) -> None:
     with pytest.raises(AlreadyExists) as raised:
         change()
     assert (raised.value.kind, raised.value.detail) == (
@@ -132,7 +132,7 @@ def test_a_name_is_taken_whatever_its_case(change: Callable[[], Catalogue], path
         (lambda: SOME.delete_rule("news/world", "all", "no"), "news/world/Subscriptions/all/Rules/no"),
     ],
 )
-def test_what_is_not_there(change: Callable[[], object], path: str) -> None:
+def test_a_missing_entity_is_not_found(change: Callable[[], object], path: str) -> None:
     with pytest.raises(NotFound) as raised:
         change()
     assert (raised.value.kind, raised.value.detail) == (
@@ -154,7 +154,7 @@ def test_an_update_keeps_name_id_and_creation() -> None:
     assert SOME.queue("orders").window == 10 * MINUTE
 
 
-def test_an_update_with_what_was_read_changes_the_time_only() -> None:
+def test_an_update_without_changes_only_changes_the_time() -> None:
     catalogue = SOME.created(Queue(name="p", enable_partitioning=True, max_size_in_megabytes=2048), T1)
     queue, topic = catalogue.queue("p"), catalogue.topic("news/world")
     subscription = catalogue.subscription("news/world", "all")
@@ -183,13 +183,13 @@ def test_updates_obey_the_rules_of_changes_and_of_descriptions() -> None:
         basic.updated(Queue(name="q", auto_delete_on_idle=DAY), T2)
 
 
-def test_a_queue_made_again_is_another() -> None:
+def test_a_queue_that_is_created_again_has_a_new_id() -> None:
     again = SOME.deleted(Queue(name="orders")).created(Queue(name="Orders"), T2)
     assert again.queue("orders").id == 4
     assert again.entity(1) is None
 
 
-def test_a_topic_takes_its_subscriptions_with_it() -> None:
+def test_deleting_a_topic_deletes_its_subscriptions() -> None:
     other = SOME.created(Topic(name="news"), T1).created(Subscription(topic="news", name="all"), T1)
     gone = other.deleted(Topic(name="NEWS/World"))
     assert [gone.entity(number) for number in (2, 3)] == [None, None]
@@ -199,7 +199,7 @@ def test_a_topic_takes_its_subscriptions_with_it() -> None:
     assert made.subscriptions_of("news/world") == ()
 
 
-def test_a_new_subscription_takes_all_messages_unless_told_otherwise() -> None:
+def test_a_new_subscription_selects_all_messages_by_default() -> None:
     assert SOME.subscription("news/world", "all").rules == (Rule("$Default", TrueFilter(), None, T1),)
     rules = [Rule("a", FalseFilter()), Rule("b", SqlFilter("x = 1"))]
     made = SOME.created(Subscription(topic="news/world", name="s"), T2, rules)
@@ -210,7 +210,7 @@ def test_a_new_subscription_takes_all_messages_unless_told_otherwise() -> None:
         SOME.created(Subscription(topic="news/world", name="s"), T2, [Rule("a"), Rule("A")])
 
 
-def test_rules_come_change_and_go() -> None:
+def test_rules_are_created_updated_and_deleted() -> None:
     at = ("news/world", "all")
     one = SOME.create_rule(*at, Rule("Red", SqlFilter("colour = 'red'")), T2)
     assert [rule.name for rule in one.subscription(*at).rules] == ["$Default", "Red"]
@@ -226,7 +226,7 @@ def test_rules_come_change_and_go() -> None:
         three.update_rule(*at, Rule("red", SqlFilter("")))
 
 
-def test_forwarding_leads_to_what_is_there() -> None:
+def test_forwarding_leads_to_an_existing_entity() -> None:
     catalogue = SOME.created(
         Queue(name="in", forward_to="sb://host/ORDERS", forward_dead_lettered_messages_to="news/world"), T1
     )
@@ -236,7 +236,7 @@ def test_forwarding_leads_to_what_is_there() -> None:
     assert catalogue.forward_target(None) is None
     without = catalogue.deleted(Queue(name="orders"))
     assert without.forward_target(queue.forward_to) is None
-    # What was so before may stay so.
+    # An unchanged target may stay, even if it no longer exists.
     assert without.updated(replace(queue, max_delivery_count=3), T2).queue("in").forward_to == queue.forward_to
     with pytest.raises(BadRequest, match="destination entity 'Orders' does not exist"):
         without.updated(replace(queue, forward_to="Orders"), T2)
@@ -275,7 +275,7 @@ def test_a_subscription_forwards_to_any_queue_or_topic() -> None:
         SOME.created(Subscription(topic="news/world", name="s", forward_to="no"), T2)
 
 
-def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_entities_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncebus.entities.catalogue.MOST_QUEUES_AND_TOPICS", 2)
     monkeypatch.setattr("oncebus.entities.catalogue.MOST_SUBSCRIPTIONS", 1)
     with pytest.raises(QuotaExceeded) as raised:
@@ -306,7 +306,7 @@ def test_a_topic_has_two_thousand_sql_filters_over_all_subscriptions() -> None:
     full.update_rule("news/world", "a", Rule("r1", SqlFilter("2 = 2")))
 
 
-def test_another_tier_takes_over_what_it_can_do() -> None:
+def test_another_tier_takes_over_the_entities_that_it_supports() -> None:
     premium = SOME.at_tier(Tier.PREMIUM)
     assert premium.namespace == Namespace("ns", Tier.PREMIUM)
     assert premium.version == 4
@@ -320,7 +320,7 @@ def test_another_tier_takes_over_what_it_can_do() -> None:
     assert plain.queue("q").default_message_time_to_live == 14 * DAY
 
 
-def test_a_catalogue_travels_between_processes() -> None:
+def test_a_catalogue_can_be_pickled() -> None:
     assert SOME.entity(1) is not None
     assert pickle.loads(pickle.dumps(SOME)) == SOME
 

@@ -60,7 +60,7 @@ def test_a_version_is_read_once(files: CatalogueFiles, tmp_path: Path) -> None:
     assert files.load(1) is CatalogueFiles(tmp_path / "data").load(1)
 
 
-def test_a_folder_made_anew_is_not_taken_for_the_old_one(files: CatalogueFiles, tmp_path: Path) -> None:
+def test_a_folder_that_is_created_again_is_not_taken_for_the_old_one(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
     assert files.load(1) == ONE
     other = Catalogue().created(Queue(name="elsewhere"), 1)
@@ -87,7 +87,7 @@ def test_a_torn_file_is_named(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
     path = tmp_path / "data" / "000000000001.json"
     path.write_text(path.read_text()[:-10])
-    with pytest.raises(CatalogueFileError, match=r"000000000001\.json' is damaged: it is not JSON, or not all of it"):
+    with pytest.raises(CatalogueFileError, match=r"000000000001\.json' is damaged: it is not complete JSON"):
         files.latest()
 
 
@@ -98,14 +98,14 @@ def test_a_file_under_the_wrong_number_is_named(files: CatalogueFiles, tmp_path:
         files.latest()
 
 
-def test_a_file_that_is_no_version_is_named(files: CatalogueFiles, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_version_is_named(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
     (tmp_path / "data" / "notes.txt").touch()
     with pytest.raises(CatalogueFileError, match=r"notes\.txt' is not a version of a catalogue"):
         files.latest()
 
 
-def test_what_a_dead_writer_left_is_ignored_and_cleared(files: CatalogueFiles, tmp_path: Path) -> None:
+def test_the_leftovers_of_a_dead_writer_are_ignored_and_cleared(files: CatalogueFiles, tmp_path: Path) -> None:
     files.publish(ONE)
     left = tmp_path / "data" / ".tmp-000000000002.json"
     left.write_text('{"format"')

@@ -46,7 +46,7 @@ def test_every_catalogue_comes_back_as_it_was(catalogue: Catalogue) -> None:
     assert catalogue_to_json(back) == text
 
 
-def test_a_value_that_is_no_number_comes_back() -> None:
+def test_nan_and_infinity_come_back() -> None:
     rule = Rule("r", CorrelationFilter(properties=(("x", math.nan), ("y", math.inf))))
     text = catalogue_to_json(SOME.create_rule("news", "all", rule, 4))
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -69,7 +69,7 @@ def test_the_layout() -> None:
     assert lines[4:] == ["]}"]
 
 
-def test_a_catalogue_of_the_time_when_rules_could_have_any_name_is_read_without_those_that_nobody_can_use(
+def test_rules_with_unusable_names_from_an_older_version_are_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     [fine] = ENTITIES[0]["authorization_rules"]
@@ -93,7 +93,7 @@ def test_a_catalogue_of_the_time_when_rules_could_have_any_name_is_read_without_
     assert "secret" not in caplog.text
 
 
-def test_every_beginning_of_a_file_is_refused() -> None:
+def test_every_truncated_file_is_refused() -> None:
     text = catalogue_to_json(SOME).rstrip()
     for length in range(len(text)):
         with pytest.raises(BadCatalogue):
@@ -128,7 +128,7 @@ ENTITIES = json.loads(catalogue_to_json(SOME))["entities"]
         changed(next_id=3),
     ],
 )
-def test_what_is_no_catalogue_is_refused_without_quoting_it(text: str) -> None:
+def test_a_text_that_is_not_a_catalogue_is_refused_without_quoting_it(text: str) -> None:
     with pytest.raises(BadCatalogue) as raised:
         catalogue_from_json(text)
     assert "secret" not in str(raised.value)

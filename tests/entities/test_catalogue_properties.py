@@ -1,4 +1,4 @@
-"""Any sequence of changes, right or wrong, keeps what must hold of a catalogue."""
+"""Any sequence of changes, valid or not, preserves the invariants of a catalogue."""
 
 from __future__ import annotations
 

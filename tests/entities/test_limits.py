@@ -29,7 +29,7 @@ from oncebus.entities.limits import (
     check_entity,
     check_forward_target,
     check_rule,
-    settled,
+    filled_in,
 )
 
 BASIC, STANDARD, PREMIUM = (Namespace("ns", tier) for tier in Tier)
@@ -40,7 +40,7 @@ RULE = AuthorizationRule("rule", frozenset({Right.MANAGE}), "a", "b")
 
 
 def check(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> None:
-    check_entity(settled(entity, namespace), Occasion(namespace, verb))
+    check_entity(filled_in(entity, namespace), Occasion(namespace, verb))
 
 
 def refusal(entity: Entity, namespace: Namespace = STANDARD, verb: str = "creating") -> str:
@@ -55,12 +55,12 @@ def between(least: str, most: str, name: str, actual: str) -> str:
 
 
 @pytest.mark.parametrize("namespace", [BASIC, STANDARD, PREMIUM])
-def test_defaults_are_good_in_every_tier(namespace: Namespace) -> None:
+def test_defaults_are_valid_in_every_tier(namespace: Namespace) -> None:
     check(QUEUE, namespace)
 
 
-def test_what_an_empty_description_means() -> None:
-    queue = settled(QUEUE, STANDARD)
+def test_the_defaults_of_an_empty_description() -> None:
+    queue = filled_in(QUEUE, STANDARD)
     assert queue.duplicate_detection_history_time_window == 10 * MINUTE
     assert queue.lock_duration == MINUTE
     assert queue.max_delivery_count == 10
@@ -70,8 +70,8 @@ def test_what_an_empty_description_means() -> None:
     assert not queue.requires_duplicate_detection
     assert queue.window is None
     assert replace(queue, requires_duplicate_detection=True).window == 10 * MINUTE
-    assert settled(TOPIC, PREMIUM).max_message_size_in_kilobytes == 1024
-    assert settled(QUEUE, BASIC).default_message_time_to_live == 14 * DAY
+    assert filled_in(TOPIC, PREMIUM).max_message_size_in_kilobytes == 1024
+    assert filled_in(QUEUE, BASIC).default_message_time_to_live == 14 * DAY
     assert SUBSCRIPTION.dead_lettering_on_filter_evaluation_exceptions
 
 
@@ -129,7 +129,7 @@ METADATA = "The argument 'UserMetadata' cannot exceed 1024 characters.\nParamete
         (replace(SUBSCRIPTION, user_metadata="x" * 1025), METADATA),
     ],
 )
-def test_values_out_of_range(entity: Entity, text: str) -> None:
+def test_values_out_of_range_are_refused(entity: Entity, text: str) -> None:
     assert refusal(entity) == text
     with pytest.raises(OutOfRange):
         check(entity)
@@ -168,12 +168,12 @@ def test_values_out_of_range(entity: Entity, text: str) -> None:
         (replace(SUBSCRIPTION, name="s" * 51), f"Entity name '{'s' * 51}' exceeds the '50' character limit."),
     ],
 )
-def test_what_cannot_be_combined(entity: Entity, text: str) -> None:
+def test_invalid_combinations_are_refused(entity: Entity, text: str) -> None:
     assert refusal(entity) == text
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 6144, 16384, 81920])
-def test_sizes_that_standard_does_not_have(size: int) -> None:
+def test_sizes_that_standard_does_not_have_are_refused(size: int) -> None:
     for entity in (replace(QUEUE, max_size_in_megabytes=size), replace(TOPIC, max_size_in_megabytes=size)):
         assert refusal(entity) == (
             f"The specified value {size} is invalid. The property 'MaxSizeInMegabytes', must be one of the following"
@@ -181,7 +181,7 @@ def test_sizes_that_standard_does_not_have(size: int) -> None:
         )
 
 
-def test_premium_has_greater_sizes() -> None:
+def test_premium_has_larger_sizes() -> None:
     for size in (1024, 5120, 10240, 20480, 40960, 81920):
         check(replace(QUEUE, max_size_in_megabytes=size), PREMIUM)
     assert refusal(replace(QUEUE, max_size_in_megabytes=6144), PREMIUM).endswith(
@@ -189,10 +189,10 @@ def test_premium_has_greater_sizes() -> None:
     )
 
 
-def test_the_size_of_a_partitioned_entity_counts_sixteen_times_once() -> None:
-    shown = settled(replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=5120), STANDARD)
+def test_the_size_of_a_partitioned_entity_is_multiplied_by_sixteen_only_once() -> None:
+    shown = filled_in(replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=5120), STANDARD)
     assert shown.max_size_in_megabytes == 81920
-    assert settled(shown, STANDARD) == shown
+    assert filled_in(shown, STANDARD) == shown
     check(shown)
     assert "The specified value 6144 is invalid." in refusal(
         replace(QUEUE, enable_partitioning=True, max_size_in_megabytes=6144)
@@ -210,7 +210,7 @@ def test_the_size_of_a_partitioned_entity_counts_sixteen_times_once() -> None:
         (replace(QUEUE, forward_dead_lettered_messages_to="other"), "ForwardDeadLetteredMessagesTo"),
     ],
 )
-def test_what_basic_does_not_have(queue: Queue, name: str) -> None:
+def test_features_that_basic_does_not_have_are_refused(queue: Queue, name: str) -> None:
     for verb in ("creating", "updating"):
         assert refusal(queue, BASIC, verb) == (
             f"The property '{name}' cannot be set when {verb} a Queue because the namespace 'ns' is using the 'Basic'"
@@ -267,9 +267,9 @@ def test_only_premium_has_large_messages() -> None:
 
 
 def test_a_forward_target_is_kept_as_a_path() -> None:
-    queue = settled(replace(QUEUE, forward_to="sb://host/a/b", forward_dead_lettered_messages_to=""), STANDARD)
+    queue = filled_in(replace(QUEUE, forward_to="sb://host/a/b", forward_dead_lettered_messages_to=""), STANDARD)
     assert (queue.forward_to, queue.forward_dead_lettered_messages_to) == ("a/b", None)
-    subscription = settled(replace(SUBSCRIPTION, forward_to=""), STANDARD)
+    subscription = filled_in(replace(SUBSCRIPTION, forward_to=""), STANDARD)
     assert subscription.forward_to is None
 
 
@@ -303,7 +303,7 @@ IMMUTABLE = "The value for the {} property of an existing {} cannot be changed."
         (replace(SUBSCRIPTION, requires_session=True), IMMUTABLE.format("RequiresSession", "Subscription")),
     ],
 )
-def test_what_is_chosen_at_creation_stays_in_both_directions(new: Entity, text: str) -> None:
+def test_properties_fixed_at_creation_cannot_be_changed_in_either_direction(new: Entity, text: str) -> None:
     originals: dict[type[Entity], Entity] = {Queue: QUEUE, Topic: TOPIC, Subscription: SUBSCRIPTION}
     old = originals[type(new)]
     for one, other in ((old, new), (new, old)):

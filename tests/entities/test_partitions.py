@@ -18,29 +18,31 @@ def test_the_function_never_changes(decisive: str, partition: int) -> None:
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS, TEXTS, st.booleans(), st.integers(0))
-def test_a_session_decides_before_all_else(session: str, key: str, id: str, detects: bool, turn: int) -> None:  # noqa: A002
+def test_a_session_decides_before_all_else(session: str, key: str, identity: str, detects: bool, turn: int) -> None:
     decided = partition_of(session, None, None, detects=False, turn=0)
     assert 0 <= decided < 16
-    assert partition_of(session, key, id, detects=detects, turn=turn) == decided
+    assert partition_of(session, key, identity, detects=detects, turn=turn) == decided
 
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS, st.booleans(), st.integers(0), st.sampled_from([None, ""]))
-def test_then_the_partition_key(key: str, id: str, detects: bool, turn: int, session: str | None) -> None:  # noqa: A002
+def test_without_a_session_the_partition_key_decides(
+    key: str, identity: str, detects: bool, turn: int, session: str | None
+) -> None:
     decided = partition_of(key, None, None, detects=False, turn=0)
-    assert partition_of(session, key, id, detects=detects, turn=turn) == decided
+    assert partition_of(session, key, identity, detects=detects, turn=turn) == decided
 
 
 @settings(deadline=None)
 @given(st.one_of(TEXTS, st.binary(min_size=1)), st.integers(0))
-def test_then_the_id_if_duplicates_are_detected_and_else_the_turn(id: str | bytes, turn: int) -> None:  # noqa: A002
-    decided = partition_of(None, None, id, detects=True, turn=0)
-    assert partition_of(None, None, id, detects=True, turn=turn) == decided
-    assert partition_of(None, None, id, detects=False, turn=turn) == turn % 16
+def test_without_both_the_id_decides_if_duplicates_are_detected_else_the_turn(identity: str | bytes, turn: int) -> None:
+    decided = partition_of(None, None, identity, detects=True, turn=0)
+    assert partition_of(None, None, identity, detects=True, turn=turn) == decided
+    assert partition_of(None, None, identity, detects=False, turn=turn) == turn % 16
     assert partition_of(None, None, None, detects=True, turn=turn) == turn % 16
 
 
-def test_many_sessions_fill_all_partitions_about_alike() -> None:
+def test_many_sessions_fill_all_partitions_about_evenly() -> None:
     counts = [0] * 16
     for number in range(16_000):
         counts[partition_of(f"session-{number}", None, None, detects=False, turn=0)] += 1
@@ -61,7 +63,7 @@ def test_many_sessions_fill_all_partitions_about_alike() -> None:
         (True, None, None, None),
     ],
 )
-def test_what_joins_the_key(
+def test_the_partition_key_that_is_part_of_the_detection_key(
     is_partitioned: bool, session: str | None, partition_key: str | None, effective: str | None
 ) -> None:
     assert effective_partition_key(is_partitioned, session, partition_key) == effective

@@ -42,13 +42,13 @@ def check(
 
 
 @pytest.mark.parametrize("value", ["12345.2017/Payment", "ödeme", "x" * 128, "ö" * 128, FULL, ""])
-def test_ids_of_at_most_128_units_are_taken(value: str) -> None:
+def test_ids_of_at_most_128_units_are_accepted(value: str) -> None:
     check(PLAIN, message_id=value)
     check(PLAIN, partition_key=value)
     check(PLAIN, session=value, partition_key=value)
 
 
-def test_binary_ids_and_none_are_taken() -> None:
+def test_binary_ids_and_missing_ids_are_accepted() -> None:
     check(PLAIN, message_id=b"\xff" * 128)
     check(PLAIN, message_id=None)
 
@@ -82,7 +82,7 @@ def test_half_of_a_surrogate_pair_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("session", [None, ""])
-def test_a_queue_with_sessions_takes_no_message_without(session: str | None) -> None:
+def test_a_queue_with_sessions_refuses_a_message_without_one(session: str | None) -> None:
     with pytest.raises(InvalidOperation) as raised:
         check(SESSIONS, session=session)
     assert raised.value.text == (
@@ -93,7 +93,7 @@ def test_a_queue_with_sessions_takes_no_message_without(session: str | None) -> 
     check(SESSIONS, session="a")
 
 
-def test_a_session_is_welcome_where_none_is_required() -> None:
+def test_a_session_is_accepted_where_none_is_required() -> None:
     check(PLAIN, session="a")
     check(Topic(name="news"), session="a")
 
@@ -110,7 +110,7 @@ def test_with_a_session_the_partition_key_must_be_the_same() -> None:
         check(PLAIN, session="a", partition_key="A")
 
 
-def test_basic_knows_no_sessions() -> None:
+def test_basic_has_no_sessions() -> None:
     check(PLAIN, BASIC, partition_key="a")
     with pytest.raises(BadRequest) as raised:
         check(PLAIN, BASIC, session="a")
@@ -129,7 +129,7 @@ def test_basic_knows_no_sessions() -> None:
         (EntityStatus.RECEIVE_DISABLED, True, False),
     ],
 )
-def test_the_status_decides(status: EntityStatus, sends: bool, receives: bool) -> None:
+def test_the_status_decides_about_sending_and_receiving(status: EntityStatus, sends: bool, receives: bool) -> None:
     assert (may_send(status), may_receive(status)) == (sends, receives)
     queue = replace(PLAIN, status=status)
     if sends:
@@ -171,7 +171,7 @@ FORWARDING = "Cannot create a message receiver on an entity with auto-forwarding
         (replace(SUBSCRIPTION, requires_session=True), False, False, False, NOT_SESSIONFUL),
     ],
 )
-def test_a_receiver_must_suit_the_entity(
+def test_a_receiver_must_fit_the_entity(
     entity: Queue | Subscription, is_sessionful: bool, is_of_dead_letters: bool, is_browser: bool, text: str | None
 ) -> None:
     raised = None

@@ -60,7 +60,7 @@ def test_other_ways_of_writing_are_read(text: str, microseconds: int) -> None:
         *("PT" + "9" * 5000 + "S", "-P99999999D"),
     ],
 )
-def test_what_is_no_duration_is_a_bad_request_that_names_the_property(text: str) -> None:
+def test_a_text_that_is_not_a_duration_is_a_bad_request_that_names_the_property(text: str) -> None:
     with pytest.raises(BadRequest) as raised:
         parse_timespan(text, "LockDuration")
     assert raised.value.text == (
@@ -77,7 +77,7 @@ def test_every_duration_comes_back_from_both_forms(microseconds: int) -> None:
 
 @settings(deadline=None)
 @given(st.text(alphabet="P-T.:0123456789DHMS", max_size=20))
-def test_no_text_does_worse_than_be_refused(text: str) -> None:
+def test_any_text_is_either_parsed_or_refused(text: str) -> None:
     try:
         microseconds = parse_timespan(text, "x")
     except BadRequest:

@@ -1,4 +1,4 @@
-"""The rules of evaluation once more, plainly: a walk over the tree, results as the letters T, F, U and E."""
+"""A second, simple implementation of evaluation: it walks the tree and returns the letters T, F, U or E."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _truth(node: tree.Predicate, message: Properties, parameters: dict[str, obje
 
 
 def like(value: str, pattern: str, escape: str | None) -> bool:
-    """By the table of which beginnings match which."""
+    """Match by keeping the set of all prefix lengths of the value that the pattern so far can match."""
     items: list[tuple[str, bool]] = []
     at = 0
     while at < len(pattern):

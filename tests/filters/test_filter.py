@@ -124,7 +124,7 @@ def test_this_filter_selects_the_message(text: str) -> None:
         "sys.SessionId = 'x'",
     ],
 )
-def test_what_is_unknown_is_not_selected_and_neither_is_its_opposite(text: str) -> None:
+def test_an_unknown_result_is_not_selected_and_neither_is_its_negation(text: str) -> None:
     assert parse_filter(text).evaluate(MESSAGE) == NO_MATCH
     assert parse_filter(f"NOT ({text})").evaluate(MESSAGE) == NO_MATCH
 
@@ -168,10 +168,10 @@ def test_a_filter_that_fails_says_why(text: str, error: str) -> None:
 
 def test_a_string_that_grows_too_long_fails() -> None:
     outcome = parse_filter("s + s + s = 'x'").evaluate(Properties({}, {"s": "x" * 15_000}))
-    assert outcome.error == "'+' makes a string longer than 32768 characters"
+    assert outcome.error == "'+' builds a string longer than 32768 characters"
 
 
-def test_a_pattern_that_a_message_brings_is_limited() -> None:
+def test_a_pattern_that_comes_from_the_message_is_limited() -> None:
     outcome = parse_filter("color LIKE pattern").evaluate(Properties({}, {"color": "a", "pattern": "%" * 1025}))
     assert outcome.error == "LIKE takes a pattern of at most 1024 characters, not 1025"
 
@@ -220,7 +220,7 @@ def test_a_correlation_filter_compares_all_it_names(rule: CorrelationFilter, sel
 
 
 def test_a_correlation_filter_takes_only_values_that_a_message_can_have() -> None:
-    with pytest.raises(BadRule, match="property 'x' of the correlation filter is of type dict"):
+    with pytest.raises(BadRule, match="property 'x' of the correlation filter has type dict"):
         CorrelationFilter(properties={"x": {}})
 
 
@@ -231,7 +231,7 @@ def test_evaluation_agrees_with_the_naive_one(node: tree.Predicate, message: Pro
     if len(text) > LONGEST_TEXT // 2:
         return
     expected = judge(node, message, PARAMETERS)
-    # The opposite as well: only so do false and unknown differ.
+    # Evaluate the negation too: false and unknown have the same verdict, but their negations differ.
     for asked, truth in ((text, "T"), (f"NOT ({text})", "F")):
         outcome = parse_filter(asked, PARAMETERS).evaluate(message)
         assert (outcome.verdict is Verdict.ERROR) == (expected == "E"), outcome.error
@@ -290,7 +290,7 @@ def test_like_agrees_with_the_table_on_every_short_pattern() -> None:
         assert [value for value in short if matches(value)] == [value for value in short if like(value, pattern, None)]
 
 
-def test_like_with_many_wildcards_does_not_go_back_and_forth() -> None:
+def test_like_with_many_wildcards_does_not_backtrack() -> None:
     pattern = "%a" * 300 + "%b_%"
     assert not matcher(pattern, None)("a" * 30_000)
     assert matcher(pattern, None)("a" * 30_000 + "bc")

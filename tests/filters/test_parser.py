@@ -81,7 +81,7 @@ def test_a_filter_becomes_this_tree(text: str, expected: tree.Predicate) -> None
         ("a IN (1 2)", 9, "found '2' where ',' or ')' was expected"),
         ("a NOT = 1", 7, "found '=' where IN or LIKE was expected"),
         ("a IS 1", 6, "found '1' where 'NULL' was expected"),
-        ("1 IS NULL", 1, "IS NULL asks about a property"),
+        ("1 IS NULL", 1, "IS NULL takes a property"),
         ("EXISTS(1)", 8, "found '1' where a property was expected"),
         ("a LIKE 'x!' ESCAPE '!'", 8, "ends in its escape character"),
         ("a LIKE 'x' ESCAPE 'no'", 8, "ESCAPE takes one character, not 'no'"),
@@ -93,8 +93,8 @@ def test_a_filter_becomes_this_tree(text: str, expected: tree.Predicate) -> None
         ("a = #1", 5, "'#' has no meaning here"),
         ("a = 12ab", 5, "'12ab' is neither a number nor a name"),
         ("a = 9223372036854775808", 5, "greater than 9223372036854775807"),
-        ("a = 1e999", 5, "too great for a double"),
-        ("a = like", 5, "'like' is a reserved word; a property of that name is written [like]"),
+        ("a = 1e999", 5, "too large for a double"),
+        ("a = like", 5, "'like' is a reserved word; write a property of that name as [like]"),
         ("sys.Body = 1", 5, "there is no system property 'Body'"),
         ("property('sys.Body') = 1", 10, "there is no system property 'Body'"),
         ("app.x = 1", 1, "there is no scope 'app'; there are sys and user"),
@@ -102,7 +102,7 @@ def test_a_filter_becomes_this_tree(text: str, expected: tree.Predicate) -> None
         ("sys.'x' = 1", 5, "where the name of a property was expected"),
         ("reflect('java.lang.System') = 1", 1, "there is no function 'reflect'"),
         ("a = 1; DROP TABLE b", 6, "found ';'"),
-        ("a = '\ud800'", 6, "half a character"),
+        ("a = '\ud800'", 6, "half of a surrogate pair"),
     ],
 )
 def test_an_unreadable_filter_is_refused_with_its_place(text: str, position: int, words: str) -> None:
@@ -125,7 +125,7 @@ def test_an_unreadable_filter_is_refused_with_its_place(text: str, position: int
         ("UPDATE a", 1, "found 'UPDATE' where SET or REMOVE"),
         ("SET sys.EnqueuedTimeUtc = 1", 5, "the system property EnqueuedTimeUtc cannot be changed"),
         ("SET sys.Unheard = 1", 9, "there is no system property 'Unheard'"),
-        ("REMOVE sys.MessageId", 8, "cannot be without its MessageId"),
+        ("REMOVE sys.MessageId", 8, "the MessageId of a message cannot be removed"),
         ("SET 'a' = 1", 5, "found \"'a'\" where a property was expected"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_text_may_have_1024_utf_16_units() -> None:
         lambda n: "a=" + "(" * (n // 2) + "1+" * (n - n // 2) + "1" + ")" * (n // 2),
     ],
 )
-def test_what_nests_too_deep_is_refused(make: object) -> None:
+def test_a_text_that_nests_too_deep_is_refused(make: object) -> None:
     assert callable(make)
     parse_filter(make(DEEPEST // 2))
     for depth in (3 * DEEPEST, 200):
@@ -193,7 +193,7 @@ def test_too_many_statements_are_refused() -> None:
 def test_parameters_are_checked_when_the_rule_is_made() -> None:
     with pytest.raises(BadRule, match="uses the parameter '@x', which has no value"):
         parse_filter("a = @x", {"y": 1})
-    with pytest.raises(BadRule, match="The parameter '@x' of the filter is of type list"):
+    with pytest.raises(BadRule, match="The parameter '@x' of the filter has type list, which rules do not support"):
         parse_filter("a = @x", {"@x": []})
     with pytest.raises(BadRule, match="given twice"):
         parse_action("SET a = @x", {"@x": 1, "X": 2})
@@ -219,7 +219,7 @@ def test_a_printed_action_is_read_back_as_the_same_statements(nodes: tuple[tree.
 
 @contextmanager
 def few_steps(text: str) -> Iterator[None]:
-    """The block takes steps in proportion to the text's length: a step is a call of a function. At more it is ended."""
+    """Fail the block once it makes more function calls than are proportional to the length of the text."""
     left = 1000 + 200 * len(text)
 
     def count(frame: object, event: str, argument: object) -> None:
@@ -255,7 +255,7 @@ def test_garbage_is_refused_with_the_one_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["(", "'' ", "[", "NOT ", "-", "a+", "p(", "1,", "a=1 AND ", "1e", "@", "a.", "]]"])
-def test_the_longest_texts_of_one_kind_are_read_in_few_steps(unit: str) -> None:
+def test_the_longest_repetitive_texts_are_parsed_in_few_steps(unit: str) -> None:
     text = (unit * LONGEST_TEXT)[:LONGEST_TEXT]
     for start in ("", "a=", "a IN ("):
         with pytest.raises(BadRule), few_steps(text):

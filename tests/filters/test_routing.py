@@ -62,7 +62,7 @@ def test_set_keeps_a_decimal_a_decimal() -> None:
     assert repr(changed("SET d = 2").user["d"]) == "Decimal('2')"
 
 
-def test_remove_takes_a_property_away_in_any_case() -> None:
+def test_remove_deletes_a_property_in_any_letter_case() -> None:
     assert changed("REMOVE COLOR; REMOVE user.f").user == {"n": 7, "d": Decimal("1.50")}
 
 
@@ -93,8 +93,8 @@ def test_set_changes_system_properties(text: str, system: dict[str, object]) -> 
     [
         ("SET x = n / 0", "'/' by zero"),
         ("SET x = 1; SET y = color - 1", "'-' cannot be applied to a string and an integer"),
-        ("SET sys.MessageId = missing", "a message cannot be without its MessageId"),
-        ("SET sys.MessageId = ''", "a message cannot be without its MessageId"),
+        ("SET sys.MessageId = missing", "the MessageId of a message cannot be removed"),
+        ("SET sys.MessageId = ''", "the MessageId of a message cannot be removed"),
         ("SET sys.TimeToLive = 5", "TimeToLive cannot be an integer"),
         ("SET sys.SessionId = @long", "SessionId cannot have 130 characters, at most 128 are allowed"),
         ("SET sys.Label = @raw", "Label cannot be a binary"),
@@ -109,9 +109,7 @@ def test_an_action_that_fails_says_why_and_changes_nothing(text: str, error: str
 
 @given(statements, messages(st.one_of(st.none(), st.text(), st.integers(), st.floats(), st.lists(st.none()))))
 @settings(max_examples=150, deadline=None)
-def test_an_action_never_raises_nor_changes_what_it_was_given(
-    nodes: tuple[tree.Statement, ...], message: Properties
-) -> None:
+def test_an_action_never_raises_nor_changes_its_input(nodes: tuple[tree.Statement, ...], message: Properties) -> None:
     text = ";".join(map(text_of, nodes))
     if len(text) > LONGEST_TEXT // 2:
         return
@@ -141,7 +139,7 @@ def test_rules_without_action_make_one_copy_and_each_action_its_own() -> None:
     ]
 
 
-def test_no_rule_no_copy() -> None:
+def test_without_a_rule_there_is_no_copy() -> None:
     assert copies([], BEFORE, b"").copies == []
     assert copies([Rule("none", FALSE)], BEFORE, b"").copies == []
 
@@ -160,7 +158,7 @@ def test_a_rule_that_fails_is_reported_and_the_others_go_on() -> None:
     ]
 
 
-def test_new_ids_differ_by_call_rule_and_seed_and_come_again_with_the_seed() -> None:
+def test_new_ids_differ_by_call_rule_and_seed_and_repeat_with_the_same_seed() -> None:
     action = parse_action("SET a = newid(); SET b = newid(); SET sys.MessageId = newid()")
     rules = [Rule("one", TRUE, action), Rule("two", TRUE, action)]
 

@@ -1,4 +1,4 @@
-"""Random trees, and the text of a tree: what the parser must read back as the same tree."""
+"""Random trees, and the text of a tree, which the parser must turn back into the same tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ named: st.SearchStrategy[tree.Property] = st.builds(tree.UserProperty, st.sample
 leaves: st.SearchStrategy[tree.Expression] = (
     constants | named | st.builds(tree.Parameter, st.sampled_from(sorted(PARAMETERS)))
 )
-# A constant name of an unknown system property is refused, so no strategy makes one.
+# The parser refuses the constant name of an unknown system property, so no strategy generates one.
 safe_names = leaves.filter(lambda leaf: leaf != tree.Constant("sys.nothing"))
 
 
@@ -90,7 +90,7 @@ def messages(of: st.SearchStrategy[object] = values) -> st.SearchStrategy[Proper
 
 
 def text_of(node: object) -> str:
-    """The text of a predicate, an expression or a statement, every part of it in parentheses."""
+    """Return the text of a predicate, an expression or a statement, with every part in parentheses."""
     match node:
         case tree.Constant(None):
             return "NULL"

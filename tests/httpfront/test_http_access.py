@@ -1,4 +1,4 @@
-"""Who may do what, and how little the others learn."""
+"""The rights that requests need, and how little callers without them learn."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_operation_needs_its_right(
     shared(play)
 
 
-def test_rules_of_an_entity_count_for_it_and_below_only(tmp_path: Path) -> None:
+def test_rules_of_an_entity_are_valid_for_it_and_below_only(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         own = AuthorizationRule("own", SENDER.rights, "own-one", "own-two")
         await front.queue(authorization_rules=(own,))
@@ -106,7 +106,7 @@ def test_rules_of_an_entity_count_for_it_and_below_only(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_the_key_of_an_entity_that_is_called_like_an_operation_opens_no_other(tmp_path: Path) -> None:
+def test_the_key_of_an_entity_named_like_an_operation_opens_no_other(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         own = AuthorizationRule("own", SENDER.rights, "own-one", "own-two")
         await front.queue("orders")
@@ -128,7 +128,7 @@ def test_a_token_for_one_entity_opens_neither_metrics_nor_quarantine(tmp_path: P
     scenario(tmp_path, play)
 
 
-def test_two_authorization_headers_are_no_token(tmp_path: Path) -> None:
+def test_two_authorization_headers_are_rejected(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         given = token(front.time).encode()
         answer = await front.ask("GET", "/metrics", b"", [(b"authorization", given)])
@@ -137,14 +137,14 @@ def test_two_authorization_headers_are_no_token(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_a_token_for_another_host_is_refused_where_the_own_is_known(tmp_path: Path) -> None:
+def test_a_token_for_another_host_is_rejected_if_the_host_is_known(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         assert (await front.ask("GET", "/metrics")).status == 401
 
     scenario(tmp_path, play, host="elsewhere.example.org")
 
 
-def test_a_key_file_that_cannot_be_read_refuses_everybody_and_tells_no_path(tmp_path: Path) -> None:
+def test_an_unreadable_key_file_rejects_everybody_and_reveals_no_path(tmp_path: Path) -> None:
     def rules() -> tuple[AuthorizationRule, ...]:
         raise KeyFileError("Key file '/secret/keys.json' is damaged.")
 
@@ -167,7 +167,7 @@ def test_rules_that_change_are_seen_at_once(tmp_path: Path) -> None:
 
 
 def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_path(tmp_path: Path) -> None:
-    """`orders/secret` is a queue of its own: no key of `orders` opens it, whatever the token is for."""
+    """`orders/secret` is a separate queue: no key of `orders` opens it, whatever the token's audience."""
     own = AuthorizationRule("own", frozenset({Right.MANAGE}), "own-one", "own-two")
 
     async def play(front: Front) -> None:
@@ -186,10 +186,10 @@ def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_pat
             ("news", "news/subscriptions/all"),
         }
         assert statuses["news", "news/subscriptions/all"] == statuses["orders", "orders"] == 200
-        # The namespace's own rules sign for whatever lies below a path, as at the service.
+        # The namespace's own rules sign for everything below a path, as in Azure.
         answer = await front.ask("GET", "/orders/secret/$messages", token=token(front.time, ROOT, "orders"))
         assert answer.status == 200
-        # Nor is another entity made below it.
+        # The key cannot create an entity below it either.
         body = (
             b'<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
             b'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'
@@ -202,8 +202,8 @@ def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_pat
     scenario(tmp_path, play)
 
 
-def test_only_some_refused_requests_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers who announce a body and do not send it get their answer, and most of them lose their connection."""
+def test_only_some_refused_bodies_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that announce a body and do not send it get their response, and most of them are disconnected."""
     monkeypatch.setattr("oncebus.http.requests.MOST_LEAVING", 2)
     monkeypatch.setattr("oncebus.http.requests._PATIENCE_SECONDS", 0.2)
 

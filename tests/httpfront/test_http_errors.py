@@ -1,4 +1,4 @@
-"""What cannot be understood or done: the status, the text, and nothing half done."""
+"""Invalid and impossible requests: the status, the text, and no partial effect."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_errors_have_a_status_and_a_text(error: Exception, status: int, detail: 
         ("POST", "/%ff/messages", "", 400, "The path segment '%ff' is not UTF-8."),
     ],
 )
-def test_requests_that_cannot_be_done(
+def test_impossible_requests_are_rejected(
     shared: Shared, method: str, path: str, query: str, status: int, text: str
 ) -> None:
     async def play(front: Front) -> None:
@@ -138,7 +138,7 @@ def test_requests_that_cannot_be_done(
         ('{"TimeToLive": "90"}', "The BrokerProperties field 'TimeToLive' has value '90'. Not a number of seconds"),
         ('{"TimeToLive": 0}', "The BrokerProperties field 'TimeToLive' has value 0."),
         ('{"TimeToLive": true}', "The BrokerProperties field 'TimeToLive' has value True."),
-        ('{"TimeToLive": NaN}', "NaN is no number"),
+        ('{"TimeToLive": NaN}', "NaN is not a number"),
         ('{"TimeToLive": ' + "9" * 5000 + "}", "is not JSON"),
         ('{"TimeToLiveTimeSpan": "soon"}', "The value 'soon' of the property 'TimeToLiveTimeSpan' is not a duration."),
         ('{"TimeToLiveTimeSpan": "-00:00:01"}', "Not a duration above 0."),
@@ -147,7 +147,7 @@ def test_requests_that_cannot_be_done(
             "field 'ScheduledEnqueueTimeUtc' has value 'soon'.",
         ),
         ('{"ScheduledEnqueueTimeUtc": 5}', "The BrokerProperties field 'ScheduledEnqueueTimeUtc' has value 5."),
-        ("[" * 9000, "is JSON of too many levels."),
+        ("[" * 9000, "is nested too deeply."),
         ("ÿ", "The header 'BrokerProperties' is not JSON: "),
     ],
 )
@@ -193,7 +193,7 @@ GOOD = {"Body": "fine"}
         ([{"Body": "x" * (1 << 20)}], 413, "exceeds the limit (1048576) currently allowed."),
     ],
 )
-def test_a_batch_of_which_one_cannot_be_taken_is_refused_whole(
+def test_a_batch_with_one_bad_message_is_rejected_as_a_whole(
     shared: Shared, items: object, status: int, text: str
 ) -> None:
     async def play(front: Front) -> None:
@@ -217,7 +217,7 @@ def test_a_batch_of_which_one_cannot_be_taken_is_refused_whole(
         ([(b"a", b"x" * 70_000)], "The size of the request headers is too long."),
     ],
 )
-def test_headers_that_cannot_be_taken(shared: Shared, headers: list[tuple[bytes, bytes]], text: str) -> None:
+def test_invalid_headers_are_rejected(shared: Shared, headers: list[tuple[bytes, bytes]], text: str) -> None:
     async def play(front: Front) -> None:
         before = await front.broker.counts("orders")
         refused = await front.ask("POST", "/orders/messages", b"x", headers)
@@ -228,7 +228,7 @@ def test_headers_that_cannot_be_taken(shared: Shared, headers: list[tuple[bytes,
     shared(play)
 
 
-def test_a_body_that_does_not_come_is_given_up(tmp_path: Path) -> None:
+def test_a_body_that_does_not_arrive_times_out(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         refused = await front.ask("POST", "/orders/messages", chunks=[b"x", b"y"], stalls=True)

@@ -23,23 +23,23 @@ from oncebus.store import Quarantined
 
 
 def health_of(monotonic: Callable[[], float] = lambda: 1.0, **facts: Any) -> Health:
-    """The health of a broker whose pipeline is like this."""
+    """Return the health of a broker whose pipeline has this state."""
     pipeline = SimpleNamespace(**{"trouble": None, "last_ingest": 0.0, "oldest_wait": 0} | facts)
     broker = cast(Broker, SimpleNamespace(pipeline=pipeline))
     return Health(broker, lag=30 * SECOND, heartbeat=15 * SECOND, monotonic=monotonic)
 
 
-def test_health_is_told_without_a_token_and_fails_when_the_pipeline_is_silent(tmp_path: Path) -> None:
+def test_health_needs_no_token_and_fails_when_the_pipeline_is_silent(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         answer = await front.ask("GET", "/health", token=None)
         assert (answer.status, answer.text) == (200, '{"status":"healthy","message":"Service is healthy."}')
-        front.core.last_taken_at -= 16
+        front.core.last_ingest_at -= 16
         answer = await front.ask("GET", "/health", token=None)
         assert answer.status == 503
         assert answer.json["status"] == "unhealthy"
-        told = re.fullmatch(r"The pipeline has been silent for (\d+) seconds\.", answer.json["message"])
-        assert told is not None
-        assert int(told[1]) >= 16
+        silence = re.fullmatch(r"The pipeline has been silent for (\d+) seconds\.", answer.json["message"])
+        assert silence is not None
+        assert int(silence[1]) >= 16
         assert "oncebus_healthy 0.0\n" in (await front.ask("GET", "/metrics")).text
 
     scenario(tmp_path, play, pipeline=False)
@@ -49,7 +49,7 @@ def test_it_is_live_while_it_answers_and_ready_while_messages_flow(tmp_path: Pat
     async def play(front: Front) -> None:
         for path in ("/health/live", "/health/ready", "/health"):
             assert (await front.ask("GET", path, token=None)).status == 200
-        front.core.last_taken_at -= 16
+        front.core.last_ingest_at -= 16
         live = await front.ask("GET", "/health/live", token=None)
         assert (live.status, live.text) == (200, '{"status":"healthy","message":"Service is live."}')
         ready = await front.ask("GET", "/health/ready", token=None)
@@ -68,7 +68,7 @@ def test_silence_up_to_the_limit_is_healthy() -> None:
     assert health.problem() == "The pipeline has been silent for 15 seconds."
 
 
-def test_trouble_is_told_without_its_details() -> None:
+def test_health_shows_problems_without_details() -> None:
     health = health_of(trouble="/data/outbox is broken")
     assert health.problem() == "The broker cannot do a part of its work; the log says why."
 
@@ -79,7 +79,7 @@ def test_a_message_may_wait_up_to_the_limit() -> None:
     assert health.problem() == "The oldest message has waited for the pipeline for 31 seconds."
 
 
-def test_the_age_of_what_waits_is_exact_and_needs_no_looks_in_between(tmp_path: Path) -> None:
+def test_the_age_of_the_backlog_is_exact_without_polling(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         await front.broker.send("orders", [message("1")])
@@ -93,7 +93,7 @@ def test_the_age_of_what_waits_is_exact_and_needs_no_looks_in_between(tmp_path: 
     scenario(tmp_path, play, pipeline=False)
 
 
-def test_metrics_count_by_entity_and_tell_of_the_pipeline(tmp_path: Path) -> None:
+def test_metrics_cover_entities_and_the_pipeline(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue("a/b")
         await front.topic("news", "all", requires_duplicate_detection=True)
@@ -208,7 +208,7 @@ def test_the_quarantine_is_shown_without_its_content(tmp_path: Path) -> None:
 
 
 async def quarantine_some(front: Front, count: int) -> list[int]:
-    """A subscription asks for properties, and the messages have none that could be read."""
+    """Quarantine messages: a subscription's filter needs properties, and these messages have unreadable ones."""
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     made = Subscription(topic="news", name="some")
@@ -233,7 +233,7 @@ def test_quarantined_messages_are_discarded_by_their_numbers(tmp_path: Path) -> 
     scenario(tmp_path, play)
 
 
-def test_released_messages_go_by_the_rules_of_today_and_were_accepted_once(tmp_path: Path) -> None:
+def test_released_messages_follow_the_current_rules_and_count_as_accepted_once(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         numbers = await quarantine_some(front, 2)
         await front.broker.change(lambda catalogue, now: catalogue.delete_rule("news", "some", "x"))
@@ -250,7 +250,7 @@ def test_released_messages_go_by_the_rules_of_today_and_were_accepted_once(tmp_p
     scenario(tmp_path, play)
 
 
-def test_only_who_may_manage_the_namespace_decides_about_the_quarantine(tmp_path: Path) -> None:
+def test_deciding_about_the_quarantine_needs_manage_on_the_namespace(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         for method in ("DELETE", "POST"):
             for rule, resource in ((LISTENER, ""), (SENDER, ""), (ROOT, "news")):

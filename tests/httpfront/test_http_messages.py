@@ -1,4 +1,4 @@
-"""Sending, receiving and settling: what goes in, what comes out, and where."""
+"""Sending, receiving and settling messages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_message_is_locked_renewed_unlocked_and_completed(tmp_path: Path) -> N
     scenario(tmp_path, play)
 
 
-def test_a_lock_that_ran_out_settles_nothing(tmp_path: Path) -> None:
+def test_an_expired_lock_settles_nothing(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         await front.send("orders")
@@ -71,7 +71,7 @@ def test_a_lock_that_ran_out_settles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("identity", ["12345.2017/Payment", "ö d/e#m?e", "%2F", "head", "messages", "..", "a%20b", "+"])
-def test_a_held_message_is_settled_by_its_id_whatever_is_in_it(tmp_path: Path, identity: str) -> None:
+def test_a_locked_message_is_settled_by_any_id(tmp_path: Path, identity: str) -> None:
     async def play(front: Front) -> None:
         await front.queue("region/orders")
         await front.send("region/orders", MessageId=identity)
@@ -217,7 +217,7 @@ def test_a_batch_holds_bodies_properties_and_ids_of_its_own(tmp_path: Path) -> N
 def test_bodies_of_other_protocols_are_shown(tmp_path: Path, body: amqp.Body, content_type: str, shown: bytes) -> None:
     async def play(front: Front) -> None:
         await front.queue()
-        # The id is a binary, and one name of a property cannot be a header.
+        # The id is a binary, and the name of one property cannot be a header.
         head, encoded = amqp.encode_message(
             amqp.Properties(message_id=b"\x01\xff"), {"a name": "x", "content-length": 3, "fine": "y"}, body
         )
@@ -230,7 +230,7 @@ def test_bodies_of_other_protocols_are_shown(tmp_path: Path, body: amqp.Body, co
     scenario(tmp_path, play)
 
 
-def test_a_message_that_is_no_amqp_is_handed_out_all_the_same(tmp_path: Path) -> None:
+def test_a_message_with_invalid_amqp_is_still_delivered(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         await front.broker.send("orders", [Incoming(b"\x00\x53\x73\xc0\x03\x01\xa1\x05", b"junk", "1")])
@@ -253,7 +253,7 @@ def test_a_scheduled_message_comes_when_it_is_due(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_a_receiver_that_waits_gets_what_arrives(tmp_path: Path) -> None:
+def test_a_waiting_receiver_gets_a_new_message(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         waiting = asyncio.create_task(front.take("orders"))
@@ -264,7 +264,7 @@ def test_a_receiver_that_waits_gets_what_arrives(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_large_messages_pass_as_far_as_the_entity_takes_them(tmp_path: Path) -> None:
+def test_large_messages_pass_up_to_the_limit_of_the_entity(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue(max_message_size_in_kilobytes=2048)
         body = bytes(range(256)) * 7000
@@ -293,7 +293,7 @@ def test_large_messages_pass_as_far_as_the_entity_takes_them(tmp_path: Path) -> 
         (EntityStatus.RECEIVE_DISABLED, 201, 403),
     ],
 )
-def test_a_disabled_entity_says_so(tmp_path: Path, status: EntityStatus, sends: int, receives: int) -> None:
+def test_a_disabled_entity_rejects_requests(tmp_path: Path, status: EntityStatus, sends: int, receives: int) -> None:
     async def play(front: Front) -> None:
         await front.queue(status=status)
         sent, received = await front.send("orders"), await front.peek_lock("orders", wait=0)
@@ -318,10 +318,10 @@ def test_a_queue_deleted_under_a_waiting_receiver_is_not_found(tmp_path: Path) -
     scenario(tmp_path, play)
 
 
-def test_a_full_entity_refuses_and_what_is_in_the_pipeline_counts(tmp_path: Path) -> None:
+def test_a_full_entity_rejects_sends_and_the_backlog_counts(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
-        # The service offers none so small.
+        # The service does not allow a queue this small.
         small = replace(front.broker.catalogue.queue("orders"), max_size_in_megabytes=1)
         front.core.catalogue = replace(front.core.catalogue, entities={"orders": small})
         for _ in range(17):

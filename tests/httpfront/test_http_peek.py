@@ -1,4 +1,4 @@
-"""Looking at messages without receiving them."""
+"""Peeking at messages without receiving them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oncebus.broker.addresses import Address
 from oncebus.store import Action, Settlement, SubQueue
 
 
-def test_messages_are_seen_in_any_state_and_stay_where_they_are(tmp_path: Path) -> None:
+def test_peeking_shows_messages_in_any_state_and_leaves_them(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         headers = {"Content-Type": "text/plain", "Attempts": "3"}
@@ -23,15 +23,21 @@ def test_messages_are_seen_in_any_state_and_stay_where_they_are(tmp_path: Path) 
             first, second = answer.json["messages"]
             assert first["Body"] == "one"
             assert first["UserProperties"] == {"Attempts": 3}
-            told = first["BrokerProperties"]
-            assert (told["MessageId"], told["Label"], told["ContentType"], told["State"], told["DeliveryCount"]) == (
+            system = first["BrokerProperties"]
+            assert (
+                system["MessageId"],
+                system["Label"],
+                system["ContentType"],
+                system["State"],
+                system["DeliveryCount"],
+            ) == (
                 "a",
                 "l",
                 "text/plain",
                 "Active",
                 1,
             )
-            assert "LockToken" not in told
+            assert "LockToken" not in system
             assert (second["Body"], second["IsBodyBase64"]) == ("/wA=", True)
             assert second["BrokerProperties"]["State"] == "Scheduled"
 
@@ -54,7 +60,7 @@ def test_pages_begin_at_a_number(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_dead_letters_tell_why_they_are_dead(tmp_path: Path) -> None:
+def test_dead_letters_show_their_reason(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.topic("news", "all")
         await front.send("news", MessageId="a")
@@ -65,14 +71,14 @@ def test_dead_letters_tell_why_they_are_dead(tmp_path: Path) -> None:
         await front.broker.settle(place, [settlement])
         path = "/news/subscriptions/all/$DeadLetterQueue/$messages"
         (dead,) = (await front.ask("GET", path)).json["messages"]
-        told = dead["BrokerProperties"]
-        assert (told["DeadLetterReason"], told["DeadLetterErrorDescription"]) == ("Bad", "It is.")
+        system = dead["BrokerProperties"]
+        assert (system["DeadLetterReason"], system["DeadLetterErrorDescription"]) == ("Bad", "It is.")
         assert place.sub_queue is SubQueue.MAIN
 
     scenario(tmp_path, play)
 
 
-def test_a_look_needs_the_right_to_listen_and_a_good_request(tmp_path: Path) -> None:
+def test_peeking_needs_listen_and_valid_parameters(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         await front.topic("news")

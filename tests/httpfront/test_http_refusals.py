@@ -1,4 +1,4 @@
-"""What the record and the metrics tell of requests that were refused."""
+"""Refused requests in the record of refusals and in the metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from httpfront.http_front import LISTENER, ROOT, SENDER, Front, scenario, token
 
 
-def test_what_was_refused_is_told_by_entity_and_reason(tmp_path: Path) -> None:
+def test_refusals_are_counted_by_entity_and_reason(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         await front.queue("quiet")
@@ -37,7 +37,7 @@ def test_what_was_refused_is_told_by_entity_and_reason(tmp_path: Path) -> None:
     scenario(tmp_path, play)
 
 
-def test_the_record_is_for_those_who_manage_the_entity(tmp_path: Path) -> None:
+def test_the_record_of_refusals_needs_manage(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
         for rule, status in ((SENDER, 401), (LISTENER, 401), (ROOT, 200)):

@@ -1,4 +1,4 @@
-"""Looking at messages that are much work to read: bounded, and beside the event loop."""
+"""Peeking at messages that are much work to decode: the work is limited, and outside of the event loop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from portal.visitor import Visitor, visit
 
 
 def nested(size: int) -> bytes:
-    """A body that is a value: a list with a list in each byte."""
+    """Return a body with a value: a list with a list in each byte."""
     return b"\x00\x53\x77\xd0" + (size + 4).to_bytes(4) + size.to_bytes(4) + b"\x45" * size
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *modules: object) -> list[tuple[int, bool]]:
-    """The sizes of the bodies that are decoded from here on, each with whether it was the event loop's thread."""
+    """Return a list of the bodies that are decoded from now on: the size, and whether it was in the loop's thread."""
     decoded: list[tuple[int, bool]] = []
     decode = amqp.decode_body
 
@@ -45,9 +45,7 @@ async def send(front: Front, *bodies: bytes, head: bytes = b"") -> None:
         await front.broker.send("q", [Incoming(head, body, f"id-{number}")])
 
 
-def test_large_values_are_shown_as_their_bytes_and_decoded_by_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_values_are_shown_as_bytes_and_never_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = counted(monkeypatch)
 
     async def play(front: Front) -> None:
@@ -67,9 +65,7 @@ def test_large_values_are_shown_as_their_bytes_and_decoded_by_nobody(
     scenario(tmp_path, play)
 
 
-def test_a_page_is_cut_where_its_values_are_too_much_work_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_ends_when_its_values_are_too_much_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = counted(monkeypatch)
 
     async def play(front: Front) -> None:
@@ -84,7 +80,7 @@ def test_a_page_is_cut_where_its_values_are_too_much_work_together(
     scenario(tmp_path, play)
 
 
-def test_a_page_is_cut_where_its_bodies_are_too_large_together(tmp_path: Path) -> None:
+def test_a_page_ends_when_its_bodies_are_too_large(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         data = b"\x00\x53\x75\xb0" + (250_000).to_bytes(4) + b"x" * 250_000
         await send(front, *[data] * 40)
@@ -95,7 +91,7 @@ def test_a_page_is_cut_where_its_bodies_are_too_large_together(tmp_path: Path) -
     scenario(tmp_path, play)
 
 
-def test_what_is_received_is_read_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_received_message_is_decoded_outside_of_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = counted(monkeypatch)
 
     async def play(front: Front) -> None:
@@ -108,7 +104,9 @@ def test_what_is_received_is_read_beside_the_loop(tmp_path: Path, monkeypatch: p
     scenario(tmp_path, play)
 
 
-def test_the_portal_reads_no_large_values_and_none_in_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_portal_decodes_no_large_values_and_none_in_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoded = counted(monkeypatch)
 
     async def play(visitor: Visitor) -> None:
@@ -121,7 +119,7 @@ def test_the_portal_reads_no_large_values_and_none_in_the_loop(tmp_path: Path, m
     visit(tmp_path, play)
 
 
-def test_large_properties_are_left_out_of_a_look() -> None:
+def test_peeking_leaves_large_properties_out() -> None:
     head = amqp.with_application_properties(b"", {f"property {number}": "x" * 1000 for number in range(300)})
     shown = contents.properties_list(head, rendering.Allowance())
     assert "are too large to be shown here" in str(shown)
@@ -140,19 +138,19 @@ def test_large_properties_are_left_out_of_a_look() -> None:
         (b"\x00\x53\x76\x45", 4),
     ],
 )
-def test_what_has_to_be_decoded(body: bytes, size: int) -> None:
+def test_how_many_bytes_must_be_decoded(body: bytes, size: int) -> None:
     assert bytes_to_read(body) == size
 
 
-def test_a_value_beyond_all_bounds_is_handed_out_as_it_is() -> None:
+def test_a_huge_value_is_delivered_in_its_encoding() -> None:
     body = nested(LARGEST_VALUE)
     assert receiving._content(body, LARGEST_VALUE).body is body
-    # So is one with more elements than the decoder takes.
+    # The same holds for a value with more elements than the decoder accepts.
     assert receiving._content(nested(MOST_ELEMENTS + 1), LARGEST_VALUE).kind == "application/amqp"
     assert receiving._content(nested(MOST_ELEMENTS // 2), LARGEST_VALUE).kind == "application/json"
 
 
-def test_only_so_many_may_wait_for_a_page() -> None:
+def test_a_limited_number_of_requests_may_wait_for_a_page() -> None:
     async def play() -> None:
         renderer = Renderer()
         done = asyncio.Event()
@@ -163,7 +161,7 @@ def test_only_so_many_may_wait_for_a_page() -> None:
 
         looks = [asyncio.create_task(look()) for _ in range(MOST_PAGES + MOST_WAITING)]
         await asyncio.sleep(0)
-        with pytest.raises(Refused, match="too many look at messages"):
+        with pytest.raises(Refused, match="too many clients peek at messages"):
             await look()
         done.set()
         await asyncio.gather(*looks)

@@ -23,7 +23,7 @@ from oncebus.serve.app import make_app
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
 PATIENCE = 60.0
-"""How long an answer may take on a busy machine."""
+"""How long a response may take on a busy machine."""
 
 
 def served(data: Path, play: Play, **options: object) -> None:
@@ -88,7 +88,7 @@ def test_bodies_are_streamed_and_those_too_large_are_refused_before_they_are_rea
         assert b"(size:99999999999) exceeds the limit (4194304)" in announced
         asked = await exchange(running.port, f"{head}Content-Length: 5000000\r\nExpect: 100-continue\r\n\r\n".encode())
         assert asked.startswith(b"HTTP/1.1 413 ")
-        # A little too much is read to its end, and the connection stays.
+        # A body slightly above the limit is read to its end, and the connection stays open.
         slightly = await client.post("/orders/messages", content=bytes((4 << 20) + 1))
         assert slightly.status_code == 413
 
@@ -115,7 +115,7 @@ def test_bodies_are_streamed_and_those_too_large_are_refused_before_they_are_rea
         (b"GET /health HTTP/1.1\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n", b"200"),
     ],
 )
-def test_what_is_no_good_http_is_answered_and_closed(tmp_path: Path, request_: bytes, status: bytes) -> None:
+def test_invalid_http_is_answered_and_closed(tmp_path: Path, request_: bytes, status: bytes) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         answer = await asyncio.wait_for(exchange(running.port, request_), PATIENCE)
         assert answer.startswith(b"HTTP/1.1 " + status)
@@ -123,7 +123,7 @@ def test_what_is_no_good_http_is_answered_and_closed(tmp_path: Path, request_: b
     served(tmp_path, play)
 
 
-def test_a_receiver_that_goes_away_takes_no_message_with_it(tmp_path: Path) -> None:
+def test_a_receiver_that_disconnects_loses_no_message(tmp_path: Path) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         await front.queue()
         request = (
@@ -152,7 +152,7 @@ def test_signals_are_left_alone(tmp_path: Path) -> None:
     served(tmp_path, play)
 
 
-def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_path: Path) -> None:
+def test_a_used_address_and_a_bad_certificate_are_errors(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         app = make_app(front.broker, namespace_rules=tuple)
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -169,7 +169,7 @@ def test_an_address_that_is_taken_and_a_certificate_that_is_none_are_told(tmp_pa
     scenario(tmp_path / "data", play)
 
 
-def test_a_connection_that_asks_for_nothing_gives_way_to_one_that_does(tmp_path: Path) -> None:
+def test_an_idle_connection_is_closed_for_a_busy_one(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         running = server(front.app, listen("127.0.0.1", 0), most_connections=3)
         await running.start()
@@ -201,8 +201,8 @@ def test_a_connection_that_asks_for_nothing_gives_way_to_one_that_does(tmp_path:
     ],
     ids=["head", "body", "sign-in"],
 )
-def test_half_open_requests_give_way(tmp_path: Path, half: bytes) -> None:
-    """Strangers who begin a request and do not go on take no place from others, however many they are."""
+def test_half_open_requests_are_closed_for_others(tmp_path: Path, half: bytes) -> None:
+    """Clients that begin a request and stop take no place from others, however many they are."""
 
     async def run(front: Front) -> None:
         running = server(front.app, listen("127.0.0.1", 0), most_connections=5)
@@ -250,13 +250,13 @@ def test_half_open_requests_do_not_close_the_idle_connection_of_a_client(tmp_pat
     scenario(tmp_path, run)
 
 
-def test_of_many_requests_at_once_a_few_are_answered(tmp_path: Path) -> None:
+def test_only_a_few_of_many_pipelined_requests_are_answered(tmp_path: Path) -> None:
     async def play(front: Front, running: HttpServer, client: httpx.AsyncClient) -> None:
         asked = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
         answer = await asyncio.wait_for(exchange(running.port, asked * 1000), PATIENCE)
         assert answer.count(b"HTTP/1.1 200 ") == MOST_PIPELINED + 1
         assert answer.count(b"connection: close") == 1
-        # As many as may wait are all answered, and the connection stays.
+        # Up to the limit, all requests are answered, and the connection stays open.
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         for _ in range(2):
             writer.write(asked * MOST_PIPELINED)
@@ -269,7 +269,7 @@ def test_of_many_requests_at_once_a_few_are_answered(tmp_path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def asking_without_reading(running: HttpServer, count: int) -> AsyncIterator[None]:
-    """So many connections that ask for pages, and read none of them. All their answers are stuck."""
+    """Open connections that request pages and read none of them, so that all responses are stuck."""
     loop, asked = asyncio.get_running_loop(), b"GET /$portal/static/portal.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(count):
@@ -291,13 +291,13 @@ async def asking_without_reading(running: HttpServer, count: int) -> AsyncIterat
 
 
 def with_small_buffers() -> socket.socket:
-    """A socket whose connections keep little of what is not read."""
+    """Return a socket whose connections have small buffers."""
     listener = listen("127.0.0.1", 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     return listener
 
 
-def test_clients_that_do_not_read_give_way(tmp_path: Path) -> None:
+def test_clients_that_do_not_read_are_closed_for_others(tmp_path: Path) -> None:
     async def run(front: Front) -> None:
         running = server(front.app, with_small_buffers(), most_connections=3)
         await running.start()
@@ -312,7 +312,7 @@ def test_clients_that_do_not_read_give_way(tmp_path: Path) -> None:
     scenario(tmp_path, run)
 
 
-def test_a_client_that_reads_nothing_for_long_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_for_long_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "STUCK_SECONDS", 0.05)
 
     async def run(front: Front) -> None:

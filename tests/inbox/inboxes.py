@@ -17,7 +17,7 @@ from oncebus.inbox.rows import ROW_SCHEMA
 
 
 def row(number: int, *, entity: int = 7, keyed: bool = True, body: bytes = b"body", time: int | None = None) -> Row:
-    """A row that can be told from others by its sequence number."""
+    """Return a row that its sequence number distinguishes from others."""
     return Row(
         entity=entity,
         sequence=number,
@@ -38,7 +38,7 @@ def as_batch(rows: list[Row]) -> pa.RecordBatch:
 
 
 def contents(reader: InboxReader, first: int, last: int, shards: list[int] | None = None) -> list[tuple[int, ...]]:
-    """(position, commit, catalogue, sequence) of all rows in the order of position."""
+    """Return (position, commit, catalogue, sequence) of all rows, by position."""
     found: list[tuple[int, ...]] = []
     for batch in reader.read(first, last, shards):
         batch.validate(full=True)
@@ -50,14 +50,14 @@ def contents(reader: InboxReader, first: int, last: int, shards: list[int] | Non
 
 @contextmanager
 def unsynced() -> Iterator[None]:
-    """Without waiting for the disk."""
+    """Skip fsync in the block."""
     with mock.patch("os.fsync"), mock.patch("os.fdatasync"):
         yield
 
 
 @contextmanager
 def disk_full_after(size: int) -> Iterator[None]:
-    """One write goes `size` bytes far, at most as it wanted to, and the next finds no room."""
+    """Let one write stop after `size` bytes, or earlier if it is shorter, and the next one find a full disk."""
     write = os.pwrite
     calls = 0
 

@@ -34,7 +34,7 @@ from oncebus.messages import INBOX_SCHEMA
 
 
 @pytest.mark.parametrize("shards", [1, 3, 8, 200])
-def test_a_key_lies_in_the_shard_that_detection_expects(shards: int) -> None:
+def test_a_key_is_in_the_shard_that_detection_expects(shards: int) -> None:
     keys = [hashlib.blake2b(str(at).encode(), digest_size=16).digest() for at in range(300)]
     halves = np.frombuffer(b"".join(keys), ">u8").astype(np.uint64).reshape(-1, 2)
     expected = part_of(halves[:, 0], halves[:, 1], shards).tolist()
@@ -50,7 +50,7 @@ def test_a_key_lies_in_the_shard_that_detection_expects(shards: int) -> None:
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_rows_without_a_key_are_spread_but_a_small_commit_is_not_torn(is_batch: bool) -> None:
+def test_rows_without_a_key_are_spread_but_a_small_commit_is_not_split(is_batch: bool) -> None:
     def sizes(count: int) -> list[int]:
         rows = [row(at, keyed=False) for at in range(count)]
         return [len(batch) for _, batch in split(as_batch(rows) if is_batch else rows, 1, 1, SPREAD, 4)]
@@ -60,7 +60,7 @@ def test_rows_without_a_key_are_spread_but_a_small_commit_is_not_torn(is_batch: 
 
 
 def files_open_in(folder: Path) -> list[str]:
-    """Of this folder alone: what other tests have left open may be closed at any time."""
+    """List the open files of this folder only: files that other tests left open may be closed at any time."""
     found = []
     for each in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ def files_open_in(folder: Path) -> list[str]:
     return sorted(path for path in found if path.startswith(str(folder)))
 
 
-def test_what_is_read_is_what_was_appended_and_holds_no_file_open(tmp_path: Path) -> None:
+def test_reading_returns_what_was_appended_and_holds_no_file_open(tmp_path: Path) -> None:
     rows: list[Row] = [
         {**row(1), "scheduled": 5, "expires": 6, "partition_key": "p", "origin_entity": 7, "origin_sequence": 8},
         {**row(2, keyed=False), "head": b"\0h", "body": None, "blob": "name"},
@@ -86,7 +86,7 @@ def test_what_is_read_is_what_was_appended_and_holds_no_file_open(tmp_path: Path
         assert found == {**missing, **given, "position": position, "commit": 1, "catalogue": 12}
 
 
-def test_a_commit_is_told_only_after_it_was_synced(tmp_path: Path) -> None:
+def test_a_commit_is_announced_only_after_its_fsync(tmp_path: Path) -> None:
     with InboxWriter.open(tmp_path, 1) as writer:
         told: list[int] = []
         sizes: list[int] = []
@@ -103,9 +103,9 @@ def test_a_commit_is_told_only_after_it_was_synced(tmp_path: Path) -> None:
         assert InboxReader(tmp_path).durable() == 2
 
 
-def test_the_size_can_be_asked_while_segments_come_and_go(tmp_path: Path) -> None:
+def test_the_size_can_be_read_while_segments_come_and_go(tmp_path: Path) -> None:
     class Changing(dict[int, int]):
-        """As if another thread deleted a segment whenever this one goes on to the next."""
+        """A mapping from which another thread seems to delete a segment at each step of an iteration."""
 
         def items(self) -> Any:
             for pair in super().items():
@@ -130,7 +130,7 @@ def test_a_second_writer_is_refused_until_the_first_ends(tmp_path: Path) -> None
     InboxWriter.open(tmp_path, 1).close()
 
 
-def test_a_full_disk_refuses_and_the_log_goes_on_by_itself(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_rows_and_the_log_continues_by_itself(tmp_path: Path) -> None:
     with InboxWriter.open(tmp_path, 2) as writer:
         writer.append([row(1)], 1)
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -146,8 +146,8 @@ def test_a_full_disk_refuses_and_the_log_goes_on_by_itself(tmp_path: Path) -> No
     assert [values[3] for values in contents(InboxReader(tmp_path), 1, 2)] == [1, 3]
 
 
-def test_after_a_failed_sync_the_log_goes_on_in_another_file_under_a_readers_feet(tmp_path: Path) -> None:
-    """The reader has mapped what is cut off later: to touch it there would end the process."""
+def test_after_a_failed_fsync_the_log_continues_in_another_file_while_a_reader_reads(tmp_path: Path) -> None:
+    """The reader has mapped bytes that are truncated later: touching them would kill the process."""
     reader = InboxReader(tmp_path)
     with InboxWriter.open(tmp_path, 1) as writer:
         writer.append([row(1)], 1)
@@ -229,7 +229,7 @@ def test_a_plan_is_bounded_by_bytes_and_each_header_is_read_once(tmp_path: Path)
             list(InboxReader(tmp_path).read(28, 40, place=place))
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_the_error_names_what_is_missing(tmp_path: Path) -> None:
     assert InboxReader(tmp_path / "none").durable() == 0
     assert InboxReader(tmp_path / "none").plan(0, 1, 1) == 0
     assert InboxReader(tmp_path / "none").shards() is None
@@ -264,7 +264,7 @@ def test_marks_are_kept_for_each_partition_of_an_entity(tmp_path: Path) -> None:
         assert writer.unread_marks(2) == Marks()
 
 
-def test_who_waits_for_a_commit_is_woken_also_by_a_writer_that_begins_anew(tmp_path: Path) -> None:
+def test_a_reader_that_waits_for_a_commit_is_woken_even_by_a_writer_that_restarts(tmp_path: Path) -> None:
     def append() -> None:
         with InboxWriter.open(tmp_path, 2) as writer:
             writer.append([row(1)], 1)
@@ -276,6 +276,6 @@ def test_who_waits_for_a_commit_is_woken_also_by_a_writer_that_begins_anew(tmp_p
         thread.start()
         reader.wait(commit - 1, 60)
         assert reader.durable() == commit
-        # What is there already is not waited for.
+        # There is no wait for a commit that is already there.
         reader.wait(commit - 1, 60)
         thread.join()

@@ -21,12 +21,12 @@ from oncebus.inbox.segment import list_segments, segment_path
 
 SEGMENT_BYTES = 5000
 
-# A file system replaces files safely, and so slowly; here nothing has to survive the machine.
+# A real file system replaces files safely and therefore slowly; here nothing has to survive a crash of the machine.
 QUICK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class InboxMachine(RuleBasedStateMachine):
-    """An inbox against a list of commits, each a list of (position, commit, catalogue, sequence)."""
+    """An inbox compared with a list of commits, each a list of (position, commit, catalogue, sequence)."""
 
     @initialize(shards=st.integers(1, 5))
     def begin(self, shards: int) -> None:
@@ -75,9 +75,9 @@ class InboxMachine(RuleBasedStateMachine):
         note=st.sampled_from(["right", "old", "torn", "lost"]),
     )
     def crash(self, count: int, written: float, note: str) -> None:
-        """The last commit may be on the disk in part or whole, and the note of what is durable may be older."""
+        """Crash. The last commit may be on disk partly or completely, and the file `durable` may be older."""
         with suppress(InboxError), disk_full_after(0):
-            # Leaves nothing, but mends what an earlier failure left.
+            # Leaves nothing, but truncates what an earlier failure left.
             self.writer.append(self.fresh(1, True), 1)
         self.writer.close()
         rows = self.fresh(count, True)
@@ -99,7 +99,7 @@ class InboxMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.writer.close()
-        # A failed append that was never cut off may have left whole what nobody was told of.
+        # A failed append that was never truncated may have left a complete commit that was not announced.
         self.writer = InboxWriter.open(self.folder, self.shards, segment_bytes=SEGMENT_BYTES)
         while self.writer.last_commit > len(self.model):
             extra = [
@@ -146,13 +146,13 @@ class InboxMachine(RuleBasedStateMachine):
         assert last == after + fitting
 
     @invariant()
-    def all_that_was_accepted_is_told(self) -> None:
+    def all_accepted_commits_are_announced(self) -> None:
         assert self.writer.last_commit == len(self.model)
         assert self.writer.next_position == self.rows + 1
         assert self.reader.durable() == InboxReader(self.folder).durable() == len(self.model)
 
     @invariant()
-    def what_is_behind_has_marks(self) -> None:
+    def unread_commits_have_marks(self) -> None:
         marks = self.writer.unread_marks(self.deleted)
         unread = [values[3] for commit in self.model[self.deleted :] for values in commit]
         assert marks.sequences == ({(7, 0): max(unread)} if unread else {})
@@ -169,7 +169,7 @@ TestInbox = InboxMachine.TestCase
 TestInbox.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
-def test_a_torn_tail_is_cut_at_every_byte(folder: Path) -> None:
+def test_a_torn_tail_is_truncated_at_every_byte(folder: Path) -> None:
     with InboxWriter.open(folder, 1) as writer:
         writer.append([row(1)], 1)
         before = writer.size
@@ -187,7 +187,7 @@ def test_a_torn_tail_is_cut_at_every_byte(folder: Path) -> None:
 
 @pytest.mark.parametrize("note", ["right", "lost"])
 def test_a_changed_byte_is_found_wherever_it_is(folder: Path, note: str) -> None:
-    """And a writer refuses to cut off what it belongs to."""
+    """A writer refuses to truncate the commit that it belongs to."""
     with InboxWriter.open(folder, 2) as writer:
         writer.append([row(1), row(2)], 1)
         first = writer.size
@@ -203,7 +203,7 @@ def test_a_changed_byte_is_found_wherever_it_is(folder: Path, note: str) -> None
         assert str(path) in str(caught.value)
         if at >= 32:
             assert "offset 32: commit 1 cannot be read" in str(caught.value)
-        # The header of a commit says where the next begins: without it and the note, the end looks torn.
+        # The header of a commit says where the next one begins: without it and the file `durable`, the end looks torn.
         if note == "right" or not 32 <= at < 32 + 48 + 16:
             with pytest.raises(InboxDamaged):
                 InboxWriter.open(folder, 2)

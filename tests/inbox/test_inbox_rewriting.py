@@ -15,7 +15,7 @@ SHARDS = 3
 
 
 def filled(folder: Path) -> None:
-    """Ten commits of five rows, some to a segment. The time of a row is its number."""
+    """Write ten commits of five rows, several in a segment. The time of a row is its number."""
     with InboxWriter.open(folder, SHARDS, segment_bytes=6000) as writer:
         for commit in range(10):
             rows = [row(5 * commit + at, time=5 * commit + at, keyed=at % 2 == 0) for at in range(5)]
@@ -35,7 +35,7 @@ def at_most(batch: pa.RecordBatch, latest: int) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), pc.min_element_wise(time, pa.scalar(latest, pa.int64())))
 
 
-def test_rows_are_changed_in_all_segments_behind_a_commit_and_nothing_else_is(tmp_path: Path) -> None:
+def test_rows_are_changed_in_all_segments_after_a_commit_and_nowhere_else(tmp_path: Path) -> None:
     filled(tmp_path)
     before = rows_of(tmp_path)
     files = {path: path.stat().st_ino for path in tmp_path.glob("*.segment")}
@@ -47,7 +47,7 @@ def test_rows_are_changed_in_all_segments_behind_a_commit_and_nothing_else_is(tm
     assert rows_of(tmp_path) == expected
     untouched = [path for path, number in files.items() if path.stat().st_ino == number]
     assert 0 < len(untouched) < len(files)
-    # It goes on where it was.
+    # The writer continues where it was.
     with InboxWriter.open(tmp_path, SHARDS) as writer:
         assert writer.append([row(50)], catalogue=11) == 11
         assert (writer.next_position, InboxReader(tmp_path).catalogues(7, 11)) == (52, {7, 8, 9, 10, 11})
@@ -58,7 +58,7 @@ def test_an_inbox_without_rows_stays_as_it_is(tmp_path: Path) -> None:
         assert rewrite_rows(tmp_path, 0, writer.last_commit, lambda batch: at_most(batch, 0)) == 0
 
 
-def test_a_damaged_commit_is_not_taken_over(tmp_path: Path) -> None:
+def test_a_damaged_commit_is_not_rewritten(tmp_path: Path) -> None:
     filled(tmp_path)
     oldest = min(tmp_path.glob("*.segment"))
     data = bytearray(oldest.read_bytes())

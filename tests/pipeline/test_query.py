@@ -64,7 +64,7 @@ def test_messages_are_judged_and_routed_on_spark_also_by_a_query_that_was_stoppe
             query = await asyncio.to_thread(started, spark, tmp_path)
             await seen(broker)
             assert (await ids(broker, "q"))[:4] == ["a", "b", "large", "c"]
-            assert len(await broker.drops("q")) == 2
+            assert len(await broker.duplicates("q")) == 2
             assert await ids(broker, "t/Subscriptions/all") == ["1", "2"]
             assert await ids(broker, "t/Subscriptions/red") == ["1"]
             rest = [identity for _ in range(6) for identity in await ids(broker, "q")]

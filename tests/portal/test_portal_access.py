@@ -1,4 +1,4 @@
-"""What the key permits, by the one table of rights."""
+"""The rights of a key in the portal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POSTS = {
 }
 
 
-def test_nothing_is_told_to_who_is_not_signed_in(tmp_path: Path) -> None:
+def test_a_visitor_who_is_not_signed_in_sees_nothing(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue()
         for name in LOOKS:
@@ -57,7 +57,7 @@ def test_nothing_is_told_to_who_is_not_signed_in(tmp_path: Path) -> None:
     visit(tmp_path, play, rule=None)
 
 
-def test_nothing_is_changed_by_who_is_not_signed_in(shared: Shared) -> None:
+def test_a_visitor_who_is_not_signed_in_changes_nothing(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.get("sign-in")
         for name in CHANGES:
@@ -86,7 +86,7 @@ def test_each_page_needs_its_right(tmp_path: Path, rule: AuthorizationRule, colu
     visit(tmp_path, play, rule=rule)
 
 
-def test_who_may_not_list_entities_opens_one_by_its_path(shared: Shared) -> None:
+def test_without_the_right_to_list_an_entity_opens_by_its_path(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         page = await visitor.get()
         assert "may not list queues and topics" in words(page)
@@ -114,7 +114,7 @@ def test_a_key_of_an_entity_opens_that_entity_and_no_other(tmp_path: Path) -> No
             assert (await visitor.get(page, path="other")).status_code == 403
         assert (await visitor.get("quarantine")).status_code == 403
         assert (await visitor.post("create", {"kind": "queue", "name": "more"})).status_code == 403
-        # To let it forward one must manage the target as well.
+        # Forwarding needs Manage on the target as well.
         fields = {"path": "orders", "version": str(visitor.front.broker.catalogue.queue("orders").updated_at)}
         answer = await visitor.post("entity/change", {**fields, "forward_to": "other"})
         assert answer.status_code == 403

@@ -44,7 +44,7 @@ NASTY = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 LONG = "x" * 128
 
 
-# Of the module: while Playwright runs, nothing else can run an event loop in this thread.
+# One browser for the module: while Playwright runs, nothing else can run an event loop in this thread.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with running_chromium() as running:
@@ -54,7 +54,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A broker that all these tests share, each with entities of its own; one has what nobody should have sent."""
+    """Return a broker that all these tests share, each with entities of its own. One entity has malicious messages."""
     with served(tmp_path_factory.mktemp("served")) as running:
         running.run(_spoiled(running.broker))
         yield running
@@ -70,15 +70,15 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(context: BrowserContext, service: Served) -> Iterator[Page]:
-    """Somebody who is signed in. Whatever the browser complains of fails the test."""
+    """Return a page of a signed-in visitor. Any error in the browser's console fails the test."""
     opened = context.new_page()
     complaints: list[str] = []
     opened.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
     opened.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-    opened.on("console", lambda told: complaints.append(told.text) if told.type in ("error", "warning") else None)
+    opened.on("console", lambda entry: complaints.append(entry.text) if entry.type in ("error", "warning") else None)
     sign_in(opened, service)
     yield opened
-    # A form that is shown again has a status of its own, which the console repeats.
+    # A form with errors has an error status, which the console logs.
     assert [text for text in complaints if "the server responded with a status of 4" not in text] == []
 
 
@@ -122,9 +122,9 @@ def test_a_duplicate_from_the_box_that_is_checked_to_the_record_of_its_drop(page
     page.get_by_label("Seconds").fill("5")
     page.get_by_role("button", name="Create").click()
 
-    told = "The value supplied must be between 00:00:20 and 7.00:00:00. Actual value was 00:00:05."
-    expect(page.get_by_role("alert")).to_contain_text(f"Duplicate detection window: {told}")
-    expect(page.locator("p.error")).to_have_text(told)
+    expected = "The value supplied must be between 00:00:20 and 7.00:00:00. Actual value was 00:00:05."
+    expect(page.get_by_role("alert")).to_contain_text(f"Duplicate detection window: {expected}")
+    expect(page.locator("p.error")).to_have_text(expected)
     expect(page.get_by_label("Name", exact=True)).to_have_value("orders")
     expect(page.get_by_label("Seconds")).to_have_value("5")
     expect(box).to_be_checked()
@@ -245,7 +245,9 @@ def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> No
     assert highest("accepted") < highest("dropped")
 
 
-def test_a_broker_that_is_gone_and_a_session_that_has_ended_are_told(context: BrowserContext, service: Served) -> None:
+def test_a_page_shows_that_the_broker_is_gone_or_the_session_has_ended(
+    context: BrowserContext, service: Served
+) -> None:
     page = context.new_page()
     sign_in(page, service)
     context.set_offline(True)
@@ -258,7 +260,7 @@ def test_a_broker_that_is_gone_and_a_session_that_has_ended_are_told(context: Br
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_what_senders_write_runs_on_no_page(page: Page, service: Served) -> None:
+def test_no_page_runs_what_senders_write(page: Page, service: Served) -> None:
     for address in PAGES:
         go(page, service, address)
         assert page.locator("img, body script, iframe").count() == 0
@@ -287,7 +289,7 @@ def test_every_page_fits_a_phone_and_can_be_read(browser: Browser, service: Serv
     context.close()
 
 
-def test_the_keyboard_reaches_everything_and_one_sees_where_one_is(page: Page, service: Served) -> None:
+def test_the_keyboard_reaches_everything_and_the_focus_is_visible(page: Page, service: Served) -> None:
     go(page, service, "create?kind=queue")
     page.keyboard.press("Tab")
     skip = page.get_by_role("link", name="Skip to the content")
@@ -343,7 +345,7 @@ def test_a_wrong_key_and_then_the_right_one(context: BrowserContext, service: Se
     expect(form.get_by_label("Key")).to_have_value("")
     form.get_by_label("Key").fill(ROOT.primary_key)
     form.get_by_role("button", name="Sign in").click()
-    # One is sent on to the page that was asked for.
+    # Signing in leads to the requested page.
     expect(page.get_by_role("heading", name="news")).to_be_visible()
     assert "root" not in page.url
 
@@ -365,6 +367,6 @@ def test_another_site_gets_neither_the_cookie_nor_a_frame(
     page.get_by_role("button", name="Win").click()
     expect(page.get_by_text("The form was sent from another site.")).to_be_visible()
     assert service.broker.catalogue.find("evil") is None
-    # Another name is another site.
+    # For a browser, another host name is another site.
     page.goto(f"{there}$portal/")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The documentation of the portal keeps to what there is."""
+"""The documentation of the portal agrees with the code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT = (DOCS / "portal.md").read_text()
 LARGEST_PICTURE = 150 * 1024
 
 
-def test_every_picture_is_there_and_small() -> None:
+def test_every_picture_exists_and_is_small() -> None:
     pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", TEXT)
     assert len(pictures) >= 4
     for picture in pictures:

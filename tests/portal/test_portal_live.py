@@ -1,4 +1,4 @@
-"""The figures that change by themselves."""
+"""The figures that the script updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .visitor import Visitor, visit, words
 
 
 class Passing:
-    """Time that is moved by hand."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 7 * SECOND
@@ -35,7 +35,7 @@ def came(entity: int, **counted: int) -> IngestReport:
     return IngestReport(counted={entity: counted})
 
 
-def test_samples_are_kept_by_slot_and_the_last_one_shows_when_it_has_ended() -> None:
+def test_samples_are_kept_by_slot_and_a_slot_shows_when_it_has_ended() -> None:
     time = Passing()
     rates = Rates(time)
     rates.record(came(1, accepted=3, duplicates=1))
@@ -77,7 +77,7 @@ def test_old_samples_are_forgotten(pause: int) -> None:
     assert sum(accepted) == (8 if pause < SLOTS - 1 else 1)
 
 
-def test_only_so_many_entities_have_samples() -> None:
+def test_a_limited_number_of_entities_have_samples() -> None:
     time = Passing()
     rates = Rates(time)
     for entity in range(1, MOST_ENTITIES + 2):
@@ -91,7 +91,7 @@ def test_only_so_many_entities_have_samples() -> None:
     assert sum(rates.samples().accepted) == 2 * (MOST_ENTITIES + 1)
 
 
-def test_the_overview_tells_what_came_through_and_what_is_remembered(tmp_path: Path) -> None:
+def test_the_overview_shows_rates_and_remembered_ids(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.queue("orders", requires_duplicate_detection=True)
@@ -114,7 +114,7 @@ def test_the_overview_tells_what_came_through_and_what_is_remembered(tmp_path: P
         ]
         assert [values[f"{news}-{name}"] for name in ("active", "dead", "accepted", "dropped")] == ["1", "0", "1", "0"]
         assert sum(answer["plot"]["series"]["dropped"]) == 1
-        # The page has the same without the script.
+        # The page shows the same figures without the script.
         page = await visitor.get()
         assert f'data-value="{orders}-dropped" class="figure">1<' in page.text
         assert "Remembered ids 3" in words(page)
@@ -123,7 +123,7 @@ def test_the_overview_tells_what_came_through_and_what_is_remembered(tmp_path: P
     visit(tmp_path, play)
 
 
-def test_an_entity_tells_its_own_figures(tmp_path: Path) -> None:
+def test_an_entity_shows_its_own_figures(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.topic("news", "all", requires_duplicate_detection=True)
@@ -145,7 +145,7 @@ def test_an_entity_tells_its_own_figures(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
-def test_a_pipeline_that_stands_still_is_told_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_stopped_pipeline_is_shown_and_pages_do_not_wait_for_it(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.queue()
@@ -187,7 +187,7 @@ def test_long_lists_come_in_pages_and_can_be_searched(tmp_path: Path, monkeypatc
     visit(tmp_path, play, pipeline=False)
 
 
-def test_what_very_many_hold_together_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_of_very_many_entities_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "_MOST_COUNTED", 2)
 
     async def play(visitor: Visitor) -> None:
@@ -201,7 +201,7 @@ def test_what_very_many_hold_together_is_not_asked(tmp_path: Path, monkeypatch: 
 
 def test_a_ledger_that_cannot_be_read_does_not_spoil_the_page(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
-        # Spoiled while the broker runs: one that is found at its start is refused.
+        # The ledger is damaged while the broker runs, because a damaged one prevents the start.
         (tmp_path / "ledger").mkdir()
         (tmp_path / "ledger" / "generation-000001.json").write_text("{")
         visitor.front.time.advance(5)
@@ -211,7 +211,7 @@ def test_a_ledger_that_cannot_be_read_does_not_spoil_the_page(tmp_path: Path) ->
     visit(tmp_path, play, pipeline=False)
 
 
-def test_the_ledger_is_looked_at_once_in_some_seconds(tmp_path: Path) -> None:
+def test_the_ledger_is_read_at_most_once_in_some_seconds(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         async def ids() -> str:
             value: str = (await visitor.get("live")).json()["values"]["ids"]
@@ -228,7 +228,7 @@ def test_the_ledger_is_looked_at_once_in_some_seconds(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
-def test_a_subscription_that_is_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
+def test_a_subscription_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.topic("news", "one")
         one = Subscription(topic="news", name="one")

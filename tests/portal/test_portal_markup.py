@@ -1,4 +1,4 @@
-"""What strangers write is shown as text, and never run."""
+"""Untrusted content is shown as text, and never run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NASTY = [
 
 
 class Seen(HTMLParser):
-    """What a browser would make of some markup: its elements, attributes and text."""
+    """The elements, attributes and text that a browser would see in some markup."""
 
     def __init__(self, markup: str) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def test_any_text_stays_in_its_attribute(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NASTY)
-def test_what_is_nasty_is_shown_as_it_is(text: str) -> None:
+def test_nasty_text_is_shown_as_it_is(text: str) -> None:
     seen = Seen(joined([foreign(text), tag("a", text, href="/", title=text)]))
     assert seen.tags == ["bdi", "a"]
     assert seen.text == text + text
@@ -81,7 +81,7 @@ def test_markup_is_not_escaped_twice() -> None:
         ("ödeme ☕ 東京 \t\n", "ödeme ☕ 東京 \t\n"),
     ],
 )
-def test_what_cannot_be_seen_is_named(text: str, shown: str) -> None:
+def test_invisible_characters_are_named(text: str, shown: str) -> None:
     assert visible(text) == shown
     assert joined(text).encode()
 
@@ -102,7 +102,7 @@ def test_bodies_labels_and_properties_are_shown_as_text(text: str) -> None:
     assert label_of(head) == text
 
 
-def test_bodies_that_are_no_text_are_shown_in_hexadecimal() -> None:
+def test_binary_bodies_are_shown_in_hexadecimal() -> None:
     seen = body(b"\x00\xffabc")
     assert "5 bytes in hexadecimal" in seen.text
     assert "0000  00 ff 61 62 63" in seen.text
@@ -112,7 +112,7 @@ def test_bodies_that_are_no_text_are_shown_in_hexadecimal() -> None:
     assert "Body that cannot be read" in Seen(body_shown(b"\x00\x53\x75\xff", Allowance())).text
 
 
-def test_long_bodies_are_cut() -> None:
+def test_long_bodies_are_truncated() -> None:
     seen = body("é".encode() * 1_000_000)
     assert f"2,000,000 bytes, the first {LONGEST_TEXT:,} characters" in seen.text
     assert seen.text.count("é") == LONGEST_TEXT
@@ -131,19 +131,19 @@ def test_long_bodies_are_cut() -> None:
         (amqp.Described(amqp.Symbol("x:y"), "inner"), "inner"),
     ],
 )
-def test_values_of_every_sort_are_shown(value: object, shown: str) -> None:
+def test_values_of_every_type_are_shown(value: object, shown: str) -> None:
     assert shown in body(amqp.AmqpValue(value)).text
     assert shown in body(amqp.AmqpSequence([value])).text
     assert "x:y" not in body(amqp.AmqpSequence([value])).text
 
 
-def test_heads_that_cannot_be_read_are_told() -> None:
+def test_unreadable_heads_are_reported() -> None:
     broken = b"\x00\x53\x73\xd0\x00"
     assert "The properties cannot be read" in Seen(properties_list(broken, Allowance())).text
     assert label_of(broken) is None
 
 
-def test_many_and_long_properties_are_cut() -> None:
+def test_many_and_long_properties_are_truncated() -> None:
     head, _ = amqp.encode_message(None, {f"p{number}": "x" * 1500 for number in range(150)}, b"")
     seen = Seen(properties_list(head, Allowance()))
     assert "50 more properties" in seen.text
@@ -160,7 +160,7 @@ def test_many_and_long_properties_are_cut() -> None:
         (NO_LIMIT, "no limit"),
     ],
 )
-def test_lengths_of_time_in_words(microseconds: int, words: str) -> None:
+def test_durations_in_words(microseconds: int, words: str) -> None:
     assert in_words(microseconds) == words
 
 

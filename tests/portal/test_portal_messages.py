@@ -1,4 +1,4 @@
-"""Looking at messages, sending them, and what became of them."""
+"""Peeking at messages, sending them, and their fates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NASTY = "<script>alert(1)</script>"
 
 
 async def dead_letter(front: Front, path: str, *, reason: str = "Bad", description: str = "Of no use.") -> None:
-    """Make dead letters of all messages that are there."""
+    """Dead-letter all messages of an entity."""
     await front.broker.counts(path)
     for received in await front.broker.receive(Address(path), 100):
         token = received.message.token
@@ -32,7 +32,7 @@ async def dead_letter(front: Front, path: str, *, reason: str = "Bad", descripti
 
 
 async def quarantine_some(front: Front, count: int) -> None:
-    """A subscription asks for properties, and the messages have none that could be read."""
+    """Quarantine messages: a subscription's filter needs properties, and these messages have unreadable ones."""
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     await front.broker.change(
@@ -43,10 +43,10 @@ async def quarantine_some(front: Front, count: int) -> None:
     await front.broker.counts("news")
 
 
-# Looking
+# Peeking
 
 
-def test_messages_are_shown_with_all_that_is_known_of_them(tmp_path: Path) -> None:
+def test_messages_are_shown_with_all_their_properties(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.queue("q", requires_session=True)
@@ -65,13 +65,13 @@ def test_messages_are_shown_with_all_that_is_known_of_them(tmp_path: Path) -> No
             "Body, 5 bytes hello",
         ):
             assert text in page
-        # It was looked at, not taken.
+        # Peeking does not receive the message.
         assert (await front.broker.counts("q")).active == 1
 
     visit(tmp_path, play)
 
 
-def test_what_senders_write_is_nowhere_run(tmp_path: Path) -> None:
+def test_what_senders_write_never_runs(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.queue("q", requires_duplicate_detection=True)
@@ -113,7 +113,7 @@ def test_messages_come_in_pages(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
-def test_large_bodies_are_looked_at_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_shows_few_large_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "MOST_BYTES", 400_000)
 
     async def play(visitor: Visitor) -> None:
@@ -128,7 +128,7 @@ def test_large_bodies_are_looked_at_few_at_a_time(tmp_path: Path, monkeypatch: p
     visit(tmp_path, play)
 
 
-def test_only_what_holds_messages_can_be_looked_into(tmp_path: Path) -> None:
+def test_only_entities_that_hold_messages_have_a_page_of_messages(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.topic("news", "all")
         await visitor.front.broker.send("news", [message("1")])
@@ -168,7 +168,7 @@ def test_a_dead_letter_is_resubmitted_past_detection(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
-def test_what_could_not_be_forwarded_is_shown(tmp_path: Path) -> None:
+def test_messages_that_could_not_be_forwarded_are_shown(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.queue("target", requires_session=True)
@@ -187,7 +187,7 @@ def test_what_could_not_be_forwarded_is_shown(tmp_path: Path) -> None:
 # Drops
 
 
-def test_the_record_tells_which_message_won(tmp_path: Path) -> None:
+def test_the_record_shows_which_message_won(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.queue("q", requires_duplicate_detection=True)
@@ -249,7 +249,7 @@ def test_a_topic_has_a_record_too(tmp_path: Path) -> None:
 # Sending
 
 
-def test_a_message_that_is_sent_twice_is_told_to_be_a_duplicate(tmp_path: Path) -> None:
+def test_a_message_sent_twice_is_shown_as_a_duplicate(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await front.queue("q", requires_duplicate_detection=True)
@@ -274,35 +274,35 @@ def test_a_message_that_is_sent_twice_is_told_to_be_a_duplicate(tmp_path: Path) 
         assert "hello\nworld" in shown(page)
         for text in ("Label greeting", "ContentType text/plain", "colour red", "size 3", "name 3"):
             assert text in words(page)
-        # What was typed is there still, to be sent once more.
+        # The form keeps its values, so that the message can be sent again.
         assert 'value="42"' in first.text
         assert "hello\nworld</textarea>" in first.text
 
     visit(tmp_path, play)
 
 
-def test_without_detection_or_an_id_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_without_detection_or_an_id_there_is_no_verdict(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("plain")
         await visitor.front.queue("q", requires_duplicate_detection=True)
         for path, identity in (("plain", "1"), ("plain", "1"), ("q", "")):
-            told = words(await visitor.post("entity/send", {"path": path, "message-id": identity, "body": ""}))
-            assert "Accepted as number" in told
-            assert "duplicate" not in told.partition("Accepted as number")[2].partition("MessageId")[0]
+            shown_text = words(await visitor.post("entity/send", {"path": path, "message-id": identity, "body": ""}))
+            assert "Accepted as number" in shown_text
+            assert "duplicate" not in shown_text.partition("Accepted as number")[2].partition("MessageId")[0]
 
     visit(tmp_path, play)
 
 
-def test_a_slow_pipeline_is_told(tmp_path: Path) -> None:
+def test_a_slow_pipeline_is_shown(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
-        told = words(await visitor.post("entity/send", {"path": "q", "message-id": "1"}))
-        assert "Accepted as number 1 . It is still in the pipeline." in told
+        shown_text = words(await visitor.post("entity/send", {"path": "q", "message-id": "1"}))
+        assert "Accepted as number 1 . It is still in the pipeline." in shown_text
 
     visit(tmp_path, play, pipeline=False, read_your_sends=0)
 
 
-def test_what_cannot_be_sent_is_told_at_its_field(tmp_path: Path) -> None:
+def test_the_error_of_a_message_is_at_its_field(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, str], str, str]] = [
         ({"session": ""}, "session", "The SessionId was not set on a message"),
         ({"message-id": "x" * 129}, "message-id", "The argument 'MessageId' cannot exceed 128 characters."),
@@ -313,23 +313,23 @@ def test_what_cannot_be_sent_is_told_at_its_field(tmp_path: Path) -> None:
 
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_session=True, enable_partitioning=True)
-        for fields, name, told in cases:
+        for fields, name, expected in cases:
             answer = await visitor.post("entity/send", {"path": "q", "body": "kept", "session": "s", **fields})
             assert (answer.status_code, f'id="{name}-error"' in answer.text) == (400, True), name
-            assert told in words(answer)
+            assert expected in words(answer)
             assert "kept</textarea>" in answer.text
 
     visit(tmp_path, play, pipeline=False, read_your_sends=0)
 
 
-def test_who_may_only_send_is_told_no_more_than_that_it_was_accepted(tmp_path: Path) -> None:
+def test_with_send_alone_only_the_acceptance_is_shown(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
         for number in (1, 2):
-            told = words(await visitor.post("entity/send", {"path": "q", "message-id": "same"}))
-            assert f"Accepted as number {number} . Send a test" not in told
-            assert f"Accepted as number {number} ." in told
-            assert "dropped as a duplicate" not in told
+            shown_text = words(await visitor.post("entity/send", {"path": "q", "message-id": "same"}))
+            assert f"Accepted as number {number} . Send a test" not in shown_text
+            assert f"Accepted as number {number} ." in shown_text
+            assert "dropped as a duplicate" not in shown_text
 
     visit(tmp_path, play, rule=SENDER)
 
@@ -337,7 +337,7 @@ def test_who_may_only_send_is_told_no_more_than_that_it_was_accepted(tmp_path: P
 # Quarantine
 
 
-def test_what_is_in_quarantine_is_released_or_discarded(tmp_path: Path) -> None:
+def test_quarantined_messages_are_released_or_discarded(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         front = visitor.front
         await quarantine_some(front, 4)
@@ -378,7 +378,7 @@ def test_the_quarantine_comes_in_pages(tmp_path: Path, monkeypatch: pytest.Monke
     visit(tmp_path, play)
 
 
-def test_who_may_only_listen_cannot_resubmit(tmp_path: Path) -> None:
+def test_with_listen_alone_resubmitting_is_rejected(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q")
         await visitor.front.broker.send("q", [message("one")])

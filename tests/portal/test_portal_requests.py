@@ -59,7 +59,7 @@ def test_a_form_from_another_site_does_nothing(shared: Shared, headers: dict[str
         answer = await visitor.post("create", {"kind": "queue", "name": "made"}, headers=headers)
         assert (answer.status_code, "The form was sent from another site." in words(answer)) == (403, True)
         assert await is_untouched(visitor)
-        # What is wrong with this one is its name.
+        # Here the host name is wrong.
         ours = {"origin": f"http://{HERE}", "sec-fetch-site": "same-origin"}
         assert (await visitor.post("create", {"kind": "queue", "name": "%"}, headers=ours)).status_code == 400
 
@@ -94,7 +94,7 @@ def test_the_portal_answers_only_to_names_it_has(shared: Shared, host: str, is_k
     shared(play, rule=None)
 
 
-def test_every_answer_keeps_browsers_from_what_they_should_not_do(tmp_path: Path) -> None:
+def test_every_response_has_the_security_headers(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue()
         answers = [
@@ -154,7 +154,7 @@ def test_other_ways_to_write_its_path_lead_to_the_portal(shared: Shared, path: s
     shared(play, rule=None)
 
 
-def test_what_is_no_form_is_refused(shared: Shared) -> None:
+def test_a_body_that_is_no_form_is_rejected(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         url, kind = link("create"), "application/x-www-form-urlencoded"
         for body, content_type, status in (
@@ -193,7 +193,7 @@ def test_other_methods_and_unknown_pages_are_refused(shared: Shared) -> None:
     shared(play)
 
 
-def test_a_fault_of_ours_tells_nothing_of_the_inside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_reveals_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(*_: object) -> Awaitable[object]:
         raise RuntimeError("/secret/place is broken")
 
@@ -207,7 +207,7 @@ def test_a_fault_of_ours_tells_nothing_of_the_inside(tmp_path: Path, caplog: pyt
     visit(tmp_path, play)
 
 
-def test_a_queue_may_be_called_like_anything(tmp_path: Path) -> None:
+def test_a_queue_may_have_any_name(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         for name in ("...", "a/b/.c", "portal", "sign-in", "x~y"):
             await visitor.front.broker.change(
@@ -220,7 +220,7 @@ def test_a_queue_may_be_called_like_anything(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
-def test_a_broker_that_stops_asks_to_try_again_later(tmp_path: Path) -> None:
+def test_a_stopping_broker_asks_to_retry_later(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue()
         visitor.front.core._transactions._is_closed = True
@@ -232,7 +232,7 @@ def test_a_broker_that_stops_asks_to_try_again_later(tmp_path: Path) -> None:
     visit(tmp_path, play, pipeline=False)
 
 
-def test_a_method_that_is_not_for_a_page_is_told_which_are(shared: Shared) -> None:
+def test_a_wrong_method_gets_the_allowed_ones(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         answer = await visitor.client.request("PUT", link("create"))
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")

@@ -1,4 +1,4 @@
-"""Who gets in, and for how long."""
+"""Signing in, and the lifetime of sessions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def seconds(microseconds: int) -> float:
         {"rule": f" {ROOT.name} ", "key": "root-two", "entity": "orders"},
     ],
 )
-def test_a_connection_string_or_a_key_lets_one_in(shared: Shared, fields: dict[str, str]) -> None:
+def test_a_connection_string_or_a_key_signs_in(shared: Shared, fields: dict[str, str]) -> None:
     async def play(visitor: Visitor) -> None:
         page = await visitor.follow(await visitor.try_to_sign_in(fields))
         assert "orders" in page.text
@@ -42,7 +42,7 @@ def test_a_connection_string_or_a_key_lets_one_in(shared: Shared, fields: dict[s
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "expected"),
     [
         ({"rule": ROOT.name, "key": "wrong-key"}, 403, "No rule of that name has that key."),
         ({"rule": "nobody", "key": "wrong-key"}, 403, "No rule of that name has that key."),
@@ -57,12 +57,12 @@ def test_a_connection_string_or_a_key_lets_one_in(shared: Shared, fields: dict[s
         ({"connection-string": "wrong-key" * 1000}, 400, "The connection string is too long."),
     ],
 )
-def test_a_wrong_key_is_refused_and_not_shown(
-    shared: Shared, fields: dict[str, str], status: int, told: str, caplog: pytest.LogCaptureFixture
+def test_a_wrong_key_is_rejected_and_not_shown(
+    shared: Shared, fields: dict[str, str], status: int, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(visitor: Visitor) -> None:
         answer = await visitor.try_to_sign_in(fields)
-        assert (answer.status_code, told in words(answer)) == (status, True)
+        assert (answer.status_code, expected in words(answer)) == (status, True)
         assert "wrong-key" not in answer.text
         assert (await visitor.get()).status_code == 303
         assert "wrong-" not in caplog.text
@@ -70,8 +70,8 @@ def test_a_wrong_key_is_refused_and_not_shown(
     shared(play, rule=None)
 
 
-def test_who_fails_too_often_has_to_wait_unless_the_key_is_right(tmp_path: Path) -> None:
-    """Behind a proxy all come from one address: wrong keys of one must not keep out the right key of another."""
+def test_too_many_failures_mean_waiting_unless_the_key_is_right(tmp_path: Path) -> None:
+    """Behind a proxy all visitors share one address: one visitor's wrong keys must not lock out another's right key."""
 
     async def play(visitor: Visitor) -> None:
         right, wrong = {"rule": ROOT.name, "key": "root-one"}, {"rule": ROOT.name, "key": "wrong"}
@@ -92,10 +92,10 @@ def test_who_fails_too_often_has_to_wait_unless_the_key_is_right(tmp_path: Path)
     visit(tmp_path, play, rule=None)
 
 
-def test_forms_that_do_not_come_keep_nobody_from_signing_in_for_long(
+def test_forms_that_do_not_arrive_block_signing_in_only_briefly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of those who announce a form and do not send it, only some are waited for, and not for as long as others."""
+    """The portal waits only for some of the clients that announce a form and do not send it, and not for long."""
     monkeypatch.setattr("oncebus.portal.portal._SIGN_IN_SECONDS", 0.2)
     monkeypatch.setattr("oncebus.portal.portal._MOST_SIGNING_IN", 3)
 
@@ -113,7 +113,7 @@ def test_forms_that_do_not_come_keep_nobody_from_signing_in_for_long(
     visit(tmp_path, play, rule=None, names=["bus.example.org"])
 
 
-def test_of_ipv6_a_whole_network_has_to_wait(tmp_path: Path) -> None:
+def test_failures_of_ipv6_count_by_network(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         for number in range(FAILURES):
             async with visiting(visitor.front, address=f"2001:db8::{number + 1:x}") as one:
@@ -126,7 +126,7 @@ def test_of_ipv6_a_whole_network_has_to_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_cookies_are_for_the_portal_alone_and_no_script_sees_them(shared: Shared, scheme: str) -> None:
+def test_cookies_are_for_the_portal_only_and_no_script_sees_them(shared: Shared, scheme: str) -> None:
     async def play(visitor: Visitor) -> None:
         async with visiting(visitor.front, scheme=scheme) as one:
             answer = await one.try_to_sign_in({"rule": ROOT.name, "key": "root-one"})
@@ -143,7 +143,7 @@ def test_cookies_are_for_the_portal_alone_and_no_script_sees_them(shared: Shared
     shared(play, rule=None)
 
 
-def test_signing_in_begins_a_new_session_and_ends_the_one_before(shared: Shared) -> None:
+def test_signing_in_begins_a_new_session_and_ends_the_previous_one(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         [before] = [cookie.value for cookie in visitor.client.cookies.jar if "session" in cookie.name]
         seal = visitor.seal
@@ -163,7 +163,7 @@ def test_signing_in_begins_a_new_session_and_ends_the_one_before(shared: Shared)
     shared(play)
 
 
-def test_who_signs_out_is_out(shared: Shared) -> None:
+def test_signing_out_ends_the_session(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         cookies = dict(visitor.client.cookies)
         answer = await visitor.post("sign-out")
@@ -174,7 +174,7 @@ def test_who_signs_out_is_out(shared: Shared) -> None:
     shared(play)
 
 
-def test_a_session_ends_when_nothing_is_done_in_it_and_figures_are_nothing(tmp_path: Path) -> None:
+def test_an_idle_session_expires_and_polling_is_no_use(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         time = visitor.front.time
         time.advance(seconds(IDLE) - 60)
@@ -188,7 +188,7 @@ def test_a_session_ends_when_nothing_is_done_in_it_and_figures_are_nothing(tmp_p
     visit(tmp_path, play)
 
 
-def test_a_session_ends_after_some_hours_whatever_is_done_in_it(tmp_path: Path) -> None:
+def test_a_session_expires_after_some_hours_of_use(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         steps = 2 * LONGEST // IDLE
         for step in range(1, steps + 1):
@@ -212,7 +212,7 @@ def test_a_session_ends_with_its_key(tmp_path: Path) -> None:
     visit(tmp_path, play, rules=lambda: current[0])
 
 
-def test_there_are_only_so_many_sessions() -> None:
+def test_the_number_of_sessions_is_limited() -> None:
     now = [0]
     sessions = Sessions(lambda: now[0], most=3)
     begun = []
@@ -241,7 +241,7 @@ def test_there_are_only_so_many_sessions() -> None:
         ("/$portal/\r\nset-cookie: x=y", BASE),
     ],
 )
-def test_after_signing_in_one_is_sent_on_within_the_portal_alone(shared: Shared, onward: str, leads_to: str) -> None:
+def test_signing_in_redirects_only_within_the_portal(shared: Shared, onward: str, leads_to: str) -> None:
     async def play(visitor: Visitor) -> None:
         answer = await visitor.try_to_sign_in({"rule": ROOT.name, "key": "root-one", "onward": onward})
         assert (answer.status_code, answer.headers["location"]) == (303, leads_to)
@@ -249,7 +249,7 @@ def test_after_signing_in_one_is_sent_on_within_the_portal_alone(shared: Shared,
     shared(play, rule=None)
 
 
-def test_who_asked_for_a_page_gets_to_it_by_signing_in(tmp_path: Path) -> None:
+def test_signing_in_leads_to_the_requested_page(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("a/b")
         sent = await visitor.get("entity/drops", path="a/b", message_id="x&y")
@@ -260,7 +260,7 @@ def test_who_asked_for_a_page_gets_to_it_by_signing_in(tmp_path: Path) -> None:
     visit(tmp_path, play, rule=None)
 
 
-def test_two_brokers_of_one_machine_do_not_sign_each_other_out(shared: Shared) -> None:
+def test_two_brokers_on_one_machine_do_not_sign_each_other_out(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         there = {"host": "localhost:5301"}
         page = await visitor.client.get(link("sign-in"), headers=there)
@@ -292,9 +292,7 @@ def test_keys_and_sessions_are_in_no_page_address_or_log(tmp_path: Path, caplog:
     ("scheme", "address", "is_warned"),
     [("http", "10.0.0.1", True), ("https", "10.0.0.1", False), ("http", "127.0.0.1", False), ("http", "::1", False)],
 )
-def test_who_would_send_a_key_for_all_to_read_is_warned(
-    shared: Shared, scheme: str, address: str, is_warned: bool
-) -> None:
+def test_signing_in_without_tls_shows_a_warning(shared: Shared, scheme: str, address: str, is_warned: bool) -> None:
     async def play(visitor: Visitor) -> None:
         async with visiting(visitor.front, scheme=scheme, address=address) as one:
             page = words(await one.get("sign-in"))

@@ -138,7 +138,7 @@ def test_the_same_id_is_delivered_once_however_it_is_sent(bus: Bus) -> None:
     sender.send_messages(ServiceBusMessage(b"again", message_id=str(identity), scheduled_enqueue_time_utc=past))
     sender.send_messages(ServiceBusMessage(b"other", message_id="other"))
     assert bodies(bus, queue, 2) == [b"first", b"other"]
-    drops = bus.run(bus.broker.drops(queue))
+    drops = bus.run(bus.broker.duplicates(queue))
     assert [drop.message_id for drop in drops] == [str(identity)] * 7
     assert {drop.original_sequence for drop in drops} == {1}
 

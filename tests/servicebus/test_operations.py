@@ -251,7 +251,7 @@ def test_no_more_deferred_messages_are_received_at_once_than_fit_into_memory(bus
     bus.run(bus.broker.settle(Address(queue), [Settlement(Action.DEFER, token) for token in held]))
     asked = {"sequence-numbers": [1, 2, 3], "receiver-settle-mode": 1}
     few = replace(bus.server.front, limits=Limits(deferred_bytes=2500))
-    with pytest.raises(OutOfRange, match="larger together than the 2500 bytes"):
+    with pytest.raises(OutOfRange, match="together exceed the limit of 2500 bytes"):
         ask(bus, "receive-by-sequence-number", asked, queue, few)
     # None of them is locked, and a single message is received whatever its size.
     one = replace(bus.server.front, limits=Limits(deferred_bytes=1))

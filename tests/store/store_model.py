@@ -1,4 +1,4 @@
-"""A model of a queue and a session queue, with the inbox that leads to them: what a store should hold."""
+"""A model of a queue, a session queue and their inbox: what a store should hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICIES = {
 class Known:
     """The model's message. `dead` is its dead-letter reason, `until` the end of its own lock.
 
-    `waits` while it is scheduled, `returns` from the moment that it is handed to the pump.
+    `waits` while it is scheduled, `returns` from the moment that it is handed to requeue.
     """
 
     entity: int
@@ -44,7 +44,7 @@ class Model:
 
     def __init__(self) -> None:
         self.now = START
-        # The commits that were appended and not taken; the newest that was appended, and that was taken.
+        # The commits that were appended and not ingested; the newest one appended, and the newest one ingested.
         self.inbox: dict[int, list[dict[str, Any]]] = {}
         self.appended = self.commit = 0
         self.sequence = {PLAIN: 0, SESSIONS: 0}
@@ -89,7 +89,7 @@ class Model:
         return message.session if message.entity == SESSIONS and message.dead is None else None
 
     def pass_time(self) -> None:
-        """Locks end; then what nobody holds expires."""
+        """Let locks expire, then unlocked messages."""
         for session, (_, until) in list(self.locks.items()):
             if until <= self.now:
                 self.free(session)

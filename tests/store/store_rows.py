@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from oncebus.messages import OUTBOX_SCHEMA, Fate
-from oncebus.store import IngestReport, Policy, Store, Transfer
+from oncebus.store import IngestReport, Policy, Requeue, Store
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -16,7 +16,7 @@ QUEUE = 7
 
 
 def entry(rows: Sequence[Mapping[str, Any]], commit: int = 1) -> pa.Table:
-    """A table of rows; each has an `entity`, and a destination equal to it unless told otherwise."""
+    """Return a table of rows. Each row has an `entity`; its destination is the same by default."""
     filled = []
     for index, row in enumerate(rows):
         fate = row.get("fate", Fate.DELIVERED)
@@ -49,20 +49,20 @@ def take(
         return store.ingest(entry(rows, commit), commit, commit, policies, now)
 
 
-def again(transfer: Transfer, sequence: int, **more: Any) -> dict[str, Any]:
-    """The row that the pipeline makes of what was appended."""
-    message = transfer.message
-    origin = {"origin_entity": message.entity, "origin_sequence": message.sequence, "hops": transfer.hops}
+def again(requeue: Requeue, sequence: int, **more: Any) -> dict[str, Any]:
+    """Return the row that the pipeline makes of a requeued message."""
+    message = requeue.message
+    origin = {"origin_entity": message.entity, "origin_sequence": message.sequence, "hops": requeue.hops}
     kept = {name: getattr(message, name) for name in ("blob", "session", "scheduled", "message_id", "size")}
-    return {"entity": transfer.target, "sequence": sequence, **kept, **origin, **more}
+    return {"entity": requeue.target, "sequence": sequence, **kept, **origin, **more}
 
 
 def come_back(store: Store, policies: Mapping[int, Policy], first_sequence: int, now: int = START) -> None:
-    """Let what is handed to the pump go through the inbox, under numbers from this one on."""
+    """Requeue messages through the inbox, with numbers from `first_sequence` on."""
     with store.transaction():
-        transfers = store.pump_batch(policies, store.position())
+        requeues = store.requeue_batch(policies, store.position())
     commit = store.position() + 1
     with store.transaction():
-        store.pumped(transfers, commit)
-    rows = [again(each, number, time=now) for number, each in enumerate(transfers, start=first_sequence)]
+        store.requeued(requeues, commit)
+    rows = [again(each, number, time=now) for number, each in enumerate(requeues, start=first_sequence)]
     take(store, rows, policies, now)

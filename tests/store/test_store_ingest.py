@@ -128,7 +128,7 @@ def test_every_fate_is_counted_where_it_belongs(store: Store) -> None:
     assert (dead.reason, dead.description, dead.source) == ("filter", "bad", FIRST)
 
 
-def test_of_an_entity_that_is_gone_only_the_number_of_its_rows_and_the_time_are_kept(store: Store) -> None:
+def test_of_a_deleted_entity_only_the_number_of_its_rows_and_the_time_are_kept(store: Store) -> None:
     rows: list[dict[str, Any]] = [
         {"entity": GONE, "fate": Fate.DELIVERED, "time": START + 7},
         {"entity": GONE, "fate": Fate.DEAD_LETTERED},
@@ -138,12 +138,12 @@ def test_of_an_entity_that_is_gone_only_the_number_of_its_rows_and_the_time_are_
         {"entity": GONE, "fate": Fate.DISCARDED},
     ]
     take(store, rows, POLICIES)
-    assert (store.counts(GONE), store.highest(), store.drops(GONE), store.quarantined()) == (Counts(), [], [], [])
+    assert (store.counts(GONE), store.highest(), store.duplicates(GONE), store.quarantined()) == (Counts(), [], [], [])
     assert store.counts(NOBODY) == Counts(discarded=4)
-    assert (store.newest_time(), store.unused_blobs()) == (START + 7, ["file"])
+    assert (store.newest_time(), store.unused_body_files()) == (START + 7, ["file"])
 
 
-def test_all_that_was_answered_as_accepted_is_counted_as_accepted_or_as_a_duplicate(store: Store) -> None:
+def test_every_accepted_message_is_counted_as_accepted_or_as_a_duplicate(store: Store) -> None:
     def rows(fate: Fate) -> list[dict[str, Any]]:
         queue = {"entity": QUEUE, "fate": fate, "sequence": 10 + fate, "position": 10 + fate}
         topic = {"entity": TOPIC, "fate": fate, "sequence": 20 + fate, "position": 20 + fate}
@@ -192,10 +192,10 @@ def test_time_does_not_go_back_with_the_entity_that_had_the_newest(store: Store)
 def test_a_body_is_known_from_the_row_that_named_it_until_it_is_forgotten(store: Store) -> None:
     assert store.newest_time() == 0
     take(store, [{"entity": QUEUE, "blob": "a"}, {"entity": QUEUE, "fate": Fate.DUPLICATE, "blob": "b"}], POLICIES)
-    assert store.unknown_blobs(["a", "b", "c"]) == ["c"]
+    assert store.unknown_body_files(["a", "b", "c"]) == ["c"]
     with store.transaction():
-        store.forget_blobs(["a", "b"])
-    assert store.unknown_blobs(["a", "b", "c"]) == ["b", "c"]
+        store.forget_body_files(["a", "b"])
+    assert store.unknown_body_files(["a", "b", "c"]) == ["b", "c"]
 
 
 def test_the_highest_number_counts_dropped_rows_too(store: Store) -> None:
@@ -227,7 +227,7 @@ def test_scheduled_rows_wait_but_not_twice(store: Store, destination: int, extra
     assert store.counts(destination).scheduled == waits
 
 
-def test_drops_can_be_found_by_id_time_and_page(store: Store) -> None:
+def test_duplicates_can_be_found_by_id_time_and_page(store: Store) -> None:
     rows = [
         {
             "entity": QUEUE,
@@ -242,57 +242,57 @@ def test_drops_can_be_found_by_id_time_and_page(store: Store) -> None:
     ]
     take(store, rows[:3], POLICIES)
     take(store, rows[3:], POLICIES)
-    assert [drop.sequence for drop in store.drops(QUEUE)] == [2, 3, 4, 5, 6, 7]
-    assert store.drops(QUEUE)[0] == (QUEUE, 1, "id0", START + 2, 2, 1, START)
-    assert [drop.sequence for drop in store.drops(QUEUE, "id1")] == [3, 5, 7]
-    assert [drop.sequence for drop in store.drops(QUEUE, since=START + 6)] == [6, 7]
-    first = store.drops(QUEUE, limit=4)
-    assert [drop.sequence for drop in store.drops(QUEUE, after=first[-1].number)] == [6, 7]
-    assert store.drops(QUEUE + 1) == []
+    assert [each.sequence for each in store.duplicates(QUEUE)] == [2, 3, 4, 5, 6, 7]
+    assert store.duplicates(QUEUE)[0] == (QUEUE, 1, "id0", START + 2, 2, 1, START)
+    assert [each.sequence for each in store.duplicates(QUEUE, "id1")] == [3, 5, 7]
+    assert [each.sequence for each in store.duplicates(QUEUE, since=START + 6)] == [6, 7]
+    first = store.duplicates(QUEUE, limit=4)
+    assert [each.sequence for each in store.duplicates(QUEUE, after=first[-1].number)] == [6, 7]
+    assert store.duplicates(QUEUE + 1) == []
 
 
-def test_drops_are_bounded_by_number_and_age(tmp_path: Any) -> None:
-    store = Store.open(tmp_path / "few", drops_kept=3, drops_age=10 * SECOND)
+def test_duplicates_are_bounded_by_number_and_age(tmp_path: Any) -> None:
+    store = Store.open(tmp_path / "few", duplicates_kept=3, duplicates_age=10 * SECOND)
 
-    def drop(sequence: int, seconds: int) -> None:
+    def duplicate(sequence: int, seconds: int) -> None:
         now = START + seconds * SECOND
         row = {"entity": QUEUE, "fate": Fate.DUPLICATE, "sequence": sequence, "time": now}
         take(store, [row], POLICIES, now)
 
     for sequence in range(1, 6):
-        drop(sequence, sequence)
-    assert [each.sequence for each in store.drops(QUEUE)] == [3, 4, 5]
-    drop(6, 15)
-    assert [each.sequence for each in store.drops(QUEUE)] == [5, 6]
+        duplicate(sequence, sequence)
+    assert [each.sequence for each in store.duplicates(QUEUE)] == [3, 4, 5]
+    duplicate(6, 15)
+    assert [each.sequence for each in store.duplicates(QUEUE)] == [5, 6]
     with store.transaction():
-        assert store.prune_drops(START + 26 * SECOND) == 2
-    assert store.drops(QUEUE) == []
-    drop(7, 27)
-    assert [each.number for each in store.drops(QUEUE)] == [7]
+        assert store.prune_duplicates(START + 26 * SECOND) == 2
+    assert store.duplicates(QUEUE) == []
+    duplicate(7, 27)
+    assert [each.number for each in store.duplicates(QUEUE)] == [7]
     store.close()
 
 
-def test_a_blob_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
+def test_a_body_file_is_unused_when_its_last_copy_is_gone(store: Store) -> None:
     copies = [{"entity": TOPIC, "destination": each, "blob": "shared", "position": 1} for each in (FIRST, QUEUE)]
     take(store, [*copies, {"entity": QUEUE, "sequence": 5, "fate": Fate.DUPLICATE, "blob": "of a duplicate"}], POLICIES)
-    assert store.unused_blobs() == ["of a duplicate"]
+    assert store.unused_body_files() == ["of a duplicate"]
     with store.transaction():
-        store.forget_blobs(["of a duplicate", "shared"])
+        store.forget_body_files(["of a duplicate", "shared"])
         assert store.batch_delete(QUEUE, 2**62, 1) == 1
-    assert store.unused_blobs() == []
+    assert store.unused_body_files() == []
     with store.transaction():
         (message,) = store.receive(FIRST, 1, Mode.PEEK_LOCK, POLICIES[FIRST], START)
         assert (message.blob, message.body) == ("shared", None)
-        assert store.unused_blobs() == []
+        assert store.unused_body_files() == []
         done = Settlement(Action.COMPLETE, message.token or b"")
         assert store.settle(FIRST, [done], POLICIES[FIRST], START) == [Outcome.DONE]
-    assert store.unused_blobs() == ["shared"]
+    assert store.unused_body_files() == ["shared"]
     with store.transaction():
-        store.forget_blobs(["shared"])
-    assert store.unused_blobs() == []
+        store.forget_body_files(["shared"])
+    assert store.unused_body_files() == []
 
 
-def test_a_number_that_is_taken_is_refused_and_nothing_is_kept(store: Store) -> None:
+def test_a_number_that_is_in_use_is_refused_and_nothing_is_kept(store: Store) -> None:
     take(store, [{"entity": QUEUE}], POLICIES)
     with pytest.raises(EntryRefused, match="sequence number"):
         take(store, [{"entity": QUEUE, "sequence": 2}, {"entity": QUEUE, "sequence": 1}], POLICIES)
@@ -303,5 +303,5 @@ def test_a_number_that_is_taken_is_refused_and_nothing_is_kept(store: Store) -> 
 def test_changes_outside_of_a_transaction_are_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="outside of a transaction"):
         store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
-    with pytest.raises(StoreError, match="in a transaction already"), store.transaction(), store.transaction():
+    with pytest.raises(StoreError, match="already in a transaction"), store.transaction(), store.transaction():
         pass

@@ -15,7 +15,7 @@ from store.store_rows import QUEUE, START, take
 POLICIES = {QUEUE: Policy()}
 
 
-def test_a_store_begins_where_it_is_told_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_new_store_begins_at_its_start_and_continues_where_it_was(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store", start=41)
     assert store.position() == 41
     take(store, [{"entity": QUEUE}], POLICIES)
@@ -25,7 +25,7 @@ def test_a_store_begins_where_it_is_told_and_goes_on_where_it_was(tmp_path: Path
     store.close()
 
 
-def test_locks_of_the_time_before_a_restart_run_out(tmp_path: Path) -> None:
+def test_locks_from_before_a_restart_expire(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
     take(store, [{"entity": QUEUE}], POLICIES)
     with store.transaction():
@@ -39,14 +39,14 @@ def test_locks_of_the_time_before_a_restart_run_out(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_lock_that_ran_out_in_a_block_that_failed_runs_out_again(store: Store) -> None:
+def test_a_lock_that_expired_in_a_failed_transaction_expires_again(store: Store) -> None:
     take(store, [{"entity": QUEUE}], POLICIES)
     with store.transaction():
         (message,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START)
     end = message.locked_until or 0
     for failing in (True, False):
         with suppress(ZeroDivisionError), store.transaction():
-            # The second look finds no lock any more, and would be right to remember that.
+            # The second call finds no lock any more, and may remember that.
             (again,) = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(lock_duration=2**40), end)
             assert store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), end) == []
             if failing:
@@ -105,7 +105,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
             Store.open(path)
 
 
-def test_a_full_disk_changes_nothing_and_passes(store: Store) -> None:
+def test_a_full_disk_changes_nothing_and_a_retry_works(store: Store) -> None:
     take(store, [{"entity": QUEUE, "sequence": 1}], POLICIES)
     execute = store._connection.execute
     pages = execute("PRAGMA page_count").fetchone()[0]
@@ -122,14 +122,14 @@ def test_a_full_disk_changes_nothing_and_passes(store: Store) -> None:
     assert store.counts(QUEUE).active == 29
 
 
-def test_a_full_disk_elsewhere_in_the_block_is_the_same(store: Store) -> None:
+def test_a_full_disk_elsewhere_in_the_transaction_has_the_same_effect(store: Store) -> None:
     with pytest.raises(StoreFull), store.transaction():
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(OSError, match="other"), store.transaction():
         raise OSError(errno.EACCES, "other")
 
 
-def test_nothing_looks_at_all_messages(tmp_path: Path) -> None:
+def test_no_statement_scans_all_messages(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
     rows = [{"entity": QUEUE, "sequence": number, "expires": START + number} for number in range(1, 50)]
     take(store, rows, POLICIES)
@@ -145,11 +145,11 @@ def test_nothing_looks_at_all_messages(tmp_path: Path) -> None:
         store.expire_locks(POLICIES, START + 2**40)
         store.expire(POLICIES, START + 3)
         store.due(POLICIES, START)
-        store.pump_batch(POLICIES, 1)
+        store.requeue_batch(POLICIES, 1)
         store.peek(QUEUE, 3, 5, START)
         store.peek(QUEUE, 3, 5, START, "s")
         store.list_sessions(QUEUE, 5)
-        store.drops(QUEUE, "m1")
+        store.duplicates(QUEUE, "m1")
     take(store, [{"entity": QUEUE, "sequence": 99}], POLICIES)
     store.close()
     store = Store.open(tmp_path / "store")

@@ -24,6 +24,7 @@ from oncebus.store import (
     Message,
     Mode,
     Outcome,
+    Requeue,
     SessionCannotBeLocked,
     SessionLock,
     SessionLockLost,
@@ -31,14 +32,13 @@ from oncebus.store import (
     State,
     Store,
     SubQueue,
-    Transfer,
 )
 from store.store_model import LOCK, PLAIN, POLICIES, SESSIONS, Known, Model
 from store.store_rows import SECOND, again, entry
 
 
 class Undone(Exception):
-    """What ends a transaction before it is durable."""
+    """Ends a transaction before it is durable."""
 
 
 class StoreMachine(Model, RuleBasedStateMachine):
@@ -50,9 +50,9 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.reopened = 0
         self.tokens = random.Random(0)
         self.store = self.opened()
-        # What is in the inbox and the store does not know of as yet.
-        self.untold: tuple[list[Transfer], int] | None = None
-        # The pump begins once everything has been taken that an earlier one may have appended.
+        # Messages that are in the inbox and not yet reported to the store.
+        self.untold: tuple[list[Requeue], int] | None = None
+        # Requeue begins when everything is ingested that an earlier run may have appended.
         self.left_behind = 0
         self.has_begun = False
 
@@ -62,7 +62,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.take(99)
-            self.pump(9, "tell")
+            self.requeue(9, "tell")
             self.take(99)
             if not any(message.returns for message in self.known.values()):
                 assert self.store._tables.records.origins() == 0
@@ -146,23 +146,23 @@ class StoreMachine(Model, RuleBasedStateMachine):
         limit=st.integers(1, 5),
         then=st.sampled_from(["take and crash", "take", "crash", "nothing", "tell"]),
     )
-    def schedule_and_pump(self, sessions: list[str], limit: int, then: str) -> None:
+    def schedule_and_requeue(self, sessions: list[str], limit: int, then: str) -> None:
         entities = (PLAIN, SESSIONS)
         self.ingest([(entities[n % 2], session, None, 2 - n // 2) for n, session in enumerate(sessions)])
         self.wait(2)
-        self.pump(limit, then)
+        self.requeue(limit, then)
 
     @precondition(lambda self: self.commit >= self.left_behind)
     @rule(limit=st.integers(1, 5), then=st.sampled_from(["tell", "take", "crash", "nothing"]))
-    def pump(self, limit: int, then: str) -> None:
-        """Append what is due or resubmitted, under new numbers; the store is told at once, later, or never."""
+    def requeue(self, limit: int, then: str) -> None:
+        """Append due or resubmitted messages with new numbers. Report them to the store at once, later, or never."""
         self.tell()
         self.fall_due()
         with self.store.transaction():
             if not self.has_begun:
-                self.store.begin_pump(self.appended)
+                self.store.begin_requeue(self.appended)
                 self.has_begun = True
-            batch = self.store.pump_batch(POLICIES, self.appended, limit)
+            batch = self.store.requeue_batch(POLICIES, self.appended, limit)
         for entity in POLICIES:
             returning = [message for message in self.known.values() if message.returns and message.entity == entity]
             returning.sort(key=lambda message: (message.scheduled or 0, message.sequence))
@@ -194,10 +194,10 @@ class StoreMachine(Model, RuleBasedStateMachine):
             return
         batch, commit = self.untold
         with self.store.transaction():
-            self.store.pumped(batch, commit)
+            self.store.requeued(batch, commit)
         self.untold = None
         for each in batch:
-            # It may have arrived before.
+            # It may have arrived already.
             if (message := self.known.get((each.message.entity, each.message.sequence))) is not None:
                 self.end(message)
 
@@ -241,7 +241,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
 
     def check_received(self, got: list[Message], expected: list[Known], mode: Mode, until: int) -> None:
         assert [message.sequence for message in got] == [message.sequence for message in expected]
-        # Nothing that was accepted before is still on its way.
+        # No message that was accepted before is still in the pipeline.
         on_their_way = [(row["entity"], row["sequence"]) for rows in self.inbox.values() for row in rows]
         assert not [row for row in on_their_way for each in got if row[0] == each.entity and row[1] < each.sequence]
         for message, known in zip(got, expected, strict=True):
@@ -348,7 +348,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(["close", "copy", "copy inside a transaction", "failure"]))
     def crash(self, how: str) -> None:
-        """Everything that a transaction did without ending is gone, everything else is there."""
+        """Crash. The changes of an unfinished transaction are lost, all others are there."""
         if how == "failure":
             with suppress(Undone), self.store.transaction():
                 self.change_much()
@@ -375,7 +375,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
         self.store.accept_session(SESSIONS, None, POLICIES[SESSIONS], self.now)
         self.store.batch_delete(SESSIONS, 2**62, 9)
         self.store.due(POLICIES, 2**62)
-        self.store.pumped(self.store.pump_batch(POLICIES, self.appended), self.appended + 1)
+        self.store.requeued(self.store.requeue_batch(POLICIES, self.appended), self.appended + 1)
         self.store.expire(POLICIES, 2**62)
 
     def copy(self) -> None:
@@ -394,12 +394,12 @@ class StoreMachine(Model, RuleBasedStateMachine):
             }
             expected = {m.sequence: m for m in self.known.values() if m.entity == entity}
             assert not {(entity, sequence) for sequence in seen} & self.ended
-            # What has expired but not been swept is shown nowhere.
+            # Expired messages are shown nowhere, even before they are swept.
             hidden = {m.sequence for m in expected.values() if m.expires is not None and m.expires <= self.now}
             assert set(expected) - hidden <= set(seen) <= set(expected)
             for sequence, message in seen.items():
                 assert message.deliveries == expected[sequence].deliveries
-                # A deferred message that is too old to be so is moved when something looks at it.
+                # An expired deferred message is moved when something finds it.
                 if message.sub_queue == SubQueue.MAIN and expected[sequence].dead is None:
                     assert (message.state is State.DEFERRED) == expected[sequence].deferred
                     is_scheduled = expected[sequence].waits or expected[sequence].returns
@@ -407,7 +407,7 @@ class StoreMachine(Model, RuleBasedStateMachine):
 
     @invariant()
     def the_counts_are_those_of_the_messages(self) -> None:
-        # Inside a block that then fails: looking must not change how lazily the store works.
+        # Inside a transaction that fails: this check must not change the lazy state of the store.
         with suppress(Undone), self.store.transaction():
             while self.store.expire_locks(POLICIES, self.now).more or self.store.expire(POLICIES, self.now).more:
                 pass

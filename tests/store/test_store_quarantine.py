@@ -1,11 +1,11 @@
-"""What could not be processed: kept until somebody lets it go or tries again."""
+"""Quarantine: rows are kept until somebody discards or releases them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from oncebus.messages import Fate
-from oncebus.store import Errand, Kind, Mode, Outcome, Policy, State, Store
+from oncebus.store import Kind, Mode, Outcome, Policy, RequeueKind, State, Store
 from store.store_rows import QUEUE, START, come_back, take
 
 TOPIC, SUBSCRIPTION = 20, 21
@@ -39,9 +39,9 @@ def test_rows_are_kept_until_they_are_discarded(store: Store) -> None:
         Outcome.MESSAGE_NOT_FOUND,
         Outcome.MESSAGE_NOT_FOUND,
     ]
-    assert (numbers(store), store.unused_blobs()) == ([second], [])
+    assert (numbers(store), store.unused_body_files()) == ([second], [])
     assert discard(store, [second]) == [Outcome.DONE]
-    assert (numbers(store), store.unused_blobs()) == ([], ["file"])
+    assert (numbers(store), store.unused_body_files()) == ([], ["file"])
     assert (store.size_of(TOPIC), store.size_of(QUEUE)) == (0, 0)
 
 
@@ -52,17 +52,17 @@ def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: 
     assert release(store, [1]) == [Outcome.MESSAGE_NOT_FOUND]
     with store.transaction():
         assert store.due(POLICIES, START + 5).handled == 1
-        (transfer,) = store.pump_batch(POLICIES, appended=1)
-    assert (transfer.errand, transfer.target, transfer.message.session) == (Errand.DUE, TOPIC, "s")
-    assert (transfer.message.head, transfer.message.blob, transfer.message.sequence) == (b"head", "file", 1)
+        (requeue,) = store.requeue_batch(POLICIES, appended=1)
+    assert (requeue.kind, requeue.target, requeue.message.session) == (RequeueKind.DUE, TOPIC, "s")
+    assert (requeue.message.head, requeue.message.blob, requeue.message.sequence) == (b"head", "file", 1)
     with store.transaction():
-        store.pumped([transfer], 2)
+        store.requeued([requeue], 2)
     row = {"entity": TOPIC, "sequence": 2, "origin_entity": TOPIC, "origin_sequence": 1, "blob": "file"}
     take(store, [{**row, "destination": SUBSCRIPTION}], POLICIES)
     counts = store.counts(TOPIC)
     assert (counts.accepted, counts.quarantined, counts.transfer, counts.size) == (1, 1, 0, 0)
     assert [message.session for message in store.peek(SUBSCRIPTION, 0, 9, START)] == [None]
-    assert store.unused_blobs() == []
+    assert store.unused_body_files() == []
 
 
 def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
@@ -80,11 +80,11 @@ def test_a_released_row_of_a_queue_is_a_new_message_of_it(store: Store) -> None:
     assert (message.sequence, message.session, message.blob) == (7, "s", "file")
 
 
-def test_what_a_deleted_entity_had_in_quarantine_is_gone(store: Store) -> None:
+def test_quarantined_rows_of_a_deleted_entity_are_deleted(store: Store) -> None:
     take(store, [ROW], POLICIES)
     with store.transaction():
         store.delete_entities([TOPIC], appended=1)
-    assert (store.quarantined(), store.unused_blobs(), release(store, [1])) == (
+    assert (store.quarantined(), store.unused_body_files(), release(store, [1])) == (
         [],
         ["file"],
         [Outcome.MESSAGE_NOT_FOUND],

@@ -87,14 +87,14 @@ def test_an_abandoned_message_comes_back_first_with_its_new_properties(queue: St
     assert queue.size_of(QUEUE) == 200
 
 
-def test_properties_are_set_among_those_that_a_message_has(queue: Store) -> None:
+def test_properties_are_added_to_those_of_the_message(queue: Store) -> None:
     head, _ = encode_message(Properties(message_id="m"), {"kept": 1, "changed": 1}, b"")
     settle(queue, hold(queue)[0], Action.ABANDON, head=head)
     settle(queue, hold(queue)[0], Action.DEFER, properties={"changed": "yes", "added": True})
     (deferred, second, _) = queue.peek(QUEUE, 0, 9, START)
     assert application_properties(deferred.head) == {"kept": 1, "changed": "yes", "added": True}
     assert message_id(deferred.head) == "m"
-    # One whose head cannot be read is put aside as it is.
+    # A message whose head cannot be decoded is deferred unchanged.
     assert settle(queue, hold(queue)[0], Action.DEFER, properties={"added": True}) is Outcome.DONE
     assert queue.peek(QUEUE, 2, 1, START)[0].head == second.head == b"head"
 
@@ -112,14 +112,14 @@ def test_after_the_last_attempt_a_message_is_a_dead_letter(queue: Store) -> None
     assert dead.reason == "MaxDeliveryCountExceeded"
 
 
-def test_a_released_message_was_never_handed_out(queue: Store) -> None:
+def test_a_released_message_counts_as_never_delivered(queue: Store) -> None:
     for _ in range(5):
         (message,) = hold(queue)
         assert message.deliveries == 1
         settle(queue, message, Action.RELEASE)
 
 
-def test_a_dead_letter_tells_why(queue: Store) -> None:
+def test_a_dead_letter_has_its_reason(queue: Store) -> None:
     settle(queue, hold(queue)[0], Action.DEAD_LETTER, reason="r", description="d", head=b"changed")
     (dead,) = queue.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
     assert (dead.reason, dead.description, dead.source, dead.head) == ("r", "d", QUEUE, b"changed")
@@ -141,15 +141,15 @@ def test_a_deferred_message_is_only_found_by_its_number(queue: Store) -> None:
     assert queue.counts(QUEUE).deferred == 0
 
 
-def test_what_is_received_and_deleted_is_held_where_its_body_lies_in_a_file(store: Store) -> None:
+def test_receive_and_delete_locks_a_message_with_a_body_file(store: Store) -> None:
     take(store, [{"entity": QUEUE, "sequence": 1, "blob": "file"}, {"entity": QUEUE, "sequence": 2}], {QUEUE: POLICY})
     with store.transaction():
         large, small = store.receive(QUEUE, 9, Mode.RECEIVE_AND_DELETE, POLICY, START)
     assert (small.token, small.locked_until, small.deliveries) == (None, None, 1)
     assert (large.locked_until, large.deliveries) == (START + 10 * SECOND, 1)
-    assert (store.counts(QUEUE).active, store.unused_blobs()) == (1, [])
+    assert (store.counts(QUEUE).active, store.unused_body_files()) == (1, [])
     assert settle(store, large, Action.COMPLETE) is Outcome.DONE
-    assert (store.counts(QUEUE).active, store.unused_blobs()) == (0, ["file"])
+    assert (store.counts(QUEUE).active, store.unused_body_files()) == (0, ["file"])
 
 
 def test_renewing_moves_the_end(queue: Store) -> None:
@@ -162,7 +162,7 @@ def test_renewing_moves_the_end(queue: Store) -> None:
     assert settle(queue, message, Action.COMPLETE, START + 10 * SECOND) is Outcome.DONE
 
 
-def test_locks_that_ran_out_are_swept_and_waiting_receivers_named(queue: Store) -> None:
+def test_expired_locks_are_swept_and_their_places_reported(queue: Store) -> None:
     hold(queue, 2)
     with queue.transaction():
         assert queue.expire_locks({QUEUE: POLICY}, START + 9 * SECOND).handled == 0
@@ -199,7 +199,7 @@ def test_each_receiver_gets_the_session_with_the_oldest_message(sessions: Store)
     assert accept(sessions).session == "a"
 
 
-def test_messages_live_and_die_with_the_lock_of_their_session(sessions: Store) -> None:
+def test_messages_are_renewed_and_lost_with_the_lock_of_their_session(sessions: Store) -> None:
     lock = accept(sessions)
     one, two = hold_in(sessions, lock)
     with sessions.transaction():

@@ -48,7 +48,7 @@ def test_a_live_message_is_found_behind_many_expired_ones(store: Store) -> None:
     assert store.counts(QUEUE).active == 1
 
 
-def test_a_lock_holds_the_end_off_but_not_for_longer(store: Store) -> None:
+def test_a_lock_delays_expiry_only_until_it_ends(store: Store) -> None:
     policy = Policy(lock_duration=10 * SECOND)
     take(store, [{"entity": QUEUE, "expires": START + SECOND}], {QUEUE: policy})
     with store.transaction():
@@ -72,7 +72,7 @@ def test_a_due_message_of_a_queue_gets_a_new_number_once(store: Store, late: int
         assert store.due(policies, when + late).handled == 1
         sweep = store.due(policies, NEVER)
         assert (sweep.handled, sweep.next) == (0, None)
-        # It is on its way: not to be received, cancelled or ended, but still to be seen.
+        # It is in the pipeline: it cannot be received or cancelled and does not expire, but it is still shown.
         assert store.accept_session(QUEUE, None, policies[QUEUE], when + late) is None
         assert store.cancel_scheduled(QUEUE, [partition + 1]) == [Outcome.MESSAGE_NOT_FOUND]
         (shown,) = store.peek(QUEUE, 0, 9, when + late)
@@ -95,7 +95,7 @@ def test_a_message_that_expires_before_it_is_due_never_arrives(store: Store) -> 
     assert store.counts(QUEUE).size == 0
 
 
-def test_cancelling_finds_only_what_still_waits(store: Store) -> None:
+def test_only_messages_that_still_wait_can_be_cancelled(store: Store) -> None:
     rows = [{"entity": QUEUE, "sequence": 1}, {"entity": QUEUE, "sequence": 2, "scheduled": START + 1}]
     take(store, rows, {QUEUE: Policy()})
     with store.transaction():
@@ -105,7 +105,7 @@ def test_cancelling_finds_only_what_still_waits(store: Store) -> None:
         assert store.due({QUEUE: Policy()}, NEVER).handled == 0
 
 
-def test_the_oldest_are_deleted_first_and_held_ones_never(store: Store) -> None:
+def test_the_oldest_messages_are_deleted_first_and_locked_ones_never(store: Store) -> None:
     rows = [{"entity": QUEUE, "sequence": number, "time": START + number} for number in range(1, 7)]
     take(store, rows, {QUEUE: Policy()})
     with store.transaction():
@@ -116,7 +116,7 @@ def test_the_oldest_are_deleted_first_and_held_ones_never(store: Store) -> None:
     assert store.counts(QUEUE).size == 300
 
 
-def test_a_resubmitted_dead_letter_lives_as_long_again(store: Store) -> None:
+def test_a_resubmitted_dead_letter_gets_its_whole_time_to_live_again(store: Store) -> None:
     policy = Policy(Kind.SUBSCRIPTION, dead_letter_on_expiry=True)
     topic = {"entity": 1, "sequence": 30, "destination": QUEUE, "expires": START + 5}
     take(store, [topic], {QUEUE: policy})

@@ -18,23 +18,23 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def test_comments_are_left_out_and_what_looks_like_one_in_a_text_is_not() -> None:
+def test_comments_are_removed_except_inside_strings() -> None:
     text = '{"a": "x // y /* z */", // a comment with "quotes"\n "b": /* [1, \n 2] */ [3], "c\\"//": "\\\\"} // end'
     assert parse_document(text) == {"a": "x // y /* z */", "b": [3], 'c"//': "\\"}
 
 
-def test_a_text_may_hold_line_breaks_and_the_file_a_byte_order_mark() -> None:
+def test_a_string_may_contain_line_breaks_and_the_file_a_byte_order_mark() -> None:
     assert parse_document('\ufeff{"a": "one\ntwo"}'.encode()) == {"a": "one\ntwo"}
 
 
 @given(VALUES)
-def test_what_json_writes_is_read_as_it_is(value: Any) -> None:
+def test_standard_json_survives_a_round_trip(value: Any) -> None:
     assert parse_document(json.dumps(value)) == value
     assert parse_document("// before\n" + json.dumps(value, indent=1).replace("\n", " /* in */\n") + "//") == value
 
 
 @given(st.text('"\\/*x\n '))
-def test_leaving_comments_out_keeps_every_place(text: str) -> None:
+def test_removing_comments_keeps_every_position(text: str) -> None:
     left = without_comments(text)
     assert len(left) == len(text)
     assert [at for at, each in enumerate(left) if each == "\n"] == [at for at, each in enumerate(text) if each == "\n"]
@@ -47,7 +47,7 @@ def test_leaving_comments_out_keeps_every_place(text: str) -> None:
         ('{\n  "a": 1,\n  "b" 2\n}', "line 3, column 7: Expecting ':' delimiter."),
         ("", "line 1, column 1: Expecting value."),
         ('{"a": 1, "A": 2}', "an object has the member 'A' more than once."),
-        ('{"a": NaN}', "NaN is no number."),
+        ('{"a": NaN}', "NaN is not a number."),
         (b'{"a": "\xff"}', "it is not UTF-8."),
         (r'"\ud800"', "a text in it holds half of a surrogate pair."),
         ("9" * 5000, "a number in it has too many digits."),
@@ -56,7 +56,7 @@ def test_leaving_comments_out_keeps_every_place(text: str) -> None:
         (" " * (LARGEST + 1), "it is larger than 4 MB."),
     ],
 )
-def test_what_is_no_json_is_told_with_its_place(content: bytes | str, said: str) -> None:
+def test_invalid_json_is_an_error_with_its_position(content: bytes | str, said: str) -> None:
     with pytest.raises(Fault) as caught:
         parse_document(content)
     assert str(caught.value) == said
@@ -67,12 +67,12 @@ def test_as_deep_as_allowed_is_read() -> None:
 
 
 @pytest.mark.parametrize("text", ['"' + '\\"' * 500_000, '"a' * 500_000 + "\\", "/*" + "*" * 500_000])
-def test_no_text_takes_longer_than_its_length(text: str) -> None:
-    """Tried again from every quote, these would take hours."""
+def test_the_time_is_linear_in_the_length(text: str) -> None:
+    """With backtracking from every quote, these texts would take hours."""
     assert len(without_comments(text)) == len(text)
 
 
-def test_a_file_is_named_in_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileRefused) as caught:
         read_document(tmp_path / "none.json", "Template")
     assert caught.value.lines == [f"Template '{tmp_path}/none.json': It cannot be read: No such file or directory."]
@@ -81,7 +81,7 @@ def test_a_file_is_named_in_what_is_wrong_with_it(tmp_path: Path) -> None:
         read_document(tmp_path / "bad.json", "Template")
 
 
-def test_members_are_found_in_any_case_of_letters() -> None:
+def test_members_are_found_in_any_case() -> None:
     assert find({"Type": 1, "type": 2}, "type") == 2
     assert find({"Type": 1}, "TYPE") == 1
     assert find({"Type": 1}, "kind") is None

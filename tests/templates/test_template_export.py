@@ -1,4 +1,4 @@
-"""A namespace written as a template makes the same namespace."""
+"""Deploying an exported template makes an equal namespace."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ RULES = st.lists(
 
 @st.composite
 def namespaces(draw: st.DrawFn) -> Catalogue:
-    """Namespaces that the rules allow, in which entities forward to each other."""
+    """Draw valid namespaces whose entities forward to each other."""
     catalogue = Catalogue(namespace=Namespace("bus"))
     queues = draw(st.lists(st.sampled_from(["a", "b/c", "d"]), unique=True))
     for name in queues:
@@ -104,8 +104,8 @@ def _forwarding(draw: st.DrawFn, catalogue: Catalogue, entity: Queue | Subscript
     return catalogue.updated(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
 
 
-def told(catalogue: Catalogue) -> dict[str, Entity]:
-    """The entities without what is new at each creation."""
+def comparable(catalogue: Catalogue) -> dict[str, Entity]:
+    """Return the entities without the fields that each creation sets anew."""
     found: dict[str, Entity] = {}
     for path, entity in catalogue.entities.items():
         plain = replace(entity, id=0, created_at=0, updated_at=0, accessed_at=0)
@@ -123,11 +123,11 @@ def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Cata
     assert written.warnings == []
     content = parse_document(json.dumps(written.template))
     made = planned(content, Catalogue(namespace=Namespace("other")))
-    assert told(made.after) == told(catalogue)
+    assert comparable(made.after) == comparable(catalogue)
     assert planned(content, catalogue).changes_nothing
 
 
-def test_the_tier_and_authorization_rules_come_along_without_their_keys() -> None:
+def test_the_tier_and_authorization_rules_are_exported_without_keys() -> None:
     rule = AuthorizationRule("send", frozenset({Right.SEND}), "secret-one", "secret-two")
     catalogue = Catalogue(namespace=Namespace("bus", Tier.PREMIUM))
     catalogue = catalogue.created(Queue(name="a", authorization_rules=(rule,), max_message_size_in_kilobytes=2048), 5)
@@ -146,21 +146,21 @@ def test_the_name_of_the_namespace_is_a_parameter() -> None:
     assert planned(written.template, namespaceName="prod").wanted.namespace == "prod"
 
 
-def test_what_a_template_cannot_hold_is_told() -> None:
+def test_export_warns_about_what_a_template_cannot_express() -> None:
     catalogue = Catalogue().created(Queue(name="a~b"), 5).created(Topic(name="t"), 5)
     catalogue = catalogue.created(Subscription(topic="t", name="none"), 5, [])
     day = CorrelationFilter(properties=(("day", datetime(2026, 1, 1, tzinfo=UTC)),))
     rules = [Rule("typed", day), Rule("given", SqlFilter("a = @x", (("@x", 1),)))]
     catalogue = catalogue.created(Subscription(topic="t", name="typed"), 5, rules)
     assert export(catalogue, []).warnings == [
-        "'a~b': a tilde stands for a slash in a template, so it is deployed under that name.",
-        "'t/Subscriptions/none' has no rules. Deployed, it gets one that takes all messages.",
+        "'a~b': a tilde stands for a slash in a template, so deployment changes the name.",
+        "'t/Subscriptions/none' has no rules. Deployed, it gets one that matches all messages.",
         "'t/Subscriptions/typed': the parameters and typed values of rule 'typed' are left out.",
         "'t/Subscriptions/typed': the parameters and typed values of rule 'given' are left out.",
     ]
 
 
-def test_what_is_forwarded_to_comes_first_unless_it_leads_back() -> None:
+def test_forwarding_targets_come_first_unless_there_is_a_circle() -> None:
     catalogue = Catalogue()
     for name in ("a", "b", "c"):
         catalogue = catalogue.created(Queue(name=name), 5)
@@ -170,7 +170,7 @@ def test_what_is_forwarded_to_comes_first_unless_it_leads_back() -> None:
     assert [len(depends) for depends in resources.values()] == [2, 1, 1]
 
 
-def test_a_forward_to_what_was_deleted_is_left_out_and_told() -> None:
+def test_forwarding_to_a_deleted_entity_is_left_out_with_a_warning() -> None:
     catalogue = Catalogue(namespace=Namespace("bus")).created(Queue(name="b"), 5)
     catalogue = catalogue.created(Queue(name="a", forward_to="b"), 5).deleted(Queue(name="b"))
     written = export(catalogue, [ROOT])

@@ -19,7 +19,7 @@ GROUP = "/subscriptions/sub-id/resourceGroups/group"
 
 def parameter(name: str) -> Any:
     if name not in PARAMETERS:
-        raise Fault(f"The parameter '{name}' is not there.")
+        raise Fault(f"The parameter '{name}' does not exist.")
     return PARAMETERS[name]
 
 
@@ -31,7 +31,7 @@ def evaluated(text: Any, variables: dict[str, Any] | None = None) -> Any:
 
 
 def wrong(text: Any, variables: dict[str, Any] | None = None) -> str:
-    """What is told of a text that cannot be evaluated."""
+    """Return the error of a text that cannot be evaluated."""
     found = Problems()
     assert Evaluator(variables or {}, parameter, DEPLOYMENT, found).value(text, "here") is BROKEN
     (problem,) = found
@@ -127,13 +127,13 @@ def wrong(text: Any, variables: dict[str, Any] | None = None) -> str:
         ("[array('a')]", ["a"]),
     ],
 )  # fmt: skip
-def test_an_expression_comes_to(text: str, value: object) -> None:
+def test_the_value_of_an_expression(text: str, value: object) -> None:
     found = evaluated(text)
     assert found == value
     assert type(found) is type(value)
 
 
-def test_a_unique_string_is_always_the_same_and_another_for_other_texts() -> None:
+def test_a_unique_string_depends_on_its_arguments_only() -> None:
     one = evaluated("[uniqueString(resourceGroup().id)]")
     assert one == evaluated("[uniqueString(resourceGroup().id)]")
     assert len(one) == 13
@@ -146,45 +146,48 @@ def test_a_unique_string_is_always_the_same_and_another_for_other_texts() -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[]", "it ends at character 2, not a text in single quotes, a number or a function."),
-        ("[concat('a']", "it ends at character 12, not ')'."),
-        ("[concat 'a']", "\"'a'\" stands at character 9, not '(' after 'concat'."),
-        ("[concat('a') b]", "'b' stands at character 14, not the end."),
-        ("['a]", '"\'" stands at character 2, not a text in single quotes, a number or a function.'),
-        ("[parameters('name').1]", "'1' stands at character 21, not the name of a member."),
-        ("[contoso.name('a')]", "The function 'contoso.…' is a template's own; such functions are not supported."),
+        ("[]", "found the end at character 2, expected a text in single quotes, a number or a function."),
+        ("[concat('a']", "found the end at character 12, expected ')'."),
+        ("[concat 'a']", "\"'a'\" at character 9, expected '(' after 'concat'."),
+        ("[concat('a') b]", "'b' at character 14, expected the end."),
+        ("['a]", '"\'" at character 2, expected a text in single quotes, a number or a function.'),
+        ("[parameters('name').1]", "'1' at character 21, expected the name of a member."),
+        ("[contoso.name('a')]", "The template defines the function 'contoso.…'; such functions are not supported."),
         ("[cancat('a')]", "The function 'cancat' is not known. Did you mean 'concat'?"),
         ("[__import__('os')]", "The function '__import__' is not known."),
-        ("[reference('x').y]", "The function 'reference' asks what is deployed; such functions are not supported."),
-        ("[listKeys('x', 'y').primaryKey]", "asks what is deployed"),
+        (
+            "[reference('x').y]",
+            "The function 'reference' reads the deployed resources; such functions are not supported.",
+        ),
+        ("[listKeys('x', 'y').primaryKey]", "reads the deployed resources"),
         ("[map(createArray(1), 'x')]", "takes other functions; such functions are not supported."),
         ("[toLower(1)]", "The function 'toLower' takes a string as its first argument, not int."),
         ("[toLower('a', 'b')]", "The function 'toLower' takes 1 argument, not 2."),
-        ("[concat()]", "The function 'concat' takes at least 1 arguments, not 0."),
-        ("[substring('abc', 2, 5)]", "is asked for 5 characters from 2 of 'abc', which has 3."),
+        ("[concat()]", "The function 'concat' takes at least 1 argument, not 0."),
+        ("[substring('abc', 2, 5)]", "needs 5 characters from 2 of 'abc', which has 3."),
         ("[if('yes', 1, 2)]", "The function 'if' takes a bool as its first argument, not string."),
-        ("[int('x')]", "cannot make a number of 'x'."),
-        ("[bool('maybe')]", "cannot make true or false of 'maybe'."),
-        ("[format('{2}', 1)]", "names the value {2}, but is given 1."),
-        ("[format('{', 1)]", "has a brace that stands alone in '{'."),
+        ("[int('x')]", "cannot convert 'x' to a number."),
+        ("[bool('maybe')]", "cannot convert 'maybe' to true or false."),
+        ("[format('{2}', 1)]", "refers to the value {2}, but gets 1 values."),
+        ("[format('{', 1)]", "has a single brace in '{'. Write it twice."),
         ("[format('{0:Q}', 1)]", "cannot write 1 as 'Q'."),
         ("[createObject('a')]", "takes names and values in turn, not 1 arguments."),
         ("[parameters('tags').size]", "The object has no member 'size'. It has 'Colour'."),
-        ("[parameters('list')[2]]", "The array has 2 items, and none at 2."),
-        ("[parameters('list')[true()]]", "There is nothing at True in what is array."),
-        ("[parameters('absent')]", "The parameter 'absent' is not there."),
-        ("[variables('absent')]", "The variable 'absent' is not there."),
-        ("[copyIndex()]", "The function 'copyIndex' is for what stands in a copy loop."),
+        ("[parameters('list')[2]]", "The array has 2 items, and none at index 2."),
+        ("[parameters('list')[true()]]", "A value of type array has nothing at True."),
+        ("[parameters('absent')]", "The parameter 'absent' does not exist."),
+        ("[variables('absent')]", "The variable 'absent' does not exist."),
+        ("[copyIndex()]", "The function 'copyIndex' works only in a copy loop."),
         ("[div(1, 0)]", "divides by zero."),
-        ("[mul(9999999999, 9999999999)]", "makes a number of more than 64 bits."),
+        ("[mul(9999999999, 9999999999)]", "returns a number of more than 64 bits."),
         ("[resourceId('a', 'b')]", "takes a resource type, like 'Microsoft.ServiceBus/namespaces'."),
-        ("[resourceId('A/b', 'c', 'd')]", "is given 2 names for the type 'A/b', which has 1."),
-        ("[json('{')]", "is given what is not JSON: line 1, column 2"),
+        ("[resourceId('A/b', 'c', 'd')]", "gets 2 names for the type 'A/b', which has 1."),
+        ("[json('{')]", "gets a string that is not JSON: line 1, column 2"),
         ("[range(0, 99999)]", "makes 0 to 10000 numbers, not 99999."),
         ("[12345678901234567890]", "The number 12345678901234567890… is too long."),
     ],
 )
-def test_what_is_wrong_with_an_expression_is_told(text: str, said: str) -> None:
+def test_the_error_of_an_invalid_expression(text: str, said: str) -> None:
     assert said in wrong(text)
 
 
@@ -197,7 +200,7 @@ def test_an_expression_has_limits_of_length_and_depth() -> None:
 
 
 def doubling(name: str) -> dict[str, str]:
-    """Variables of which each is twice the one before."""
+    """Return variables that are each twice as large as the previous one."""
     return {f"v{at}": f"[{name}(variables('v{at - 1}'), variables('v{at - 1}'))]" for at in range(1, 40)}
 
 
@@ -216,10 +219,10 @@ def test_expressions_cannot_grow_without_end(variables: dict[str, Any]) -> None:
     found = Problems()
     assert Evaluator(variables, parameter, DEPLOYMENT, found).value("[variables('v39')]", "here") is BROKEN
     (problem,) = found
-    assert "compute too much" in problem.text or "would make a string of more than" in problem.text
+    assert "need too much computation" in problem.text or "would make a string of more than" in problem.text
 
 
-def test_variables_are_evaluated_when_they_are_asked_for_in_any_order() -> None:
+def test_variables_are_evaluated_on_first_use_in_any_order() -> None:
     variables = {"a": "[concat(variables('B'), '!')]", "b": {"x": "[parameters('name')]"}, "c": "[variables('b').x]"}
     assert evaluated("[variables('c')]", variables) == "orders"
     assert "takes a string as its first argument, not object" in wrong_in(variables)["variables.a"]
@@ -231,12 +234,12 @@ def wrong_in(variables: dict[str, Any]) -> dict[str, str]:
     return {problem.path: problem.text for problem in found}
 
 
-def test_a_variable_that_depends_on_itself_is_told_with_its_circle_and_once() -> None:
+def test_a_circular_variable_is_reported_once_with_its_circle() -> None:
     variables = {"a": "[variables('b')]", "b": ["[variables('c')]"], "c": "[variables('a')]", "d": "[variables('a')]"}
     assert wrong_in(variables) == {"variables.c": "The variable 'a' depends on itself: a → b → c → a."}
 
 
-def test_a_long_chain_of_variables_is_refused_and_not_a_crash() -> None:
+def test_a_long_chain_of_variables_is_rejected_without_a_crash() -> None:
     variables = {f"v{at}": f"[not(variables('v{at + 1}'))]" for at in range(2000)} | {"v2000": True}
     assert "too many parameters and variables" in " ".join(wrong_in(variables).values())
 
@@ -262,17 +265,17 @@ def test_loops_in_loops_cannot_go_on_without_end() -> None:
         written = {"copy": [{"name": name, "count": 800, "input": written}]}
     found = Problems()
     Evaluator({}, parameter, DEPLOYMENT, found).value(written, "here")
-    assert {problem.text for problem in found} == {"The expressions of the template compute too much."}
+    assert {problem.text for problem in found} == {"The expressions of the template need too much computation."}
 
 
-def test_a_loop_that_cannot_be_is_told_with_its_place() -> None:
+def test_an_invalid_loop_is_reported_with_its_place() -> None:
     found = Problems()
     evaluator = Evaluator({}, parameter, DEPLOYMENT, found)
     evaluator.value({"copy": [{"name": "z", "count": 801, "input": 1}]}, "here")
     evaluator.value({"copy": [{"name": "z", "count": 1, "input": "[copyIndex('y')]"}]}, "there")
     assert {problem.path: problem.text for problem in found} == {
         "here.copy[0].count": "A copy loop makes 0 to 800 copies, not 801.",
-        "there.copy[0].input": "The function 'copyIndex' names the loop 'y', but stands in z.",
+        "there.copy[0].input": "The function 'copyIndex' names the loop 'y', but is in z.",
     }
 
 
@@ -280,7 +283,7 @@ def test_names_of_members_may_be_expressions() -> None:
     assert evaluated({"[parameters('name')]": 1, "[[x]": 2}) == {"orders": 1, "[x]": 2}
 
 
-def test_everything_wrong_in_a_value_is_told_with_its_place() -> None:
+def test_every_error_in_a_value_is_reported_with_its_place() -> None:
     found = Problems()
     Evaluator({}, parameter, DEPLOYMENT, found).value({"a": ["[x()]", {"b c": "[y()]"}], "ok": "[true()]"}, "here")
     assert [problem.path for problem in found] == ["here.a[0]", "here.a[1]['b c']"]

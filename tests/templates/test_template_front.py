@@ -1,4 +1,4 @@
-"""Deployments over HTTP, asked of an application without sockets."""
+"""Deployments over HTTP, with an application without sockets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Deployer:
 
     @property
     def version(self) -> int:
-        """How many versions of the catalogue there were since."""
+        """Return how many versions the catalogue has advanced since the start."""
         return self.broker.catalogue.version - self._began
 
     async def ask(self, method: str, path: str, content: Any = None, **options: Any) -> Answer:
@@ -58,7 +58,7 @@ class Deployer:
         answer = await self.ask("POST", f"{DEPLOYMENT}/whatIf", asked(content))
         assert answer.status == 200, answer.text
         assert answer.json["status"] == "Succeeded"
-        return told(answer.json["properties"]["changes"])
+        return summarized(answer.json["properties"]["changes"])
 
     async def export(self) -> Any:
         answer = await self.ask("POST", f"{GROUP}/exportTemplate", {"resources": ["*"]})
@@ -71,7 +71,7 @@ def asked(content: Any, **values: Any) -> dict[str, Any]:
     return {"properties": {"mode": "Incremental", "template": content, "parameters": given}}
 
 
-def told(changes: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def summarized(changes: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(each["changeType"], each["resourceId"].removeprefix(SCOPE)) for each in changes]
 
 
@@ -105,13 +105,13 @@ def test_a_template_is_deployed_once_and_then_changes_nothing(tmp_path: Path) ->
         assert deployer.version == 1
         assert deployer.broker.catalogue.topic("news").window is not None
         again = await deployer.put(NEWS)
-        assert {change for change, _ in told(again.json["properties"]["changes"])} == {"NoChange"}
+        assert {change for change, _ in summarized(again.json["properties"]["changes"])} == {"NoChange"}
         assert deployer.version == 1
 
     play(tmp_path, scenario)
 
 
-def test_a_change_is_told_property_by_property(tmp_path: Path) -> None:
+def test_a_change_is_shown_property_by_property(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
         await deployer.put(template(queue("a", maxDeliveryCount=3, forwardTo="b"), queue("b")))
         answer = await deployer.put(template(queue("a", maxDeliveryCount=4, userMetadata="mine")))
@@ -127,7 +127,7 @@ def test_a_change_is_told_property_by_property(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_a_template_with_errors_changes_nothing_and_all_are_told(tmp_path: Path) -> None:
+def test_a_template_with_errors_changes_nothing_and_all_are_reported(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
         content = template(queue("good"), queue("bad", lockDuration="PT9M"), queue("worse", size=1))
         for answer in (
@@ -164,19 +164,19 @@ def test_parameters_come_with_the_request_and_the_deployment_is_known_to_the_tem
     play(tmp_path, scenario)
 
 
-def test_another_namespace_is_taken_for_this_one_and_told(tmp_path: Path) -> None:
+def test_a_template_for_another_namespace_is_deployed_here_with_a_warning(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
         answer = await deployer.put(template({"type": TYPE, "name": "prod", "sku": {"name": "Premium"}}))
         assert [each["message"] for each in answer.json["properties"]["diagnostics"]] == [
-            "What the template has for the namespace 'prod' is for 'oncebus' here.",
-            "The tier becomes Premium. If the setting 'tier' is given, change it too: it counts at every start.",
+            "The template names the namespace 'prod'; it is deployed to 'oncebus'.",
+            "The tier becomes Premium. If the setting 'tier' is given, change it too: it applies at every start.",
         ]
-        assert told(answer.json["properties"]["changes"]) == [("Modify", "")]
+        assert summarized(answer.json["properties"]["changes"]) == [("Modify", "")]
 
     play(tmp_path, scenario)
 
 
-def test_only_who_manages_the_whole_namespace_may_deploy_and_export(tmp_path: Path) -> None:
+def test_deploying_and_exporting_need_manage_on_the_namespace(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
         time = deployer.front.time
         requests = [("PUT", DEPLOYMENT), ("POST", f"{DEPLOYMENT}/whatIf"), ("POST", f"{GROUP}/exportTemplate")]
@@ -326,7 +326,7 @@ def test_a_change_in_between_is_not_lost(tmp_path: Path, monkeypatch: pytest.Mon
     play(tmp_path, scenario)
 
 
-def test_changes_without_end_in_between_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_that_is_always_outdated_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scenario(deployer: Deployer) -> None:
         loop = asyncio.get_running_loop()
@@ -347,7 +347,7 @@ def test_changes_without_end_in_between_are_told(tmp_path: Path, monkeypatch: py
     play(tmp_path, scenario)
 
 
-def test_what_is_exported_can_be_deployed(tmp_path: Path) -> None:
+def test_an_exported_template_can_be_deployed(tmp_path: Path) -> None:
     async def first(deployer: Deployer) -> None:
         await deployer.put(template(*NEWS["resources"], queue("a~b", forwardTo="news")))
         deployer.keys.add("reader", [Right.LISTEN])
@@ -368,7 +368,7 @@ def test_what_is_exported_can_be_deployed(tmp_path: Path) -> None:
     play(tmp_path / "two", second)
 
 
-def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_exported_is_reported(tmp_path: Path) -> None:
     async def scenario(deployer: Deployer) -> None:
         await deployer.broker.change(lambda catalogue, now: catalogue.created(Queue(name="a~b"), now))
         error = (await deployer.export())["error"]

@@ -16,7 +16,7 @@ def wrong(declared: dict[str, Any], given: dict[str, Any] | None = None) -> dict
 
 
 def value(declared: dict[str, Any], given: dict[str, Any] | None = None) -> str:
-    """The name of a queue that is made of the parameter `p`."""
+    """Return the name of a queue that is the parameter `p`."""
     found = Problems()
     queue = {"type": "Microsoft.ServiceBus/namespaces/queues", "name": "[concat('n/', parameters('P'))]"}
     wanted = read_template({"parameters": declared, "resources": [queue]}, given or {}, found)
@@ -24,7 +24,7 @@ def value(declared: dict[str, Any], given: dict[str, Any] | None = None) -> str:
     return wanted.entities[0].name
 
 
-def test_a_value_that_is_given_counts_before_the_default() -> None:
+def test_a_given_value_overrides_the_default() -> None:
     declared = {"p": {"type": "string", "defaultValue": "usual"}}
     assert value(declared) == "usual"
     assert value(declared, {"p": {"value": "mine"}}) == "mine"
@@ -45,7 +45,7 @@ def test_a_default_may_be_an_expression_over_other_parameters() -> None:
         ({"type": "string"}, None, "parameters.p", "The parameter has no value: give one, since it has no default."),
         ({"type": "strong"}, 1, "parameters.p", "The type 'strong' is not one of string, securestring, int, bool"),
         ({}, 1, "parameters.p", "The type None is not one of"),
-        ("string", 1, "parameters.p", "A parameter is described by an object, not by string."),
+        ("string", 1, "parameters.p", "The declaration of a parameter is an object, not string."),
         ({"type": "int"}, "5", "parameters.p", "The value '5' is string, but the parameter's type is int."),
         ({"type": "int"}, True, "parameters.p", "The value True is bool, but the parameter's type is int."),
         ({"type": "bool"}, 1, "parameters.p", "The value 1 is int, but the parameter's type is bool."),
@@ -60,7 +60,7 @@ def test_a_default_may_be_an_expression_over_other_parameters() -> None:
         ({"type": "string", "defaultValue": "[x()]"}, None, "parameters.p.defaultValue", "The function 'x' is not"),
     ],
 )
-def test_what_does_not_agree_is_told(about: object, given: object, path: str, said: str) -> None:
+def test_a_value_that_violates_its_declaration_is_an_error(about: object, given: object, path: str, said: str) -> None:
     found = wrong({"p": about}, {} if given is None else {"p": {"value": given}})
     assert list(found) == [path]
     assert said in found[path]
@@ -71,20 +71,20 @@ def test_the_value_of_a_secure_parameter_is_in_no_error() -> None:
     assert found == {"parameters.p": "The value is longer than 3."}
 
 
-def test_values_that_nothing_is_declared_for_are_told() -> None:
+def test_undeclared_values_are_reported() -> None:
     found = wrong({"window": {"type": "string", "defaultValue": ""}}, {"windows": {"value": "PT1H"}})
     assert found == {
-        "": "The parameter 'windows' is given, but the template has none of that name. Did you mean 'window'?"
+        "": "The parameter 'windows' is given, but the template does not declare it. Did you mean 'window'?"
     }
 
 
 def test_values_have_the_form_of_a_parameter_file() -> None:
     declared = {"p": {"type": "string"}}
-    assert "not of the form {'p': {'value': …}}" in wrong(declared, {"p": "plain"})["parameters.p"]
+    assert "not have the form {'p': {'value': …}}" in wrong(declared, {"p": "plain"})["parameters.p"]
     assert "reference to a key vault" in wrong(declared, {"p": {"reference": {}}})["parameters.p"]
 
 
-def test_of_an_array_what_is_allowed_may_be_meant_of_its_items() -> None:
+def test_allowed_values_of_an_array_may_be_its_items() -> None:
     about = {"type": "array", "allowedValues": ["a", "b"]}
     assert wrong({"p": about}, {"p": {"value": ["b", "a"]}}) == {}
     assert "is not one of" in wrong({"p": about}, {"p": {"value": ["c"]}})["parameters.p"]

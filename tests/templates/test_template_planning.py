@@ -1,4 +1,4 @@
-"""What a template makes of a namespace."""
+"""The effect of a template on a namespace."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rules_of(catalogue: Catalogue, path: str = "news/Subscriptions/all") -> dict
     return {each.name: (each.filter, each.action) for each in found.rules}
 
 
-def test_entities_have_what_the_template_says_and_else_the_defaults() -> None:
+def test_entities_have_the_properties_of_the_template_or_the_defaults() -> None:
     content = template(
         queue(
             "orders",
@@ -105,7 +105,7 @@ def test_deployed_again_nothing_changes() -> None:
     assert set(effects(again).values()) == {"="}
 
 
-def test_what_exists_gets_what_is_named_and_the_default_of_what_is_not() -> None:
+def test_an_existing_entity_gets_the_given_properties_and_defaults() -> None:
     before = Catalogue().created(Queue(name="Orders", lock_duration=2 * MINUTE, max_delivery_count=3), 5)
     plan = planned(template(queue("orders", maxDeliveryCount=4)), before)
     changed = plan.after.queue("orders")
@@ -121,7 +121,7 @@ def test_what_exists_gets_what_is_named_and_the_default_of_what_is_not() -> None
     assert change.before["lockDuration"] == "PT2M"
 
 
-def test_what_is_not_named_is_left_alone() -> None:
+def test_resources_that_are_not_named_stay_as_they_are() -> None:
     before = Catalogue().created(Queue(name="other"), 5)
     assert deployed(template(queue("orders")), before).queue("other") == before.queue("other")
 
@@ -145,7 +145,7 @@ def test_rules_take_the_place_of_the_one_that_every_subscription_begins_with() -
     assert rules_of(made) == {"red": (SqlFilter("colour = 'red'"), SqlAction("SET a = 1"))}
 
 
-def test_of_a_subscription_that_exists_only_the_implicit_rule_goes() -> None:
+def test_an_existing_subscription_loses_only_the_default_rule() -> None:
     before = deployed(template(topic("news"), subscription("news/all")))
     before = before.create_rule("news", "all", Rule("mine", SqlFilter("a = 1")), 5)
     plan = planned(template(rule("news/all/red", sqlFilter={"sqlExpression": "b = 1"})), before)
@@ -156,7 +156,7 @@ def test_of_a_subscription_that_exists_only_the_implicit_rule_goes() -> None:
     }
 
 
-def test_the_rule_named_default_stays_where_it_is_named_or_was_changed() -> None:
+def test_the_default_rule_stays_if_it_is_named_or_was_changed() -> None:
     base = template(topic("news"), subscription("news/all"), rule("news/all/red", sqlFilter={"sqlExpression": "b = 1"}))
     named = template(*base["resources"], rule("news/all/$Default", sqlFilter={"sqlExpression": "1=0"}))
     assert rules_of(deployed(named)) == {"red": (SqlFilter("b = 1"), None), "$Default": (FalseFilter(), None)}
@@ -165,7 +165,7 @@ def test_the_rule_named_default_stays_where_it_is_named_or_was_changed() -> None
     assert list(rules_of(deployed(base, changed))) == ["$Default", "red"]
 
 
-def test_a_rule_is_changed_only_where_it_differs() -> None:
+def test_a_rule_is_changed_only_if_it_differs() -> None:
     content = template(
         topic("news"),
         subscription("news/all"),
@@ -193,7 +193,7 @@ def test_authorization_rules_get_keys_and_keep_them() -> None:
     assert planned(plain, made).changes_nothing
 
 
-def test_rules_of_the_namespace_are_told_apart_from_the_catalogue() -> None:
+def test_rules_of_the_namespace_are_separate_from_the_catalogue() -> None:
     content = template(resource("authorizationRules", "reader", {"rights": ["Listen"]}))
     plan = planned(content)
     assert plan.after is plan.before
@@ -204,7 +204,7 @@ def test_rules_of_the_namespace_are_told_apart_from_the_catalogue() -> None:
     assert problems(content, rules=None) == {"resources[0]": text}
 
 
-def test_the_namespace_keeps_somebody_who_manages_and_a_number_of_rules() -> None:
+def test_the_namespace_keeps_a_manager_and_a_limited_number_of_rules() -> None:
     demoted = template(resource("authorizationRules", ROOT.name, {"rights": ["Send"]}))
     assert "is the last one with Manage" in problems(demoted)["resources[0]"]
     many = [ROOT, *(replace(ROOT, name=f"r{at}") for at in range(11))]
@@ -238,7 +238,7 @@ def test_a_tilde_in_a_name_stands_for_a_slash_unless_an_entity_has_it() -> None:
     assert [each.name for each in made.topic("a/b").authorization_rules] == ["send"]
 
 
-def test_what_azure_writes_into_a_subscription_and_means_nothing_is_left_out_with_a_warning() -> None:
+def test_the_window_that_azure_writes_into_a_subscription_is_ignored_with_a_warning() -> None:
     content = template(
         topic("t"),
         subscription(

@@ -1,4 +1,4 @@
-"""What is wrong with a template is told: all of it, each thing with its place."""
+"""All problems of a template are reported, each with its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .template_scenes import TYPE, deployed, problems, queue, resource, rule, su
 BUS = {"type": TYPE, "name": "bus", "apiVersion": "2024-01-01"}
 
 
-def test_every_error_is_told_with_its_place_and_nothing_is_changed() -> None:
+def test_every_error_is_reported_with_its_place_and_nothing_changes() -> None:
     content = template(
         queue("orders", lockDuration="PT10M", maxDeliveryCount=0, duplicateDetectionHistoryTimeWindow="P25D", colour=1),
         queue("bad name!", maxSizeInMegabytes=77),
@@ -48,12 +48,12 @@ def test_every_error_is_told_with_its_place_and_nothing_is_changed() -> None:
     assert "'bad name!' contains character(s)" in found["resources[1]"]
     assert "Actual value was 25.00:00:00." in found["resources[0].properties.duplicateDetectionHistoryTimeWindow"]
     assert "'nowhere' does not exist" in found["resources[3].properties.forwardTo"]
-    assert "stands below 'properties'" in found["resources[7]"]
+    assert "belong below 'properties'" in found["resources[7]"]
     assert not any("\n" in text for text in found.values())
 
 
-def test_what_a_missing_parameter_hides_is_not_taken_for_missing() -> None:
-    """The topic has no name, so that its subscription cannot be found; the rest can be judged."""
+def test_resources_hidden_by_a_missing_parameter_are_not_reported_as_missing() -> None:
+    """The topic has no name, so its subscription cannot be found; the rest is still checked."""
     content = template(
         topic("x", maxSizeInMegabytes=5) | {"name": "[format('bus/{0}', parameters('topic'))]"},
         subscription("x/all", forwardTo="later", lockDuration="PT9M")
@@ -70,7 +70,7 @@ def test_what_a_missing_parameter_hides_is_not_taken_for_missing() -> None:
     }
 
 
-def test_what_cannot_be_together_is_told_of_the_whole() -> None:
+def test_properties_that_conflict_are_reported_for_the_entity() -> None:
     found = problems(template(queue("a", enableExpress=True, requiresDuplicateDetection=True)))
     (text,) = found.values()
     assert "cannot be enabled together" in text
@@ -81,7 +81,7 @@ def test_what_cannot_be_together_is_told_of_the_whole() -> None:
     }
 
 
-def test_what_cannot_be_changed_is_told_with_its_place() -> None:
+def test_fixed_properties_are_reported_with_their_place() -> None:
     before = deployed(template(queue("a"), topic("t"), subscription("t/s")))
     content = template(
         queue("a", requiresSession=True, enablePartitioning=True, lockDuration="PT9M"),
@@ -100,12 +100,12 @@ def test_what_cannot_be_changed_is_told_with_its_place() -> None:
     }
 
 
-def test_a_name_that_something_else_has_is_told() -> None:
+def test_a_name_that_another_entity_has_is_an_error() -> None:
     before = Catalogue().created(Topic(name="news"), 5)
     assert problems(template(queue("news")), before) == {"resources[0]": "The messaging entity 'news' already exists."}
 
 
-def test_what_a_tier_does_not_allow_is_told() -> None:
+def test_what_a_tier_does_not_allow_is_reported() -> None:
     basic = Catalogue(namespace=Namespace(tier=Tier.BASIC))
     found = problems(template(queue("a", requiresSession=True), topic("t"), subscription("t/s")), basic)
     assert "'RequiresSession' cannot be set" in found["resources[0].properties.requiresSession"]
@@ -121,6 +121,6 @@ def test_what_a_tier_does_not_allow_is_told() -> None:
         ({"tier": "Standard"}, "The member 'tier' is not known."),
     ],
 )
-def test_a_namespace_that_cannot_be_is_told(members: dict[str, Any], said: str) -> None:
+def test_an_invalid_namespace_is_reported(members: dict[str, Any], said: str) -> None:
     (text,) = problems(template(BUS | members)).values()
     assert said.lower() in text.lower()

@@ -1,4 +1,4 @@
-"""Where resources stand, what they are called, how often they come, and in which order."""
+"""Resources of a template: nesting, names, loops, conditions and order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_resources_may_have_symbolic_names() -> None:
     assert names(deployed(content)) == ["last", "news", "news/Subscriptions/all", "q0", "q1"]
 
 
-def test_a_loop_makes_as_many_as_it_counts_and_none_for_none() -> None:
+def test_a_loop_makes_as_many_resources_as_its_count() -> None:
     looped = resource(
         "queues",
         "",
@@ -69,7 +69,7 @@ def test_fifty_entities_from_one_loop() -> None:
     assert planned(template(looped), made.after).changes_nothing
 
 
-def test_a_condition_leaves_a_resource_out_and_only_that() -> None:
+def test_a_condition_leaves_out_only_its_resource() -> None:
     parameters = {"isTest": {"type": "bool"}}
     content = template(
         topic("news"),
@@ -79,11 +79,11 @@ def test_a_condition_leaves_a_resource_out_and_only_that() -> None:
     )
     assert names(deployed(content, isTest=False)) == ["news", "orders"]
     assert problems(content, isTest=True) == {
-        "resources[1].properties.lockDuration": "The parameter 'absent' is not there."
+        "resources[1].properties.lockDuration": "The parameter 'absent' does not exist."
     }
 
 
-def test_what_belongs_to_something_that_is_left_out_is_not_left_out_with_it() -> None:
+def test_nested_resources_stay_when_their_owner_is_left_out() -> None:
     content = template(topic("news") | {"condition": False}, subscription("news/all"))
     assert problems(content) == {"resources[1]": "The messaging entity 'news' could not be found."}
 
@@ -111,7 +111,7 @@ def test_without_dependencies_the_order_is_that_of_the_file() -> None:
     assert [each.name for each in planned(content).wanted.entities] == ["b", "a", "d", "c"]
 
 
-def test_a_dependency_on_nothing_and_a_circle_are_told() -> None:
+def test_an_unknown_dependency_and_a_circle_are_reported() -> None:
     content = template(
         queue("a") | {"dependsOn": ["b"]},
         queue("b") | {"dependsOn": ["c"]},
@@ -133,13 +133,13 @@ def test_a_dependency_on_nothing_and_a_circle_are_told() -> None:
         (
             {"type": f"{TYPE}/queues", "name": "orders"},
             "resources[0].name",
-            f"The name 'orders' has 1 parts, but the type '{TYPE}/queues' asks for 2."
+            f"The name 'orders' has 1 parts, but the type '{TYPE}/queues' needs 2."
             " In the name of an entity write ~ for a slash.",
         ),
         (
             {"type": f"{TYPE}/queues", "name": "bus/a/b"},
             "resources[0].name",
-            f"The name 'bus/a/b' has 3 parts, but the type '{TYPE}/queues' asks for 2."
+            f"The name 'bus/a/b' has 3 parts, but the type '{TYPE}/queues' needs 2."
             " In the name of an entity write ~ for a slash.",
         ),
         (queue("a") | {"condition": "yes"}, "resources[0].condition", "A condition is true or false, not 'yes'."),
@@ -152,7 +152,7 @@ def test_a_dependency_on_nothing_and_a_circle_are_told() -> None:
         (
             queue("a") | {"dependsOn": "b"},
             "resources[0].dependsOn",
-            "What a resource depends on is an array, not string.",
+            "The member 'dependsOn' is string. Not an array.",
         ),
         (queue("a") | {"resources": 7}, "resources[0].resources", "The resources are int. Not an array or an object."),
         (
@@ -172,24 +172,24 @@ def test_a_dependency_on_nothing_and_a_circle_are_told() -> None:
         ),
     ],
 )
-def test_a_resource_that_is_none_is_told_with_its_place(written: Any, path: str, said: str) -> None:
+def test_an_invalid_resource_is_reported_with_its_place(written: Any, path: str, said: str) -> None:
     found = problems(template(written))
     assert list(found) == [path]
     assert found[path].startswith(said)
 
 
-def test_the_same_resource_twice_is_told() -> None:
+def test_a_repeated_resource_is_reported() -> None:
     found = problems(template(queue("a"), queue("A"), topic("b")))
     assert found == {"resources[1].name": "The resource 'bus/A' is in the template twice: see resources[0]."}
 
 
-def test_resources_of_several_namespaces_are_told() -> None:
+def test_resources_of_several_namespaces_are_rejected() -> None:
     other = queue("b") | {"name": "other/b"}
     found = problems(template(queue("a"), other))
-    assert found == {"resources": "The resources are of several namespaces: bus, other. A broker is one."}
+    assert found == {"resources": "The resources belong to several namespaces: bus, other. A broker is one."}
 
 
-def test_resources_of_others_are_left_out_with_a_warning() -> None:
+def test_resources_of_other_providers_are_left_out_with_a_warning() -> None:
     diagnostics = nested("providers/diagnosticSettings", "microsoft.insights/logs")
     content = template(
         {"type": "Microsoft.Storage/storageAccounts", "name": "files", "apiVersion": "2023-01-01"},
@@ -208,7 +208,7 @@ def test_resources_of_others_are_left_out_with_a_warning() -> None:
     assert "'files' is left out: Microsoft.Storage/storageAccounts is not for this broker." in plan.wanted.warnings[0]
 
 
-def test_there_is_a_limit_to_resources() -> None:
+def test_the_number_of_resources_is_limited() -> None:
     looped = [
         resource("queues", "", name=f"[format('bus/{letter}{{0}}', copyIndex())]", copy={"name": letter, "count": 401})
         for letter in "ab"
@@ -223,11 +223,11 @@ def test_there_is_a_limit_to_resources() -> None:
         ({"parameters": {}}, "The template has no 'resources'."),
     ],
 )
-def test_what_is_no_template_is_told(content: Any, said: str) -> None:
+def test_other_content_than_a_template_is_rejected(content: Any, said: str) -> None:
     assert problems(content) == {"": said}
 
 
-def test_sections_of_the_wrong_kind_are_told() -> None:
+def test_sections_of_the_wrong_type_are_reported() -> None:
     found = problems({"parameters": [], "variables": 5, "resources": "none"})
     assert found == {
         "parameters": "The parameters are array. Not an object.",

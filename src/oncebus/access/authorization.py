@@ -1,4 +1,4 @@
-"""May they? A token, an operation and a path in; a grant or a refusal out."""
+"""Authorization: takes a token, an operation and a path, and returns a grant or raises a refusal."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from oncebus.access.tokens import read_token
 from oncebus.hosts import is_this_machine
 
 RulesOf = Callable[[str], Iterable[AuthorizationRule]]
-"""The rules of the entity at a path, which comes in lower case; none where there is no such entity."""
+"""Returns the rules of the entity at a lower-case path. Empty if there is no such entity."""
 
 OwnerOf = Callable[[str], str]
-"""The path, in lower case, of the entity that a path in lower case belongs to, which may be the path itself.
+"""Returns the path of the entity that a path belongs to, which may be the path itself. Both are in lower case.
 
-`orders/messages` belongs to the queue `orders`; `orders/secret` does not, whether there is such a queue or not.
+`orders/messages` belongs to the queue `orders`. `orders/secret` does not, whether or not such a queue exists.
 """
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What a token that was verified permits, until it expires or `renewed` finds that its key is no longer good."""
+    """The permissions of a verified token, until it expires or `renewed` finds that its key is no longer valid."""
 
     rule: str
     rights: frozenset[Right]
@@ -34,7 +34,7 @@ class Grant:
     key: str = field(repr=False)
     """The key that signed the token."""
     holder: str = field(default="", kw_only=True)
-    """The path of the entity whose rule signed; empty for the namespace."""
+    """The path of the entity whose rule signed the token; empty for the namespace."""
     owner_of: OwnerOf | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def require(self, operation: Operation, path: str, *, now: int) -> None:
@@ -42,16 +42,17 @@ class Grant:
         if now >= self.expires:
             raise refusal.expired(self.expires)
         try:
-            asked = path_of(path)
+            segments = path_of(path)
         except BadScope:
             raise refusal.wrong_audience() from None
-        if not self.scope.covers(asked):
+        if not self.scope.covers(segments):
             raise refusal.wrong_audience()
-        # An entity may have another's path before its own; a rule of that other one does not reach it.
-        if self.holder and self.owner_of is not None and self.owner_of("/".join(asked)) != self.holder:
+        # The path of one entity may be a prefix of another's: `orders` and `orders/secret`. A rule of the first grants
+        # nothing on the second.
+        if self.holder and self.owner_of is not None and self.owner_of("/".join(segments)) != self.holder:
             raise refusal.wrong_audience()
         if operation.right not in self.rights:
-            resource = "/".join((self.scope.host, *asked))
+            resource = "/".join((self.scope.host, *segments))
             raise AccessRefused(Reason.RIGHT, operation.refusal(resource))
 
 
@@ -64,12 +65,12 @@ def verify(
     owner_of: OwnerOf | None = None,
     host: str | None = None,
 ) -> Grant:
-    """Believe a token or raise `AccessRefused`. What it permits is the grant's to say.
+    """Return the grant of a token, or raise `AccessRefused`. `Grant.require` checks single operations.
 
-    The rule must stand at the token's resource or above it: on the namespace, or on an entity on the way. With
-    `owner_of`, the rule of an entity grants nothing for what belongs to another one. With `host`, the token must be
-    for that one, or for this machine by a name that only it has, as the commands sign them; a port makes no
-    difference. The signature is judged first, so a caller without a key learns nothing else.
+    The rule that signed must belong to the token's resource or to something above it: the namespace, or an entity on
+    the path. With `owner_of`, the rule of an entity grants nothing on the parts of another entity. With `host`, the
+    token must be for that host or for a loopback name of this machine, which the commands use; ports are ignored. The
+    signature is verified first, so a caller without a key learns nothing else.
     """
     if not token:
         raise refusal.missing()
@@ -89,9 +90,9 @@ def verify(
 
 
 def renewed(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_of: RulesOf) -> Grant | None:
-    """The grant under the rules as they are now; None if none of them has the key that signed its token any more.
+    """Return the grant under the current rules; None if no rule has the key that signed the token any more.
 
-    Gives what verifying the token again would give, without its cost: what a key has signed does not change.
+    The result is the same as from verifying the token again, without the cost: a signature stays valid for its key.
     """
     levels = [("", namespace_rules), *((path, rules_of(path)) for path in grant.scope.levels())]
     found: tuple[str, AuthorizationRule] | None = None
@@ -123,10 +124,10 @@ def authorize(
     rules_of: RulesOf,
     host: str | None = None,
 ) -> Grant:
-    """The grant under which the token permits the operation on the entity at `path`, or `AccessRefused`.
+    """Return the grant with which the token permits the operation on the entity at `path`. Raises `AccessRefused`.
 
-    `path` is the entity's, or the request's own where that is longer, such as `queue/messages`; without its
-    url-encoding. The namespace itself is the empty path.
+    `path` is the path of the entity, or the longer path of the request, such as `queue/messages`. It is not
+    URL-encoded. The namespace itself has the empty path.
     """
     grant = verify(token, now=now, namespace_rules=namespace_rules, rules_of=rules_of, host=host)
     grant.require(operation, path, now=now)

@@ -1,4 +1,4 @@
-"""An authorization rule: a name, the rights it confers, and two keys either of which signs for it."""
+"""An authorization rule: a name, the rights it grants, and two keys. Either key can sign tokens."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from oncebus.errors import OncebusError
 ROOT_RULE = "RootManageSharedAccessKey"
 KEY_BYTES = 32
 LEAST_KEY = 16
-"""Characters of a key that a client chooses. Keys from settings and files may be shorter: the emulator's is known."""
+"""Minimum characters of a key that a client chooses. Keys from files may be shorter, as the emulator's key is."""
 MOST_RULES = 12
-"""On one namespace or entity."""
+"""Per namespace or entity."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,48}[A-Za-z0-9])?")
 _KEY = re.compile(r"[!-:<-~]{1,256}")
 
 
 class BadRule(OncebusError, ValueError):
-    """A rule cannot be as it was given. The text never holds a key."""
+    """An authorization rule is invalid. The message never contains a key."""
 
 
 class WhichKey(enum.StrEnum):
-    """One of a rule's two keys, as Azure's management calls it."""
+    """One of a rule's two keys, under its name in Azure's management API."""
 
     PRIMARY = "PrimaryKey"
     SECONDARY = "SecondaryKey"
@@ -36,9 +36,9 @@ class WhichKey(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRule:
-    """Who signs with a key of this rule holds its rights where the rule stands, and below. Shows no key.
+    """A rule of the namespace or of an entity. A token signed with one of its keys has its rights there and below.
 
-    Stands on the namespace or on an entity. When it was made and changed is known of an entity's. Raises `BadRule`.
+    Only rules of entities have `created_at` and `modified_at`. The repr shows no key. Raises `BadRule`.
     """
 
     name: str
@@ -65,11 +65,14 @@ class AuthorizationRule:
         object.__setattr__(self, "rights", expanded(self.rights))
 
     def key(self, which: WhichKey) -> str:
-        """The key itself."""
+        """Return the primary or secondary key."""
         return self.primary_key if which is WhichKey.PRIMARY else self.secondary_key
 
     def rotated(self, which: WhichKey, key: str | None = None) -> AuthorizationRule:
-        """The rule with one key replaced, by a fresh one unless given. Raises `BadRule` for one that is too short."""
+        """Return the rule with one key replaced by the given key, or by a random one.
+
+        Raises `BadRule` if the key is too short.
+        """
         new = fresh_key() if key is None else key
         if len(new) < LEAST_KEY:
             raise BadRule(
@@ -80,20 +83,20 @@ class AuthorizationRule:
 
 
 def fresh_key() -> str:
-    """A random key."""
+    """Return a random key."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode("ascii")
 
 
 def fresh_rule(name: str, rights: Iterable[Right]) -> AuthorizationRule:
-    """A rule with fresh keys."""
+    """Return a rule with random keys."""
     return AuthorizationRule(name, frozenset(rights), fresh_key(), fresh_key())
 
 
 def rule_named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRule | None:
-    """The rule of that name, or else one whose name differs in the case of its letters alone."""
+    """Return the rule of that name, else one whose name differs only in letter case, else None."""
     alike = [rule for rule in rules if rule.name.lower() == name.lower()]
     return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)
 
 
 EMULATOR_RULE = AuthorizationRule(ROOT_RULE, frozenset({Right.MANAGE}), "SAS_KEY_VALUE", "SAS_KEY_VALUE")
-"""What every connection string of the official emulator holds. Everybody knows it: only for `emulator`."""
+"""The rule in every connection string of the official emulator. Its key is public: only for `emulator`."""

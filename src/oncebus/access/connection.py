@@ -1,4 +1,4 @@
-"""The connection string that a client is given."""
+"""Connection strings for clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def connection_string(
     entity: str | None = None,
     which: WhichKey = WhichKey.PRIMARY,
 ) -> str:
-    """All that a client needs, the key included: not for logs.
+    """Return a connection string for a client. It contains the key, so it must not be logged.
 
-    With `emulator` clients speak without TLS. A rule of an entity's own needs the entity.
+    With `emulator`, clients connect without TLS. The rule of an entity needs `entity`.
     """
     place = f"[{host}]" if ":" in host and not host.startswith("[") else host
     if port is not None:
@@ -29,6 +29,6 @@ def connection_string(
     if entity is not None:
         parts.append(f"EntityPath={entity}")
     if emulator:
-        # Clients compare with exactly this text.
+        # Clients look for exactly this text.
         parts.append("UseDevelopmentEmulator=true")
     return ";".join(parts)

@@ -1,4 +1,4 @@
-"""Who asks, and may they: the token of a request against the rules of the namespace and of its entities."""
+"""Checks the token of a request against the authorization rules of the namespace and of its entities."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ NamespaceRules = Callable[[], Iterable[AuthorizationRule]]
 
 
 class Entities(Protocol):
-    """What the guard asks of a catalogue. Paths come in any case of letters."""
+    """The part of a catalogue that the guard needs. Paths may have any letter case."""
 
     def find(self, path: str) -> object | None:
         """Return the entity at a path, or None."""
 
     def authorization_rules_of(self, path: str) -> Sequence[AuthorizationRule]:
-        """Return the rules of the entity at a path; none where there is no such entity."""
+        """Return the rules of the entity at a path. Empty if there is no such entity."""
 
     def owner_of(self, path: str) -> str:
-        """Return the path of the queue or topic that a path belongs to, or the path itself where it is no part."""
+        """Return the path of the queue or topic that a path belongs to, or the path itself."""
 
     def paths_with_key(self, name: str, key: str) -> Sequence[str]:
         """Return the paths of the queues and topics that have a rule of that name with that key."""
 
 
 class Guard:
-    """Verifies tokens, and says what they permit. `now` is in microseconds since 1970."""
+    """Verifies tokens and checks their permissions. `now` returns microseconds since 1970."""
 
     def __init__(
         self,
@@ -47,24 +47,24 @@ class Guard:
         self._host = host
 
     def verify(self, token: str | None) -> Grant:
-        """Return what a token permits, or raise `AccessRefused`. Nothing is told of the namespace before.
+        """Return the grant of a token, or raise `AccessRefused`, which reveals nothing about the namespace.
 
-        The token may follow the word Bearer: clients that know of no other tokens put it there.
+        The token may follow the word Bearer: some clients can only send it that way.
         """
         return verify(
             _bare(token),
             now=self._now(),
             namespace_rules=self._namespace_rules(),
             rules_of=self._entities().authorization_rules_of,
-            # Asked again and again while a connection lasts: of the catalogue as it is then.
+            # Called again and again while a connection lasts, so it must use the current catalogue each time.
             owner_of=lambda path: self._entities().owner_of(path),
             host=self._host,
         )
 
     def renewed(self, grant: Grant, namespace_rules: Iterable[AuthorizationRule] | None = None) -> Grant | None:
-        """Return the grant under the rules as they are now; None if the key that signed its token is no longer good.
+        """Return the grant under the current rules; None if the key that signed its token is no longer valid.
 
-        A caller that renews many grants passes the rules of the namespace, which are looked up otherwise.
+        A caller that renews many grants passes the rules of the namespace to avoid a lookup for each grant.
         """
         return renewed(
             grant,
@@ -73,7 +73,7 @@ class Guard:
         )
 
     def namespace_rules(self) -> tuple[AuthorizationRule, ...]:
-        """Return the rules of the namespace as they are now."""
+        """Return the current rules of the namespace."""
         return tuple(self._namespace_rules())
 
     def paths_with(self, rule: str, key: str) -> list[str]:
@@ -83,13 +83,13 @@ class Guard:
     def require(self, grant: Grant, operation: Operation, path: str, below: str = "") -> None:
         """Raise `AccessRefused` unless the operation on the entity at a path is permitted.
 
-        `below` is what the request names beneath the entity: many clients sign for that alone.
+        `below` is the rest of the request's path below the entity. Many clients sign their token for that longer path.
         """
         now = self._now()
         try:
             grant.require(operation, path, now=now)
         except AccessRefused as error:
-            # What is signed for an entity of that name is for that entity.
+            # If an entity has the longer path as its own, the token is for that entity and not for this one.
             is_other = bool(below) and self._entities().find(f"{path}/{below}") is not None
             if error.reason is not Reason.AUDIENCE or not below or is_other:
                 raise
@@ -104,8 +104,9 @@ class Guard:
     ) -> None:
         """Raise `AccessRefused` unless an entity that forwarded to the targets in `before` may forward to `after`.
 
-        Targets are paths, by the property that names them. `tokens` are the supplementary ones, by the same: one that
-        came must permit its target. Without one the request's own must, unless the entity forwards there already.
+        Targets are paths, keyed by the property that names them. `tokens` are the supplementary tokens, with the same
+        keys. A supplementary token must permit its target. Without one, the request's own grant must permit it, unless
+        the entity already forwards there.
         """
         for field, target in after.items():
             token = (tokens or {}).get(field)

@@ -1,8 +1,8 @@
 """The namespace's authorization rules, in a file that only its owner can read.
 
-The file is JSON: {"format": 1, "rules": [{"name", "rights": [...], "primary", "secondary"}, ...]}. It is always whole:
-a new one appears under its name, and a changed one replaces it, only once it is written and synced. Changes from
-several processes queue up at a lock file beside it.
+The file is JSON: {"format": 1, "rules": [{"name", "rights": [...], "primary", "secondary"}, ...]}. It is never partly
+written: a new version gets the file's name only after it is written and synced. Processes that change the file
+concurrently wait for each other on a lock file beside it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ Rules = tuple[AuthorizationRule, ...]
 
 
 class KeyFileError(OncebusError):
-    """The key file cannot be used. The text never holds a key."""
+    """The key file cannot be used. The message never contains a key."""
 
 
 class RuleRefused(KeyFileError):
-    """The namespace cannot have its rules so; nothing is wrong with the file. The text does not tell where that is."""
+    """A change would break a limit on the namespace's rules; the file itself is fine.
+
+    The message may go to remote clients, so it does not contain the file's path.
+    """
 
 
 class _Stamp(NamedTuple):
@@ -55,7 +58,7 @@ class _Stamp(NamedTuple):
 
 
 class KeyFile:
-    """The rules at a path. What another process changes is seen at the next look."""
+    """The rules in the file at a path. Changes by other processes are visible at the next read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -66,21 +69,21 @@ class KeyFile:
         return f"KeyFile({str(self.path)!r})"
 
     def create(self) -> bool:
-        """Make the file with the default rule and fresh keys, unless there is one; whether it was made."""
+        """Create the file with the default rule and random keys unless it exists. Return whether it was created."""
         if self.path.exists():
             return False
         rule = fresh_rule(ROOT_RULE, [Right.MANAGE])
-        with _reported(self.path, "made"):
+        with _reported(self.path, "created"):
             make_folder(self.path.parent, mode=0o700)
             try:
-                # A link, unlike a rename, never replaces the file that another process made meanwhile.
+                # Unlike a rename, a link never replaces a file that another process has created meanwhile.
                 _write(self.path, (rule,), os.link)
             except FileExistsError:
                 return False
         return True
 
     def rules(self) -> Rules:
-        """All rules, read again if the file has changed."""
+        """Return all rules. Reads the file again if it has changed."""
         with _reported(self.path, "read"):
             stamp = _checked(self.path, os.stat(self.path))
             if stamp != self._stamp:
@@ -88,27 +91,27 @@ class KeyFile:
         return self._rules
 
     def rule(self, name: str) -> AuthorizationRule:
-        """The rule of that name."""
+        """Return the rule of that name. Raises `KeyFileError` if there is none."""
         return _find(self.path, self.rules(), name)
 
     def add(self, name: str, rights: Iterable[Right]) -> AuthorizationRule:
-        """Add a rule with fresh keys."""
+        """Add a rule with random keys. Raises `KeyFileError` if the name is taken."""
         added = fresh_rule(name, rights)
 
         def change(rules: Rules) -> Rules:
             if rule_named(rules, name) is not None:
-                raise KeyFileError(f"Authorization rule '{name}' exists already in '{self.path}'.")
+                raise KeyFileError(f"Authorization rule '{name}' already exists in '{self.path}'.")
             return _with(rules, added)
 
         self._change(change)
         return added
 
     def put(self, name: str, rights: Iterable[Right]) -> AuthorizationRule:
-        """Give a rule these rights: one that is there keeps its keys, else one with fresh keys is added."""
+        """Set the rights of a rule. An existing rule keeps its keys; otherwise a rule with random keys is added."""
         return _find(self.path, self.put_all({name: rights}), name)
 
     def put_all(self, wanted: Mapping[str, Iterable[Right]]) -> Rules:
-        """Like `put`, for several rules: all of it or nothing."""
+        """Set the rights of several rules as `put` does, all of them or none. Return all rules of the file."""
         fresh = [fresh_rule(name, rights) for name, rights in wanted.items()]
 
         def change(rules: Rules) -> Rules:
@@ -123,16 +126,16 @@ class KeyFile:
         return self._change(change)
 
     def remove(self, name: str) -> None:
-        """Remove a rule: what its keys have signed is refused from now on."""
+        """Remove a rule. Tokens signed with its keys are refused from now on."""
 
         def change(rules: Rules) -> Rules:
-            gone = _find(self.path, rules, name)
-            return _still_managed(tuple(rule for rule in rules if rule is not gone), name)
+            removed = _find(self.path, rules, name)
+            return _still_managed(tuple(rule for rule in rules if rule is not removed), name)
 
         self._change(change)
 
     def rotate(self, name: str, which: WhichKey, key: str | None = None) -> AuthorizationRule:
-        """Replace one key, by a fresh one unless given: what the old one has signed is refused from now on."""
+        """Replace one key with the given or a random one. Tokens signed with the old key are refused from now on."""
 
         def change(rules: Rules) -> Rules:
             old = _find(self.path, rules, name)
@@ -150,7 +153,7 @@ class KeyFile:
 
 def _with(rules: Rules, added: AuthorizationRule) -> Rules:
     if len(rules) >= MOST_RULES:
-        raise RuleRefused(f"The namespace holds {MOST_RULES} rules already. Remove one first.")
+        raise RuleRefused(f"The namespace already has {MOST_RULES} authorization rules, the maximum. Remove one first.")
     return (*rules, added)
 
 
@@ -164,14 +167,16 @@ def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:
     rule = rule_named(rules, name)
     if rule is not None:
         return rule
-    raise KeyFileError(f"Authorization rule '{name}' is not in '{path}'. It has {', '.join(r.name for r in rules)}.")
+    raise KeyFileError(
+        f"Authorization rule '{name}' is not in '{path}'. It contains {', '.join(rule.name for rule in rules)}."
+    )
 
 
 def _checked(path: Path, status: os.stat_result) -> _Stamp:
-    """The file's stamp, if it is one that nobody else can read or write."""
+    """Return the file's stamp. Raises `KeyFileError` unless it is a regular file that only its owner can access."""
     mode = stat.S_IMODE(status.st_mode)
     if not stat.S_ISREG(status.st_mode):
-        raise KeyFileError(f"Key file '{path}' is not a file.")
+        raise KeyFileError(f"Key file '{path}' is not a regular file.")
     if mode & 0o077:
         raise KeyFileError(f"Key file '{path}' is open to other users (mode {mode:04o}). Run: chmod 600 '{path}'")
     if status.st_uid != os.geteuid():
@@ -182,16 +187,16 @@ def _checked(path: Path, status: os.stat_result) -> _Stamp:
 
 
 def _read(path: Path) -> tuple[_Stamp, Rules]:
-    # Not to wait for ever at something that is no file.
+    # O_NONBLOCK: opening a named pipe would otherwise wait for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         stamp = _checked(path, os.fstat(descriptor))
         content = file.read(_LARGEST_FILE + 1)
     rules = _parsed(content)
     if not rules:
-        # Raised out here: the error of a parser holds the text that it could not parse.
+        # Raised outside `_parsed`, with no cause: a parser's error contains the text it could not parse, with its keys.
         raise KeyFileError(
-            f"Key file '{path}' is damaged. Restore it, or remove it: the next start makes one with new keys."
+            f"Key file '{path}' is damaged. Restore it, or delete it: the next start creates one with new keys."
         )
     return stamp, rules
 
@@ -248,7 +253,7 @@ def _write(path: Path, rules: Rules, place: Callable[[Path, Path], None]) -> Non
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Alone among those that change the file. The lock is a file of its own, since the file itself is replaced."""
+    """Hold the lock on changes to the file. The lock is a separate file because the key file itself is replaced."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path.with_name(f"{path.name}.lock"), flags, _PRIVATE)
     try:

@@ -1,4 +1,4 @@
-"""Why somebody may not: one exception, with the words that Azure Service Bus has for it."""
+"""The exception for a refused token or operation, with the error texts of Azure Service Bus."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from oncebus.durations import SECOND
 from oncebus.errors import OncebusError
 
 UNAUTHORIZED = 401
-"""The service answers every refusal so, a missing right too."""
+"""The status of every refusal. The service uses it even for a missing right."""
 
 
 class Reason(enum.Enum):
-    """What was wrong, for protocols and metrics. The text is for people."""
+    """The reason for a refusal, for protocols and metrics. The text is for people."""
 
     MISSING = "missing"
     MALFORMED = "malformed"
-    # Also for a rule that does not exist: an outsider cannot find out which names do.
+    # Also for a rule that does not exist, so that an outsider cannot find out which rules exist.
     SIGNATURE = "signature"
     EXPIRED = "expired"
-    # Another host, or a resource that does not cover what was asked for.
+    # The token is for another host, or for a resource that does not cover the requested one.
     AUDIENCE = "audience"
     RIGHT = "right"
 
 
 class AccessRefused(OncebusError):
-    """The token does not permit the operation. The text holds no part of the token or of any key."""
+    """The token does not permit the operation. The message contains no part of the token or of any key."""
 
     status = UNAUTHORIZED
 
@@ -36,29 +36,29 @@ class AccessRefused(OncebusError):
 
 
 def missing() -> AccessRefused:
-    """No token came."""
+    """Return the refusal of a request without a token."""
     return AccessRefused(Reason.MISSING, "MissingToken: The authorization header was not found.")
 
 
 def malformed() -> AccessRefused:
-    """Something came that is no token."""
+    """Return the refusal of a text that is not a token."""
     text = "MalformedToken: The credentials contained in the authorization header are not in the WRAP format."
     return AccessRefused(Reason.MALFORMED, text)
 
 
 def bad_signature() -> AccessRefused:
-    """No key of a rule of that name made this signature."""
+    """Return the refusal of a signature that no key of the named rule made."""
     return AccessRefused(Reason.SIGNATURE, "InvalidSignature: The token has an invalid signature.")
 
 
 def expired(expires: int) -> AccessRefused:
-    """The token was good until `expires`."""
+    """Return the refusal of a token that was valid until `expires`."""
     moment = datetime.fromtimestamp(expires // SECOND, UTC)
     text = f"ExpiredToken: The token is expired. Expiration time: '{moment:%Y-%m-%d %H:%M:%S}Z'."
     return AccessRefused(Reason.EXPIRED, text)
 
 
 def wrong_audience() -> AccessRefused:
-    """The token is for something else."""
+    """Return the refusal of a token for another host or resource."""
     text = "InvalidAudience: The authorization header contains a token with a wrong audience."
     return AccessRefused(Reason.AUDIENCE, text)

@@ -1,4 +1,4 @@
-"""Which operation needs which right: the one table that every protocol asks."""
+"""The table of operations and the rights they need. All protocols use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHANGE = "Authorization failed for specified action: {claims}."
 
 
 class Right(enum.StrEnum):
-    """What a rule may confer, as Azure Service Bus spells it."""
+    """A right that a rule can grant, in the spelling of Azure Service Bus."""
 
     SEND = "Send"
     LISTEN = "Listen"
@@ -19,13 +19,13 @@ class Right(enum.StrEnum):
 
 
 def expanded(rights: Iterable[Right]) -> frozenset[Right]:
-    """The rights with those they imply: Manage is all three."""
+    """Return the rights and those they imply: Manage implies Send and Listen."""
     given = frozenset(rights)
     return frozenset(Right) if Right.MANAGE in given else given
 
 
 class Operation(enum.Enum):
-    """What can be asked of the broker: its title, the right it needs, and where."""
+    """An operation of the broker: its title, the right it needs, and the resource that the right must cover."""
 
     SEND = ("Send messages", Right.SEND, "queue or topic", _DATA, "Send")
     SCHEDULE = ("Schedule messages", Right.SEND, "queue or topic", _DATA, "Send")
@@ -108,11 +108,11 @@ class Operation(enum.Enum):
         self._claims = claims
 
     def refusal(self, resource: str) -> str:
-        """What the service says when the right is missing. `resource` is host and path."""
+        """Return the service's error text for a missing right. `resource` is host and path."""
         return self._wording.format(claims=self._claims, resource=resource)
 
 
 def table() -> str:
-    """The table of operations and rights, in Markdown."""
+    """Return the table of operations and rights, in Markdown."""
     rows = [f"| {operation.title} | {operation.right} | {operation.where} |" for operation in Operation]
     return "\n".join(["| operation | right | on |", "|---|---|---|", *rows])

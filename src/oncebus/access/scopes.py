@@ -1,7 +1,7 @@
-"""What a token is for: a host and a path, compared segment by segment.
+"""The scope of a token: a host and a path, compared segment by segment.
 
-`sb://Host:5671/Topic/` and `https://host/topic` are the same scope. It covers `topic/Subscriptions/s`, but not
-`topic2`. A query, as some clients sign it, belongs to no scope.
+`sb://Host:5671/Topic/` and `https://host/topic` are the same scope. It covers `topic/Subscriptions/s` but not
+`topic2`. Some clients sign a URL with a query; the query is ignored.
 """
 
 from __future__ import annotations
@@ -17,35 +17,38 @@ Path = tuple[str, ...]
 
 _AUTHORITY = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-# Only these: a wider folding would make one name of two that the catalogue tells apart.
+# Only ASCII letters: Unicode case folding would merge two names that the catalogue distinguishes.
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 class BadScope(ValueError):
-    """A text is not an address. Never leaves this package."""
+    """A text is not an address. Does not leave this package."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A host and what lies below a path of it."""
+    """A path on a host, and everything below it."""
 
     host: str
     path: Path
 
     def covers(self, path: Path) -> bool:
-        """Whether the path is this one or below."""
+        """Return whether a path is this scope's path or below it."""
         return path[: len(self.path)] == self.path
 
     def levels(self) -> list[str]:
-        """The path and those above it, outermost first, without the namespace itself."""
+        """Return the path and all paths above it, outermost first, without the namespace itself."""
         return ["/".join(self.path[: depth + 1]) for depth in range(len(self.path))]
 
 
 def scope_of(address: str) -> Scope:
-    """The scope that an address names, once its url-encoding is gone. Without a scheme it starts with the host."""
+    """Return the scope of an address that is already URL-decoded. Raises `BadScope`.
+
+    An address without a scheme starts with the host.
+    """
     scheme, separator, rest = address.partition("://")
     if separator:
-        # The service takes any.
+        # The service accepts any scheme.
         if not _SCHEME.fullmatch(scheme):
             raise BadScope("scheme")
     else:
@@ -55,7 +58,7 @@ def scope_of(address: str) -> Scope:
 
 
 def host_of(authority: str) -> str:
-    """The host in lower case, without its port. An IPv6 address may come without its brackets."""
+    """Return the host in lower case, without its port. Raises `BadScope`. IPv6 addresses need no brackets."""
     if authority.count(":") > 1 and not authority.startswith("["):
         authority = f"[{authority}]"
     match = _AUTHORITY.fullmatch(authority)
@@ -65,7 +68,7 @@ def host_of(authority: str) -> str:
 
 
 def same_host(host: str, other: str) -> bool:
-    """Whether two hosts are one, whatever their case and port. A text that is no host is like no other."""
+    """Return whether two hosts are the same, ignoring letter case and port. An invalid host equals no other."""
     try:
         return host_of(host) == host_of(other)
     except BadScope:
@@ -73,7 +76,7 @@ def same_host(host: str, other: str) -> bool:
 
 
 def path_of(text: str) -> Path:
-    """The segments of an entity's path in lower case. One slash at either end makes no difference."""
+    """Return the segments of an entity's path in lower case. Raises `BadScope`. One slash at either end is ignored."""
     if text in ("", "/"):
         return ()
     text = text.removeprefix("/").removesuffix("/")

@@ -1,13 +1,13 @@
-"""The token: `SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}`.
+"""Tokens: `SharedAccessSignature sr={resource}&sig={signature}&se={expiry}&skn={rule}`.
 
-resource    the url-encoded address that the token is for
-signature   url-encoded base64 of HMAC-SHA256 under the key's own characters, over resource, newline, expiry:
-            both as they stand in the token, since clients url-encode in different ways
+resource    the URL-encoded address that the token is for
+signature   URL-encoded base64 of the HMAC-SHA256 of resource, newline, expiry, under the characters of the key.
+            Resource and expiry are signed as the token has them, because clients URL-encode in different ways
 expiry      whole seconds since 1970 UTC, decimal
 rule        the name of the authorization rule whose primary or secondary key signed
 
-The fields may come in any order, each once, and no others. The rule is not signed: naming another one only chooses
-another key to fail with.
+The four fields may come in any order, each exactly once. The signature does not cover the rule: naming another rule
+only selects another key, with which verification fails.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from oncebus.durations import SECOND
 TYPE = "SharedAccessSignature"
 LONGEST_TOKEN = 4096
 LATEST = 253_402_300_799 * SECOND
-"""The end of the year 9999: a token that names a later time is taken to expire then."""
+"""The end of the year 9999. A token with a later expiry expires then."""
 
 _FIELDS = frozenset({"sr", "sig", "se", "skn"})
 _EXPIRY = re.compile(r"[0-9]{1,19}")
-# An unknown rule is compared with this key, to take as long as a known one. Whatever comes of it, nobody is found.
-_NOBODY = base64.b64encode(bytes(KEY_BYTES)).decode("ascii")
+# Stands in for the keys of an unknown rule, so that verification takes as long as for a known one. The result of the
+# comparison is ignored.
+_DUMMY_KEY = base64.b64encode(bytes(KEY_BYTES)).decode("ascii")
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token that has been read and not yet believed."""
+    """A token that is parsed but not yet verified."""
 
     scope: Scope
     expires: int
@@ -45,15 +46,15 @@ class Token:
     _signature: str = field(repr=False)
 
     def signer(self, rules: list[AuthorizationRule]) -> tuple[AuthorizationRule, str]:
-        """The rule, of those that stand at the token's scope or above, whose key made this token; and that key.
+        """Return the rule whose key signed this token, and that key. Raises `AccessRefused` if there is none.
 
-        Every rule of the name is tried, and nobody's when there is none, so that the time taken does not tell
-        whether the name, the key or neither was right.
+        `rules` are those of the token's scope and above. All rules with the token's rule name are tried, or a dummy
+        key if there is none, so that the time taken does not reveal whether the name or the key was wrong.
         """
         named: list[AuthorizationRule | None] = [rule for rule in rules if rule.name == self.rule]
         found: tuple[AuthorizationRule, str] | None = None
         for rule in named or [None]:
-            keys = (_NOBODY, _NOBODY) if rule is None else (rule.primary_key, rule.secondary_key)
+            keys = (_DUMMY_KEY, _DUMMY_KEY) if rule is None else (rule.primary_key, rule.secondary_key)
             is_signed = [hmac.compare_digest(_sign(self._signed, key), self._signature.encode()) for key in keys]
             if rule is not None and any(is_signed):
                 found = rule, keys[is_signed.index(True)]
@@ -63,7 +64,7 @@ class Token:
 
 
 def make_token(resource: str, rule: str, key: str, expires: int) -> str:
-    """A token for an address such as `sb://host/queue`. `expires` is cut to whole seconds."""
+    """Return a token for an address such as `sb://host/queue`. `expires` is rounded down to whole seconds."""
     encoded = quote(resource, safe="")
     expiry = str(expires // SECOND)
     signature = quote(_sign(f"{encoded}\n{expiry}", key), safe="")
@@ -71,7 +72,7 @@ def make_token(resource: str, rule: str, key: str, expires: int) -> str:
 
 
 def read_token(text: str) -> Token:
-    """The token in a text; anything else is refused as malformed."""
+    """Parse a token. Raises `AccessRefused` with the reason MALFORMED."""
     if len(text) > LONGEST_TOKEN or not text.isascii() or not text.isprintable():
         raise malformed()
     kind, _, rest = text.strip().partition(" ")
@@ -84,7 +85,7 @@ def read_token(text: str) -> Token:
     try:
         scope = scope_of(unquote_plus(fields["sr"], errors="strict"))
         rule = unquote_plus(fields["skn"], errors="strict")
-        # Plus is a digit of base64, and some clients leave it as it is.
+        # Some clients do not encode the plus of base64, so it must not be decoded to a space here.
         signature = unquote(fields["sig"], errors="strict")
     except (BadScope, UnicodeDecodeError):
         raise malformed() from None

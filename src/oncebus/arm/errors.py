@@ -1,4 +1,4 @@
-"""What a refusal looks like to the Resource Manager's clients: {"error": {"code": …, "message": …}}."""
+"""Errors in the Resource Manager's format: {"error": {"code": …, "message": …}}."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CODES = {
 
 
 class ArmRefused(Refused):
-    """A request that the Resource Manager itself refuses, with its code."""
+    """An error of the Resource Manager API itself, with its code."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(status, text)
@@ -40,7 +40,7 @@ def answer(error: Exception) -> Response:
         error = Refused(405, str(error), {"allow": "GET"})
     status, text, headers = verdict(error)
     if isinstance(error, AccessRefused) and error.reason in (Reason.RIGHT, Reason.AUDIENCE):
-        # The feeds answer 401 here. The Resource Manager tells a caller that is known, but lacks the right.
+        # The Atom API answers 401 here. The Resource Manager answers 403 if the caller is known but lacks the right.
         status = 403
     code = _CODES.get(status, "InternalServerError")
     if isinstance(error, ArmRefused):

@@ -1,6 +1,6 @@
-"""Management as the Resource Manager has it: a request in, a change or a look, JSON out.
+"""The Resource Manager's API: requests become changes or queries, answered as JSON.
 
-The broker is one namespace. Azure's subscription and resource group may be any: they come back in the ids.
+The broker is one namespace. It accepts any Azure subscription and resource group, and returns them in the ids.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from oncebus.management.rules import read_rule
 from oncebus.management.runtime import Observer
 
 PAGE = 100
-"""Resources of a list where the client does not say how many."""
+"""Resources of a page if the client does not say how many."""
 LARGEST_BODY = 1 << 20
 _LAST_SKIP = (1 << 31) - 1
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
@@ -47,7 +47,7 @@ class _Does(NamedTuple):
 
 
 class Arm:
-    """Answers what the Resource Manager's clients ask."""
+    """Answers the requests of the Resource Manager's clients."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Arm:
         return is_resource(scope["raw_path"])
 
     async def respond(self, request: Asked) -> Response:
-        """Return the answer to a request; what is raised becomes one too."""
+        """Return the response to a request; an error becomes a response too."""
         return await answered(request, self._respond(request), answer)
 
     async def _respond(self, request: Asked) -> Response:
@@ -119,7 +119,7 @@ class Arm:
             raise ArmRefused(
                 400,
                 "InvalidApiVersionParameter",
-                f"The api-version {shown(version)} is not one. Write it like '2024-01-01'.",
+                f"The api-version {shown(version)} is not valid. Write it like '2024-01-01'.",
             )
         target = self._resolved(resource_of(request.scope["raw_path"]))
         methods = self._table[target.shape]
@@ -132,7 +132,7 @@ class Arm:
         return await does.handler(request, target, grant)
 
     def _resolved(self, target: ResourceName) -> ResourceName:
-        """A tilde stands for a slash, as at Azure, unless an entity has it in its name."""
+        """Replace tildes in the name by slashes, as Azure does, unless an entity has a tilde in its name."""
         if "~" in target.name and self._broker.catalogue.find(target.name) is None:
             return target._replace(name=target.name.replace("~", "/"))
         return target
@@ -167,7 +167,7 @@ class Arm:
             raise ArmRefused(
                 409,
                 "Conflict",
-                f"The namespace '{target.namespace}' cannot be made. This broker is the namespace '{name}' alone.",
+                f"The namespace '{target.namespace}' cannot be created. This broker is the namespace '{name}'.",
             )
 
         def how(catalogue: Catalogue, _: int) -> Catalogue:
@@ -195,7 +195,7 @@ class Arm:
             {
                 "nameAvailable": False,
                 "reason": "NameInUse" if is_own else "TooManyNamespaceInCurrentSubscription",
-                "message": f"This broker is the namespace '{own}' alone.",
+                "message": f"This broker has only the namespace '{own}'.",
             }
         )
 
@@ -327,7 +327,7 @@ class Arm:
 
 
 def _json(content: resources.Resource) -> Response:
-    # In ASCII, which can hold whatever a text holds.
+    # ASCII, so that half of a surrogate pair in a text does not fail.
     return Response(json.dumps(content).encode(), media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""What a Resource Manager's path names:
+"""Paths of the Resource Manager:
 
     /subscriptions/{s}[/resourceGroups/{g}]/providers/Microsoft.ServiceBus/namespaces                all namespaces
     /subscriptions/{s}/providers/Microsoft.ServiceBus/checkNameAvailability
@@ -6,8 +6,8 @@
     N/queues[/{queue}]      N/topics[/{topic}[/subscriptions[/{subscription}[/rules[/{rule}]]]]]
     …/authorizationRules[/{name}[/listKeys or /regenerateKeys]]                         of N, a queue or a topic
 
-Fixed words may have any case. A name's slashes are best escaped (%2F); plain ones are understood too. Starlette
-compiles the paths; they are matched before they are decoded, so that an escaped slash stays within a name.
+Fixed words may have any case. Slashes in a name should be escaped (%2F); plain ones work too. Starlette compiles the
+patterns; they match the path before it is decoded, so that an escaped slash stays within a name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from oncebus.http.paths import segments_of
 from oncebus.management.authorization_rules import Owner
 
 GROUP = "local"
-"""The resource group that the namespace is in, where the client names none."""
+"""The resource group of the namespace if the client names none."""
 
 _SERVICE_BUS = r"providers/microsoft\.servicebus"
 _PROVIDER = re.compile(
@@ -38,7 +38,7 @@ _PROVIDER = re.compile(
 
 
 class Shape(enum.Enum):
-    """What sort of resource is addressed."""
+    """The kind of resource that a path names."""
 
     NAMESPACES = enum.auto()
     NAMESPACE = enum.auto()
@@ -54,10 +54,10 @@ class Shape(enum.Enum):
 
 
 class ResourceName(NamedTuple):
-    """What a request is about. `scope` is the path down to the provider, as the client wrote it.
+    """The parts of a path. `scope` is the path down to the provider, as the client wrote it.
 
-    `kind` is the kind of the entity that is addressed or owns the resource, None for the namespace. `name` is the
-    name of a queue or a topic, also where a subscription of that topic is addressed.
+    `kind` is the kind of the entity that the path names, or that owns the resource; None for the namespace. `name` is
+    the name of a queue or a topic, also if the path names a subscription of that topic.
     """
 
     shape: Shape
@@ -70,24 +70,24 @@ class ResourceName(NamedTuple):
 
     @property
     def namespace_id(self) -> str:
-        """The id of the namespace."""
+        """Return the id of the namespace."""
         return f"{self.scope}/namespaces/{self.namespace}"
 
     @property
     def path(self) -> str:
-        """The path of the entity, which a token must be for; empty for the namespace."""
+        """Return the path of the entity, for which a token must be valid; empty for the namespace."""
         return subscription_path(self.name, self.subscription) if self.subscription else self.name
 
     @property
     def blank(self) -> Entity:
-        """A new entity of the kind and name that are addressed."""
+        """Return a new entity with this kind and name."""
         assert self.kind is not None
         is_subscription = self.kind is Subscription
         return blank(self.kind, self.subscription if is_subscription else self.name, self.name)
 
     @property
     def owner(self) -> Owner | None:
-        """The queue or topic whose authorization rules are addressed; None for the namespace."""
+        """Return the queue or topic that owns the authorization rules; None for the namespace."""
         if self.kind is Queue:
             return Owner(Queue, self.name)
         return Owner(Topic, self.name) if self.kind is Topic else None
@@ -123,7 +123,7 @@ class _Segment(Convertor[str]):
 
 
 class _Queue(_Segment):
-    """A name with plain slashes in it, which ends before a word that parts it from what it owns."""
+    """A name that may contain plain slashes. It ends before a word that begins the next part of the path."""
 
     regex = "[^/]+(?:/(?!authorizationrules(?:/|$))[^/]+)*"
 
@@ -142,7 +142,7 @@ class _Group(_Segment):
 
 
 class _Provider(_Segment):
-    """The path down to the provider. A list over all groups leads to resources that are in one all the same."""
+    """The path down to the provider. Without a group it gets the default one, because ids of resources need one."""
 
     regex = rf"(?:subscriptions/[^/]+/(?:resourcegroups/[^/]+/)?)?{_SERVICE_BUS}"
 

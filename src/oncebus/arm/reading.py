@@ -1,5 +1,4 @@
-"""What the body of a request asks for. Names may have any case; what is null is not given; what is unknown is refused,
-by its name: a misspelt property would be taken for one that is not given."""
+"""Reading the bodies of requests. Names, nulls and unknown names are treated as in `oncebus.management.reading`."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from oncebus.management.authorization import read_rights
 from oncebus.management.reading import RESOURCE_WINDOW, Members, check_known, members_of, read_text
 
 _ENVELOPE = ("id", "name", "type", "location", "tags", "systemdata", "properties")
-# Settings of Azure's hosting that mean nothing here, and whose loss harms nobody.
+# Settings of Azure's hosting. They mean nothing here, and ignoring them does no harm.
 _HOSTING = {
     "minimumtlsversion",
     "zoneredundant",
@@ -34,24 +33,24 @@ _HOSTING = {
 
 
 def read_object(body: bytes) -> Members:
-    """The object that a body holds. Raises `ArmRefused`."""
+    """Return the JSON object in a body; an empty one for an empty body. Raises `ArmRefused`."""
     try:
         content = json.loads(body or b"{}", parse_constant=_no_constant)
         json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        reason = error if isinstance(error, json.JSONDecodeError) else "it holds what no text or number can be"
+        reason = error if isinstance(error, json.JSONDecodeError) else "it contains an invalid text or number"
         raise ArmRefused(400, "InvalidRequestContent", f"The body of the request is not JSON: {reason}.") from None
     return members_of(content, "The body of the request")
 
 
 def properties_of(body: Members, *more: str) -> Members:
-    """The properties in a resource. `more` are members that it may have beside the usual ones."""
-    check_known(body, (*_ENVELOPE, *more), "The member", "What describes an entity stands below 'properties'.")
+    """Return the properties of a resource. `more` are members that it may have beside the usual ones."""
+    check_known(body, (*_ENVELOPE, *more), "The member", "Properties of an entity belong below 'properties'.")
     return members_of(body.get("properties", {}), "The member 'properties'")
 
 
 def read_window(properties: Members, kind: EntityKind) -> int | None:
-    """Return the window that a subscription's properties name: it can only be the topic's."""
+    """Return the window that a subscription's properties give, or None. It must equal the topic's."""
     given = properties.get(RESOURCE_WINDOW.lower()) if kind is Subscription else None
     return None if given is None else parse_timespan(read_text(given, RESOURCE_WINDOW), RESOURCE_WINDOW)
 
@@ -60,11 +59,11 @@ def read_window(properties: Members, kind: EntityKind) -> int | None:
 
 
 def read_tier(body: Members) -> Tier | None:
-    """The tier that a namespace is to have, where one is named."""
+    """Return the tier in the description of a namespace, or None. Raises `BadRequest`."""
     properties = properties_of(body, "sku", "identity", "etag")
     check_known(properties, _HOSTING | {"encryption", "privateendpointconnections", "disablelocalauth"})
     for name in ("encryption", "privateendpointconnections", "disablelocalauth"):
-        # To take these over in silence would promise a safety that is not there.
+        # Ignoring these silently would promise security that does not exist.
         if properties.get(name):
             written = properties.written[name]
             raise BadRequest(f"The property {shown(written)} has value {shown(properties[name])}. It is not supported.")
@@ -82,7 +81,7 @@ def read_tier(body: Members) -> Tier | None:
 
 
 def read_rule_rights(body: Members) -> frozenset[Right]:
-    """The rights that an authorization rule is to have."""
+    """Return the rights in the description of an authorization rule. Raises `BadRequest`."""
     properties = properties_of(body)
     check_known(properties, ("rights",))
     rights = properties.get("rights", [])
@@ -92,7 +91,7 @@ def read_rule_rights(body: Members) -> frozenset[Right]:
 
 
 def read_new_key(body: Members) -> tuple[WhichKey, str | None]:
-    """Which key is to be replaced, and by which, where it is given."""
+    """Return which key to replace, and the new key, or None for a random one. Raises `BadRequest`."""
     check_known(body, ("keytype", "key"))
     wanted = str(body.get("keytype", ""))
     key = body.get("key")
@@ -105,7 +104,7 @@ def read_new_key(body: Members) -> tuple[WhichKey, str | None]:
 
 
 def read_name(body: Members) -> str:
-    """The name whose availability is asked for."""
+    """Return the name in a check of its availability."""
     check_known(body, ("name", "type"))
     return read_text(body.get("name"), "name")
 

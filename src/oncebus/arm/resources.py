@@ -1,4 +1,4 @@
-"""Resources as JSON. In ids, a slash of an entity's name is a tilde, as at Azure."""
+"""Resources as JSON. In ids, a tilde replaces each slash in an entity's name, as in Azure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Resource = dict[str, Any]
 
 
 class Called(NamedTuple):
-    """What a resource is called."""
+    """The id and the type of a resource."""
 
     id: str
     type: str
 
 
 def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: int) -> Resource:
-    """The namespace itself. `endpoint` is where it is reached."""
+    """Return the namespace. `endpoint` is its address."""
     created, updated = namespace_times(catalogue, now)
     tier = catalogue.namespace.tier
     sku = {"name": tier.value, "tier": tier.value} | ({"capacity": 1} if tier is Tier.PREMIUM else {})
@@ -50,7 +50,7 @@ def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: in
 
 
 def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: ResourceName) -> Resource:
-    """A queue, a topic or a subscription, with what it holds."""
+    """Return a queue, a topic or a subscription, with its counts and sizes."""
     owner = called(described, target)
     properties = entity_properties(described)
     properties |= {
@@ -79,20 +79,20 @@ def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: Re
 
 
 def rule(described: Rule, subscription: Subscription, target: ResourceName) -> Resource:
-    """A rule."""
+    """Return a rule of a subscription."""
     owner = called(subscription, target)
     envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
     return {**envelope, "properties": rule_properties(described)}
 
 
 def authorization_rule(given: AuthorizationRule, owner: Called) -> Resource:
-    """An authorization rule, without its keys."""
+    """Return an authorization rule, without its keys."""
     id, kind = f"{owner.id}/authorizationRules/{given.name}", f"{owner.type}/authorizationRules"  # noqa: A001
     return {**_envelope(id, given.name, kind), "properties": authorization_properties(given)}
 
 
 def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain: bool, entity: str | None) -> Resource:
-    """The keys of a rule, and what clients connect with. `is_plain` where there is no TLS."""
+    """Return the keys of a rule and the connection strings with them. `is_plain` is true without TLS."""
     strings = {which: connection_string(host, port, given, is_plain, entity=entity, which=which) for which in WhichKey}
     return {
         "keyName": given.name,
@@ -104,14 +104,14 @@ def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain:
 
 
 def called(described: Entity, target: ResourceName) -> Called:
-    """Return the id and the type that an entity has as a resource."""
+    """Return the id and the resource type of an entity."""
     topic = described.topic if isinstance(described, Subscription) else ""
     path = resource_path(type(described), described.name, topic)
     return Called(f"{target.namespace_id}/{path}", f"{_TYPE}/{resource_type(type(described))}")
 
 
 def namespace_called(target: ResourceName) -> Called:
-    """Return the id and the type that the namespace has as a resource."""
+    """Return the id and the resource type of the namespace."""
     return Called(target.namespace_id, _TYPE)
 
 

@@ -23,12 +23,12 @@ _TYPE = "SharedAccessAuthorizationRule"
 
 
 def read_rules(node: Node) -> tuple[GivenRule, ...]:
-    """The rules that an element holds."""
+    """Return the rules in an element. Raises `BadRequest`."""
     return tuple(_rule(each) for each in node)
 
 
 def written_rules(rules: Iterable[AuthorizationRule]) -> str:
-    """The element that holds these rules, their keys among them."""
+    """Return the element for rules, with their keys."""
     return markup.tag("AuthorizationRules", "".join(_written(rule) for rule in rules))
 
 

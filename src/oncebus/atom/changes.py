@@ -1,6 +1,6 @@
-"""What a management request does to the catalogue, as functions for `Broker.change`.
+"""Requests of the Atom API as changes of the catalogue: functions for `Broker.change`.
 
-Everything that depends on what is there is looked up inside: between a look and a change another one may come.
+Each function looks up what it needs in the catalogue that it is given. Anything looked up earlier may have changed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from oncebus.management import changes
 from oncebus.management.changes import Change
 
 FIRST_VERSION = "2017-04"
-"""It does not know how large a message may be."""
+"""The first api-version. It does not have the property for the largest message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks for a change, and under which conditions. `tokens` are the supplementary ones by field."""
+    """The caller of a change, and its conditions. `tokens` are the supplementary tokens by forwarding field."""
 
     guard: Guard
     grant: Grant
@@ -34,19 +34,19 @@ class Asker:
     tokens: Mapping[str, str | None]
 
     def permit(self, old: Entity | None, new: Entity) -> None:
-        """Refuse an entity that would forward where its maker may not."""
+        """Raise `AccessRefused` if the new entity forwards to an entity that the caller may not send to."""
         self.guard.require_forwarding(self.grant, forward_targets(old), forward_targets(new), self.tokens)
 
     def check_unchanged(self, path: str, etag: str) -> None:
-        """Refuse what was meant for another state of something."""
+        """Raise `Refused` with 412 if the request was meant for another state of the entity."""
         if self.if_match is not None and not matches(self.if_match, etag):
             raise Refused(
-                412, f"The entity '{path}' was changed since: its ETag is {etag}, but If-Match is {self.if_match}."
+                412, f"The entity '{path}' has changed since: its ETag is {etag}, but If-Match is {self.if_match}."
             )
 
 
 def put(target: AtomPath, description: Node, version: str, asker: Asker) -> Change:
-    """Make what a path names as it is described: new, or with If-Match instead of what is there."""
+    """Return the change for a PUT. It creates the entity or rule; with If-Match it updates an existing one."""
     if target.shape is Shape.RULE:
         _check_kind(target, description, RULE)
         return _put_rule(target, read_rule(description, target.rule), asker)
@@ -67,7 +67,7 @@ def put(target: AtomPath, description: Node, version: str, asker: Asker) -> Chan
 
 
 def delete(target: AtomPath, asker: Asker) -> Change:
-    """Delete what a path names."""
+    """Return the change that deletes an entity or rule."""
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         if target.shape is Shape.RULE:
@@ -82,7 +82,7 @@ def delete(target: AtomPath, asker: Asker) -> Change:
 
 
 def found(catalogue: Catalogue, target: AtomPath) -> Entity:
-    """The entity that a path names. Raises `NotFound`."""
+    """Return the entity that a path names. Raises `NotFound`."""
     if target.shape is Shape.SUBSCRIPTION:
         return catalogue.subscription(target.name, target.subscription)
     entity = catalogue.find(target.name)
@@ -92,12 +92,12 @@ def found(catalogue: Catalogue, target: AtomPath) -> Entity:
 
 
 def description_etag(entity: Entity) -> str:
-    """The tag of an entity's state; what it holds does not count."""
+    """Return the ETag of an entity's description. Its messages do not count."""
     return etag_of(written_description(entity))
 
 
 def rule_etag(rule: Rule) -> str:
-    """The tag of a rule's state."""
+    """Return the ETag of a rule."""
     return etag_of(written_rule(rule))
 
 

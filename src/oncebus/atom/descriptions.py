@@ -1,7 +1,7 @@
-"""A queue, a topic or a subscription as XML, and back.
+"""Reading and writing a queue, a topic or a subscription as XML.
 
-Elements may come in any order and are written in the service's. One that stands for nothing (`i:nil`) is not given;
-those that only tell of the entity (counts, times) are read over; others are refused, by their name.
+Elements may come in any order, and are written in the service's order. An element with `i:nil` counts as not given;
+read-only elements (counts, times) are ignored; an unknown element is an error that names it.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _ORDER: dict[type[Queue | Topic | Subscription], tuple[str, ...]] = {
 
 
 def read_description(node: Node) -> Given:
-    """What an element of one of the `KINDS` names. Raises `BadRequest`."""
+    """Return the values that an element of one of the `KINDS` gives. Raises `BadRequest`."""
     kind = KINDS[node.name]
     check_known(node, _ORDER[kind])
     members = node.members()
@@ -134,13 +134,13 @@ def written_description(
     host: str = "",
     left_out: frozenset[str] = frozenset(),
 ) -> str:
-    """The element that describes an entity, with what it holds where that is known.
+    """Return the element that describes an entity, with counts and sizes if `runtime` is given.
 
-    With `host`, entities that it forwards to are named by their address there, as the service does.
+    With `host`, the entities that it forwards to are written as addresses on that host, as the service does.
     """
     kind = type(entity)
     elements = {name: _property(entity, name, host) for name in PROPERTIES[kind]}
-    elements |= _told(entity, runtime)
+    elements |= _read_only(entity, runtime)
     if not isinstance(entity, Subscription):
         elements[_RULES] = written_rules(entity.authorization_rules)
     content = "".join(elements.get(name, "") for name in _ORDER[kind] if name not in left_out)
@@ -157,16 +157,16 @@ def _property(entity: Queue | Topic | Subscription, name: str, host: str) -> str
     return markup.field(name, written(value, each.type))
 
 
-def _told(entity: Queue | Topic | Subscription, runtime: Runtime | None) -> dict[str, str]:
-    """The elements that only tell of an entity."""
-    told = {
+def _read_only(entity: Queue | Topic | Subscription, runtime: Runtime | None) -> dict[str, str]:
+    """Return the read-only elements of an entity."""
+    values = {
         "CreatedAt": iso8601(entity.created_at),
         "UpdatedAt": iso8601(entity.updated_at),
         "EntityAvailabilityStatus": "Available",
         "EnableSubscriptionPartitioning": "false",
     }
     if runtime is not None:
-        told |= {
+        values |= {
             "AccessedAt": iso8601(runtime.accessed_at),
             "SizeInBytes": str(runtime.size),
             "MessageCount": str(runtime.messages),
@@ -174,7 +174,7 @@ def _told(entity: Queue | Topic | Subscription, runtime: Runtime | None) -> dict
             "SqlFilterCount": str(runtime.sql_filters),
             "CorrelationFilterCount": str(runtime.correlation_filters),
         }
-    elements = {name: markup.field(name, value) for name, value in told.items()}
+    elements = {name: markup.field(name, value) for name, value in values.items()}
     if runtime is not None:
         elements["CountDetails"] = _count_details(runtime)
     return elements

@@ -1,4 +1,4 @@
-"""An XML document from a stranger, as a small tree. It may have no document type, and so no entities of its own."""
+"""An untrusted XML document as a small tree. Document types are rejected, and with them entity declarations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEPARATOR = " "
 
 @dataclass(slots=True)
 class Node:
-    """An element. Its `text` is what stands in it directly; attributes are keyed by (namespace, name)."""
+    """An element. `text` is its own text, without that of its children; attributes are keyed by (namespace, name)."""
 
     namespace: str
     name: str
@@ -29,21 +29,21 @@ class Node:
 
     @property
     def type(self) -> str | None:
-        """What `xsi:type` names, without its prefix."""
+        """Return the type that `xsi:type` names, without its prefix."""
         given = self.attributes.get((INSTANCE, "type"))
         return None if given is None else given.rpartition(":")[2].strip()
 
     @property
     def is_nil(self) -> bool:
-        """Whether it says that it stands for nothing."""
+        """Return whether `xsi:nil` marks the element as null."""
         return self.attributes.get((INSTANCE, "nil"), "").strip() in ("true", "1")
 
     def child(self, name: str) -> Node | None:
-        """The child of that name; one that stands for nothing is none."""
+        """Return the child with a name; None if there is none, or if it is nil."""
         return self.members().get(name)
 
     def members(self) -> dict[str, Node]:
-        """The children by name, without those that stand for nothing. One that comes twice is refused."""
+        """Return the children by name, without those that are nil. Raises `BadRequest` if a name comes twice."""
         found: dict[str, Node] = {}
         for node in self.children:
             if node.name in found:
@@ -57,7 +57,7 @@ class Node:
 
 
 def read_document(body: bytes) -> Node:
-    """The root of a document. Raises `BadRequest`."""
+    """Return the root of a document. Raises `BadRequest`."""
     reader = _Reader()
     try:
         reader.parser.Parse(body, True)
@@ -69,7 +69,7 @@ def read_document(body: bytes) -> Node:
     except (LookupError, ValueError) as error:
         if isinstance(error, BadRequest):
             raise
-        # An encoding that it names is not known.
+        # The document names an unknown encoding.
         raise BadRequest(f"The body of the request is not XML: {error}.") from None
     return reader.root
 

@@ -1,4 +1,4 @@
-"""The envelope: an Atom entry around one description, or a feed of entries."""
+"""The Atom envelope: an entry around one description, or a feed of entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RULE = "RuleDescription"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the client has found us. `author` is the namespace's name."""
+    """The address under which the client reached the broker. `author` is the namespace's name."""
 
     scheme: str
     host: str
@@ -30,16 +30,16 @@ class Site:
     author: str
 
     def address(self, path: str, **query: int) -> str:
-        """The absolute address of something, to be asked in the same version."""
-        asked = urlencode(
+        """Return the absolute address of a path, with the request's api-version."""
+        parameters = urlencode(
             {"api-version": self.api_version, **{f"${key}": value for key, value in query.items()}}, safe="$"
         )
-        return f"{self.scheme}://{self.host}/{quote(path, safe='/$~')}?{asked}"
+        return f"{self.scheme}://{self.host}/{quote(path, safe='/$~')}?{parameters}"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that is described. Times are in microseconds since 1970; `etag` tells one state of it from another."""
+    """An entry of the feed. Times are in microseconds since 1970; `etag` changes with the description."""
 
     path: str
     title: str
@@ -49,7 +49,7 @@ class Entry:
     etag: str | None = None
 
     def markup(self, site: Site, namespace: bool = True) -> str:
-        """The entry; within a feed it needs no namespace of its own."""
+        """Return the entry as XML. Within a feed it needs no namespace of its own."""
         address = site.address(self.path)
         parts = (
             markup.field("id", address),
@@ -64,7 +64,7 @@ class Entry:
 
 
 def entry_response(entry: Entry, site: Site, status: int = 200) -> Response:
-    """The answer that holds one entry."""
+    """Return the response with one entry."""
     headers = {"etag": entry.etag} if entry.etag is not None else None
     return _response(entry.markup(site), "entry", status, headers)
 
@@ -72,7 +72,10 @@ def entry_response(entry: Entry, site: Site, status: int = 200) -> Response:
 def feed_response(
     path: str, title: str, entries: Iterable[Entry], site: Site, now: int, skip: int, top: int, has_more: bool
 ) -> Response:
-    """The answer that holds a page of entries. The next page's link comes second: a client finds it by its place."""
+    """Return the response with a page of entries.
+
+    The link to the next page is the second one, because a client finds it by its position.
+    """
     own = site.address(path, skip=skip, top=top)
     parts = [
         markup.tag("title", markup.text(title), {"type": "text"}),
@@ -87,9 +90,9 @@ def feed_response(
 
 
 def read_entry(body: bytes) -> Node:
-    """The description that an entry holds. Raises `BadRequest`."""
+    """Return the description in an entry. Raises `BadRequest`."""
     if not body.strip():
-        raise BadRequest("The request has no body. It takes an Atom entry with a description.")
+        raise BadRequest("The request has no body. It needs an Atom entry with a description.")
     root = read_document(body)
     if (root.namespace, root.name) != (ATOM, "entry"):
         raise BadRequest(f"The body of the request is the element {shown(root.name)}. Not an entry of '{ATOM}'.")
@@ -107,12 +110,12 @@ def read_entry(body: bytes) -> Node:
 
 
 def etag_of(content: str) -> str:
-    """What stands for one state of what is described, and for no other."""
+    """Return an ETag: a hash of the content."""
     return f'"{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"'
 
 
 def matches(if_match: str, etag: str) -> bool:
-    """Whether the header If-Match names an entity's tag, or any."""
+    """Return whether the header If-Match names this ETag, or any."""
     tags = [tag.strip().removeprefix("W/") for tag in if_match.split(",")]
     return "*" in tags or etag in tags
 

@@ -1,4 +1,4 @@
-"""Management as Service Bus' administration clients speak it: a request in, a change or a look, an Atom feed out."""
+"""The management API of Service Bus' administration clients: requests become changes or queries, answered as Atom."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oncebus.management.runtime import Observer, Runtime
 
 API_VERSIONS = (FIRST_VERSION, "2021-05", "2024-05")
 PAGE = 100
-"""Entries of a list where the client does not say how many."""
+"""Entries of a page if the client does not say how many."""
 LARGEST_BODY = 1 << 20
 _LAST_SKIP = (1 << 31) - 1
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Atom:
-    """Answers what administration clients ask."""
+    """Answers the requests of administration clients."""
 
     def __init__(self, broker: Broker, guard: Guard, limits: Limits, observer: Observer) -> None:
         self._broker = broker
@@ -50,7 +50,7 @@ class Atom:
         self._observer = observer
 
     async def respond(self, request: Asked) -> Response:
-        """Return the answer to a request; what is raised becomes one too."""
+        """Return the response to a request; an error becomes a response too."""
         return await answered(request, self._respond(request), answer)
 
     async def _respond(self, request: Asked) -> Response:
@@ -80,7 +80,7 @@ class Atom:
         name = self._broker.catalogue.namespace.name
         return Site(request.scope["scheme"], request.named_host or name, version, name)
 
-    # One thing
+    # One entity or rule
 
     async def _put(self, request: Asked, target: AtomPath, grant: Grant, site: Site) -> Response:
         body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
@@ -106,11 +106,11 @@ class Atom:
         content, created, updated = written_namespace(self._broker.catalogue, self._broker.clock.now())
         return entry_response(Entry("$namespaceinfo", site.author, created, updated, content), site)
 
-    # Many
+    # Lists
 
     async def _list(self, target: AtomPath, query: dict[str, str], site: Site) -> Response:
         if "$filter" in query:
-            raise bad("The parameter '$filter' is not supported. Ask for all, and choose among them.")
+            raise bad("The parameter '$filter' is not supported. List all entities, and filter them yourself.")
         skip = number_in(query, "$skip", 0, 0, _LAST_SKIP)
         top = number_in(query, "$top", PAGE, 1, self._limits.page)
         catalogue = self._broker.catalogue

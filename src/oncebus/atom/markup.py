@@ -1,4 +1,4 @@
-"""XML as text. Prefixes are the service's own: some clients look for them by name."""
+"""Writing XML as text. Prefixes are the service's own, because some clients look for them by name."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from xml.sax.saxutils import escape
 
 from oncebus.http.errors import NOT_XML
 
-# Readers would make a line feed of it.
+# XML parsers turn a plain carriage return into a line feed.
 _LINES = {"\r": "&#13;"}
 _IN_ATTRIBUTES = {**_LINES, "\n": "&#10;", "\t": "&#9;", '"': "&quot;"}
 
 
 def text(value: str) -> str:
-    """A text as content of an element."""
+    """Return text escaped as the content of an element. Characters that XML cannot contain are replaced."""
     return escape(NOT_XML.sub("\ufffd", value), _LINES)
 
 
 def tag(name: str, content: str = "", attributes: Mapping[str, str] | None = None) -> str:
-    """An element around what is markup already."""
+    """Return an element around content that is XML already."""
     given = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
     return f"<{name}{given}>{content}</{name}>" if content else f"<{name}{given}/>"
 
 
 def field(name: str, value: str) -> str:
-    """An element with a text."""
+    """Return an element around plain text."""
     return tag(name, text(value))
 
 

@@ -10,12 +10,12 @@ from oncebus.management.runtime import namespace_times
 
 
 def written_namespace(catalogue: Catalogue, now: int) -> tuple[str, int, int]:
-    """The element that describes a namespace, when it was made and when last changed."""
+    """Return the element that describes a namespace, the time of its creation and that of its last change."""
     namespace = catalogue.namespace
     created, updated = namespace_times(catalogue, now)
     content = [markup.field("CreatedTime", iso8601(created)), markup.field("MessagingSKU", namespace.tier.value)]
     if namespace.tier is Tier.PREMIUM:
-        # Clients insist on it in this tier; here there is one machine.
+        # Clients require this element in the Premium tier. The broker runs on one machine.
         content.append(markup.field("MessagingUnits", "1"))
     content += [
         markup.field("ModifiedTime", iso8601(updated)),

@@ -1,12 +1,12 @@
-"""What the path of a management request names:
+"""Paths of management requests:
 
     /{entity}                                                   a queue or a topic
     /{topic}/subscriptions[/{subscription}[/rules[/{rule}]]]
     /$Resources/queues, /$Resources/topics                      all of them
     /$namespaceinfo
 
-An entity's path has slashes of its own, escaped or not. Fixed words may have any case; a name never has the segment
-`subscriptions` but at its beginning, so the first one behind that parts a topic from what it has.
+An entity's path may contain slashes, escaped or not. Fixed words may have any case. A name may have the segment
+`subscriptions` only at its beginning, so the first one after that separates a topic from its subscriptions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oncebus.http.paths import segments_of
 
 
 class Shape(enum.Enum):
-    """What sort of thing is addressed."""
+    """The kind of thing that a path names."""
 
     NAMESPACE = "namespace"
     QUEUES = "queues"
@@ -35,7 +35,7 @@ class Shape(enum.Enum):
 
 
 class AtomPath(NamedTuple):
-    """What a request is about. `name` is the entity's or topic's."""
+    """The parts of a path. `name` is the name of a queue or topic."""
 
     shape: Shape
     name: str = ""
@@ -44,7 +44,7 @@ class AtomPath(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is addressed; also what a token must be for."""
+        """Return the path in its normal form. A token must be valid for it."""
         match self.shape:
             case Shape.NAMESPACE:
                 return "$namespaceinfo"
@@ -62,7 +62,7 @@ class AtomPath(NamedTuple):
 
 
 def target_of(raw_path: bytes) -> AtomPath:
-    """What a path names, or a refusal."""
+    """Return what a path names. Raises `Refused` with 404."""
     segments = "/".join(segments_of(raw_path)).split("/")
     words = [segment.lower() for segment in segments]
     if words == ["$namespaceinfo"]:

@@ -3,7 +3,7 @@
     <RuleDescription><Filter i:type="SqlFilter"><SqlExpression>color = 'red'</SqlExpression>…</Filter>
       <Action i:type="EmptyRuleAction"/><CreatedAt>…</CreatedAt><Name>red</Name></RuleDescription>
 
-A filter that takes all or none is written with an expression too: some clients look only at that.
+A filter that matches all or none is written with an expression too, because some clients read only that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SQL = ("SqlExpression", "CompatibilityLevel", "Parameters", "RequiresPreprocess
 
 
 def read_rule(node: Node, name: str | None = None) -> Rule:
-    """The rule that an element describes, under a name that counts for more than its own. Raises `BadRequest`."""
+    """Return the rule that an element describes. A given name overrides the element's. Raises `BadRequest`."""
     members = node.members()
     check_known(node, ("Filter", "Action", "CreatedAt", "Name"))
     own = members["Name"].text.strip() if "Name" in members else DEFAULT_RULE
@@ -44,7 +44,7 @@ def read_rule(node: Node, name: str | None = None) -> Rule:
 
 
 def written_rule(rule: Rule, name: str = "RuleDescription", attributes: dict[str, str] | None = None) -> str:
-    """The element that describes a rule."""
+    """Return the element that describes a rule."""
     content = (
         _written_filter(rule.filter),
         _written_action(rule.action),
@@ -55,7 +55,7 @@ def written_rule(rule: Rule, name: str = "RuleDescription", attributes: dict[str
 
 
 def check_known(node: Node, names: tuple[str, ...] | set[str]) -> None:
-    """Refuse an element that has others below it: a misspelt property would be taken for one that is not given."""
+    """Raise `BadRequest` if an element has an unknown child: a misspelt property would count as not given."""
     for child in node:
         if child.name not in names:
             raise BadRequest(f"The element {shown(child.name)} is not known in a {node.name}.")
@@ -116,7 +116,7 @@ def _written_filter(given: Filter) -> str:
         texts = {name: getattr(given, field) for name, field in CORRELATED.items()}
         content = "".join(markup.field(name, value) for name, value in texts.items() if value is not None)
         if given.properties:
-            # An empty element breaks clients that count its members.
+            # An empty element breaks clients that count its children.
             content += written_values("Properties", given.properties)
         return markup.tag("Filter", content, {"i:type": "CorrelationFilter"})
     if isinstance(given, SqlFilter):

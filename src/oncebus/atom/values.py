@@ -1,9 +1,9 @@
-"""Typed values of filters: what a property is compared with, or a parameter stands for.
+"""Typed values in filters: values of properties, and of parameters.
 
     <KeyValueOfstringanyType><Key>color</Key>
       <Value i:type="d6p1:string" xmlns:d6p1="http://www.w3.org/2001/XMLSchema">red</Value></KeyValueOfstringanyType>
 
-The JavaScript client finds the type behind a prefix of four characters.
+The JavaScript client expects the type after a prefix of four characters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oncebus.errors import shown
 _PAIR = "KeyValueOfstringanyType"
 _PREFIX = "d6p1"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema"
-# Where .NET has the types that XML Schema has not, or has otherwise.
+# .NET's namespace for types that XML Schema lacks or defines differently.
 _SERIALIZATION = "http://schemas.microsoft.com/2003/10/Serialization/"
 
 _INT32 = range(-(2**31), 2**31)
@@ -36,12 +36,12 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def read_values(node: Node | None) -> Parameters:
-    """The names and values that an element holds, in order."""
+    """Return the names and values in an element, in order. Raises `BadRequest`."""
     return tuple(_pair(each) for each in node or ())
 
 
 def written_values(name: str, values: Parameters) -> str:
-    """The element of that name that holds these."""
+    """Return the element `name` with these names and values."""
     return markup.tag(name, "".join(_written_pair(key, value) for key, value in values))
 
 

@@ -1,1 +1,1 @@
-"""The one object that every protocol talks to, and its parts."""
+"""The broker: the one object that every protocol calls, and its parts."""

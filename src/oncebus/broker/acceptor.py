@@ -1,8 +1,8 @@
-"""Group commit: all that comes while the disk is busy is made durable together, by one write and one fsync.
+"""Group commit: rows that arrive while the disk is busy become durable together, with one write and one fsync.
 
-Senders that were answered together come again together, if each waits for its answer before it sends again. The first
-of them should not have a commit of its own while the others are on their way, so a commit waits for as many as there
-were last, but for no longer than a moment, and not where commits are quicker than that or full without them.
+Senders that were answered together send again together, if each waits for its answer before it sends again. The first
+of them should not get a commit of its own while the others are on their way. So a commit waits for as many calls as the
+last one had, but only for a moment, and not if commits are quicker than that moment or full without waiting.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from oncebus.inbox import InboxError, InboxWriter, Row, RowsRefused
 MOST_ROWS = 20_000
 MOST_BYTES = 16 << 20
 GATHER_SECONDS = 0.001
-"""For how long a commit waits for those who came last time."""
+"""How long a commit waits for the callers of the last commit."""
 QUICK_SECONDS = 0.0005
-"""To save a commit that takes less than this is not worth a wait."""
+"""A commit that takes less than this is not worth saving by waiting."""
 
 
 class Appending(NamedTuple):
-    """Rows of one entity that are to become durable together, and who waits for that."""
+    """Rows of one entity to make durable together, and the future that their caller waits for."""
 
     entity: int
     rows: Sequence[Row]
@@ -37,64 +37,69 @@ class Appending(NamedTuple):
     work: int
 
 
-Settled = Callable[[Sequence[Appending], int | None], None]
-"""Called with the commit that holds these, or with None where they were refused; then their callers are answered."""
+Done = Callable[[Sequence[Appending], int | None], None]
+"""Called with the commit that made the rows durable, or with None if they were refused, before the callers' futures are
+resolved."""
 
 
 class Acceptor:
     """Appends rows to the inbox, in the order of the calls.
 
-    `append` answers with the number of the commit once its rows are durable, all of them or none. What it raises is
-    what the inbox said; the rows have then not been accepted. Who gives up waiting does not take them back.
+    The future that `append` returns resolves to the number of the commit once its rows are durable, all or none. If the
+    inbox fails, the future raises its error and the rows are not accepted. Cancelling the future does not take the rows
+    back.
     """
 
-    def __init__(self, inbox: InboxWriter, settled: Settled, latency: Latency, passed: Callable[[], int]) -> None:
-        """`latency` is that of commits, `passed` a clock in microseconds that nobody sets."""
+    def __init__(self, inbox: InboxWriter, done: Done, latency: Latency, passed: Callable[[], int]) -> None:
+        """`done` is called for each group of rows, `latency` observes commits, `passed` is a monotonic clock in
+        microseconds.
+        """
         self._inbox = inbox
-        self._settled = settled
+        self._done = done
         self._latency = latency
         self._passed = passed
         self._waiting: deque[Appending] = deque()
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._task: asyncio.Task[None] | None = None
         self._unanswered = 0
-        # How many to wait for: those of the last commit and those who came during it. And who waits for them.
+        # How many calls to wait for: those in the last commit plus those that arrived during it.
         self._expected = 0
-        self._all_come: asyncio.Future[None] | None = None
+        # Resolved when they have all arrived, or the wait is over.
+        self._all_arrived: asyncio.Future[None] | None = None
         self._is_closed = False
 
     @property
     def last_commit(self) -> int:
-        """The newest commit that is durable."""
+        """Return the newest durable commit."""
         return self._inbox.last_commit
 
     @property
     def highest_commit(self) -> int:
-        """No commit of what has been appended up to now is beyond this one."""
+        """Return an upper bound for the commits of all rows appended so far, durable or not."""
         return self.last_commit + self._unanswered
 
     @property
     def may_return(self) -> bool:
-        """Whether a crash could bring back what was refused."""
+        """Return whether a crash could bring back rows that were refused."""
         return self._inbox.is_torn
 
     @property
     def last_bytes(self) -> int:
-        """How many bytes the newest commit has on the disk."""
+        """Return how many bytes the newest commit takes on disk."""
         return self._inbox.last_bytes
 
     @property
     def size(self) -> int:
-        """How many bytes the inbox has on the disk."""
+        """Return how many bytes the inbox takes on disk."""
         return self._inbox.size
 
     def append(
         self, entity: int, rows: Sequence[Row], size: int, weight: int, catalogue: int, work: int = 0
     ) -> asyncio.Future[int]:
-        """Make rows durable that were accepted under a version of the catalogue and have so many bytes.
+        """Make rows durable that were accepted under a version of the catalogue. Raises `BrokerClosed` after `close`.
 
-        `weight` bounds what goes together: their bytes, and more where each is to be copied often. `work` is handed
-        on to `Settled`.
+        `size` is the rows' size in bytes. `weight` limits what goes into one commit: the size, or more if the pipeline
+        will make many copies. `work` is passed on to `Done`.
         """
         if self._is_closed:
             raise BrokerClosed
@@ -108,11 +113,11 @@ class Acceptor:
         return durable
 
     async def forget_up_to(self, commit: int) -> None:
-        """Delete what has been taken out of the outbox and is needed no more."""
+        """Delete segments of the inbox that hold no commit after this one."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._inbox.delete_below, commit)
 
     async def close(self) -> None:
-        """Wait for what is under way, then let go of the inbox."""
+        """Commit the rows that are waiting, then close the inbox."""
         self._is_closed = True
         if self._task is not None:
             await self._task
@@ -131,19 +136,19 @@ class Acceptor:
             self._expected = 0 if is_full or is_quick else len(group) + len(self._waiting)
 
     async def _gather(self) -> None:
-        """Wait a moment for those who came last time."""
+        """Wait a moment for the callers of the last commit."""
         loop = asyncio.get_running_loop()
-        self._all_come = loop.create_future()
+        self._all_arrived = loop.create_future()
         timer = loop.call_later(GATHER_SECONDS, self._stop_gathering)
         try:
-            await self._all_come
+            await self._all_arrived
         finally:
             timer.cancel()
-            self._all_come = None
+            self._all_arrived = None
 
     def _stop_gathering(self) -> None:
-        if self._all_come is not None and not self._all_come.done():
-            self._all_come.set_result(None)
+        if self._all_arrived is not None and not self._all_arrived.done():
+            self._all_arrived.set_result(None)
 
     async def _commit(self, group: list[Appending]) -> None:
         before = self.last_commit
@@ -153,12 +158,12 @@ class Acceptor:
             commit = await loop.run_in_executor(self._thread, self._append, rows, group[0].catalogue)
         except Exception as error:
             if self.last_commit > before:
-                # It is durable; only readers could not be told yet. To refuse it would have it sent again.
+                # The commit is durable; only announcing it to readers failed. A refusal would make the client resend.
                 self._answer(group, self.last_commit)
             elif len(group) == 1 or (isinstance(error, InboxError) and not isinstance(error, RowsRefused)):
                 self._refuse(group, error)
             else:
-                # One bad row must not refuse its neighbours.
+                # One bad row must not make its neighbours fail: commit each call on its own.
                 for each in group:
                     await self._commit([each])
         else:
@@ -172,7 +177,7 @@ class Acceptor:
         return commit
 
     def _next_group(self) -> list[Appending]:
-        """What goes into one commit: at least one call, all under the same catalogue."""
+        """Remove and return the calls for one commit: at least one, all under the same version of the catalogue."""
         group = [self._waiting.popleft()]
         rows, weight = len(group[0].rows), group[0].weight
         while self._waiting and self._waiting[0].catalogue == group[0].catalogue:
@@ -185,15 +190,15 @@ class Acceptor:
 
     def _answer(self, group: Sequence[Appending], commit: int) -> None:
         self._unanswered -= len(group)
-        self._settled(group, commit)
+        self._done(group, commit)
         for each in group:
-            # Who asked may be gone; the rows are accepted all the same.
+            # The caller may have been cancelled; its rows are accepted anyway.
             if not each.durable.done():
                 each.durable.set_result(commit)
 
     def _refuse(self, group: Sequence[Appending], error: Exception) -> None:
         self._unanswered -= len(group)
-        self._settled(group, None)
+        self._done(group, None)
         for each in group:
             if not each.durable.done():
                 each.durable.set_exception(error)

@@ -1,4 +1,4 @@
-"""What a receiver or a sender addresses: an entity, and which of its sub-queues."""
+"""Addresses that senders and receivers use: an entity, and one of its sub-queues."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SUB_QUEUES = (
 
 
 class Address(NamedTuple):
-    """The path of an entity as it was written, and the sub-queue of it that is meant."""
+    """The path of an entity as the caller wrote it, and the sub-queue that it means."""
 
     path: str
     sub_queue: SubQueue = SubQueue.MAIN
 
 
 def parse_address(text: str) -> Address:
-    """What an address means, with or without scheme and host. The names of sub-queues may have any case."""
+    """Parse an address, with or without scheme and host. The names of sub-queues are not case-sensitive."""
     path = path_of_address(text)
     lowered = path.lower()
     for ending, sub_queue in _SUB_QUEUES:

@@ -1,12 +1,12 @@
-"""Whether all that lies in a data folder is of one and the same time, or a part of it was restored from another copy.
+"""Checks that all parts of a data folder come from the same copy, and none was restored from another one.
 
-Asked when a broker is opened, before anything is changed. A crash at any instant leaves the parts like this:
+A broker runs them when it opens, before it changes anything. A crash at any instant leaves the parts like this:
 
-- The store has taken no commit that the inbox does not have, and the inbox still has all that it has not taken.
-- The outbox ends with an entry that holds the last commit taken, or goes on from there without a gap. It has no entry
-  of a commit that the inbox does not have.
-- The catalogue has every version that a commit in the inbox names, unless the store has taken that commit.
-- Every body that a message names is there.
+- The store has ingested no commit that the inbox does not have, and the inbox still has every other commit.
+- The outbox ends with an entry that holds the last ingested commit, or continues from there without a gap. It has no
+  entry of a commit that the inbox does not have.
+- The catalogue has every version that a commit in the inbox names, unless the store has ingested that commit.
+- Every body file that a message names exists.
 - Ledger and outbox: see `oncebus.agreement`.
 
 Spark's checkpoint is not compared: each start makes a new one.
@@ -18,14 +18,14 @@ from collections.abc import Collection, Sequence
 
 from oncebus.agreement import DataMismatch, check_ledger
 from oncebus.folders import Folders
-from oncebus.inbox import Blobs, InboxReader
+from oncebus.inbox import BodyFiles, InboxReader
 from oncebus.ledger import Ledger
 from oncebus.outbox import Outbox
 from oncebus.store import Store
 
 
 def check_inbox_is_there(folders: Folders) -> None:
-    """Raise `DataMismatch` where there is a store but no inbox. To be asked before an inbox is made."""
+    """Raise `DataMismatch` if there is a store but no inbox. Call it before an inbox is created."""
     if folders.store.exists() and InboxReader(folders.inbox).shards() is None:
         raise DataMismatch(f"Inbox '{folders.inbox}' is missing, but there is a store '{folders.store}'")
 
@@ -33,7 +33,7 @@ def check_inbox_is_there(folders: Folders) -> None:
 def check_parts(folders: Folders, appended: int, store: Store, versions: Sequence[int]) -> None:
     """Raise `DataMismatch` unless the parts fit each other.
 
-    `appended` is the inbox's last commit, `versions` are those of the catalogue that are there.
+    `appended` is the inbox's last commit, `versions` are the versions of the catalogue that exist.
     """
     _check_positions(folders, appended, store.position())
     _check_catalogue(folders, appended, store, versions)
@@ -41,12 +41,12 @@ def check_parts(folders: Folders, appended: int, store: Store, versions: Sequenc
 
 
 def _check_positions(folders: Folders, appended: int, position: int) -> None:
-    taken = f"Store '{folders.store}' has taken commit {position}"
+    ingested = f"Store '{folders.store}' has ingested commit {position}"
     if position > appended:
-        raise DataMismatch(f"{taken}, but inbox '{folders.inbox}' ends with commit {appended}")
+        raise DataMismatch(f"{ingested}, but inbox '{folders.inbox}' ends with commit {appended}")
     oldest = InboxReader(folders.inbox).oldest()
     if oldest is not None and oldest > position + 1:
-        raise DataMismatch(f"{taken}, but inbox '{folders.inbox}' begins with commit {oldest}")
+        raise DataMismatch(f"{ingested}, but inbox '{folders.inbox}' begins with commit {oldest}")
     outbox = Outbox(folders.outbox)
     newest = outbox.newest()
     judged = 0 if newest is None else newest.last
@@ -55,9 +55,9 @@ def _check_positions(folders: Folders, appended: int, position: int) -> None:
             f"Outbox '{folders.outbox}' ends with commit {judged}, but inbox '{folders.inbox}' with commit {appended}"
         )
     if judged < position:
-        raise DataMismatch(f"{taken}, but outbox '{folders.outbox}' ends with commit {judged}")
+        raise DataMismatch(f"{ingested}, but outbox '{folders.outbox}' ends with commit {judged}")
     if outbox.goes_on(position) < judged:
-        raise DataMismatch(f"{taken}, but outbox '{folders.outbox}' does not have the commits that come next")
+        raise DataMismatch(f"{ingested}, but outbox '{folders.outbox}' does not have the commits that come next")
 
 
 def _check_catalogue(folders: Folders, appended: int, store: Store, versions: Sequence[int]) -> None:
@@ -69,22 +69,25 @@ def _check_catalogue(folders: Folders, appended: int, store: Store, versions: Se
         named = max(named, *reader.catalogues(appended, appended))
     if named > newest:
         raise DataMismatch(
-            f"Catalogue '{folders.catalogue}' ends with version {newest}, but version {named} was in force"
+            f"Catalogue '{folders.catalogue}' ends with version {newest}, but version {named} was in use"
         )
     if missing := reader.catalogues(position + 1, appended) - {*versions}:
         raise DataMismatch(
-            f"Catalogue '{folders.catalogue}' does not have version {min(missing)}, under which messages were accepted "
-            "that are on their way"
+            f"Catalogue '{folders.catalogue}' does not have version {min(missing)}, but messages in the pipeline were "
+            "accepted under it"
         )
 
 
 def check_bodies(folders: Folders, store: Store, awaited: Collection[str]) -> None:
-    """Raise `DataMismatch` unless there is every body that messages name; `awaited` are those of rows on their way."""
-    found = {*Blobs(folders.blobs).names()}
-    missing = sorted({name for name in (*store.needed_blobs(), *awaited) if name not in found})
+    """Raise `DataMismatch` unless every body file that messages name exists.
+
+    `awaited` are the names in rows that the store has not ingested yet.
+    """
+    found = {*BodyFiles(folders.body_files).names()}
+    missing = sorted({name for name in (*store.needed_body_files(), *awaited) if name not in found})
     if missing:
         raise DataMismatch(
-            f"Folder '{folders.blobs}' does not have body '{missing[0]}' of a message"
+            f"Folder '{folders.body_files}' does not have body file '{missing[0]}' of a message"
             + (f", nor {len(missing) - 1} more" if len(missing) > 1 else ""),
-            " To give up a body for good, make an empty file of its name there.",
+            " To give up a body for good, create an empty file of that name there.",
         )

@@ -1,4 +1,4 @@
-"""What was accepted and has not come out of the pipeline yet: how many bytes of which entity, and since when."""
+"""The backlog: how many bytes of each entity are accepted and still in the pipeline, and since when."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 MOST_STRETCHES = 4096
-"""As many are told apart, however long the pipeline stands still: with more commits, several share one."""
+"""The most stretches to keep, however long the pipeline is down. With more commits, several share a stretch."""
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """Commits in a row. `since` is when the first of them became durable."""
+    """Consecutive commits. `since` is when the first of them became durable."""
 
     first: int
     last: int
@@ -22,10 +22,10 @@ class _Stretch:
 
 
 class Backlog:
-    """Bytes by entity, from the moment they are appended until their commit has been taken.
+    """Bytes by entity, from the moment they are appended until their commit is ingested.
 
-    Up to `MOST_STRETCHES` commits everything is exact. Beyond, commits are told apart only in stretches: one counts
-    until the last of its commits is taken, so that bytes and age are too large by a two-thousandth of all at most.
+    All figures are exact up to `MOST_STRETCHES` commits. Beyond that, several commits share a stretch, which counts
+    until its last commit is ingested. Bytes and age are then too large by at most a two-thousandth of the total.
     """
 
     def __init__(self) -> None:
@@ -35,26 +35,26 @@ class Backlog:
         self._width = 1
 
     def of(self, entity: int) -> int:
-        """How many bytes of an entity are on their way."""
+        """Return how many bytes of an entity are in the pipeline."""
         return self._sizes.get(entity, 0)
 
     @property
     def entities(self) -> Set[int]:
-        """Those that have something on its way."""
+        """Return the entities that have something in the pipeline."""
         return self._sizes.keys()
 
     @property
     def oldest(self) -> int | None:
-        """When the commit became durable that has waited longest; None where none waits."""
+        """Return when the commit that has waited longest became durable; None if none waits."""
         return self._stretches[0].since if self._stretches else None
 
     def add(self, entity: int, size: int) -> None:
-        """These bytes are being appended."""
+        """Count bytes that are being appended."""
         self.total += size
         self._sizes[entity] += size
 
     def remove(self, sizes: Mapping[int, int]) -> None:
-        """These bytes, by entity, were not accepted, or have come out."""
+        """Subtract bytes, by entity, that were refused or have left the pipeline."""
         for entity, size in sizes.items():
             self.total -= size
             left = self._sizes[entity] - size
@@ -64,7 +64,7 @@ class Backlog:
                 del self._sizes[entity]
 
     def commit(self, number: int, sizes: Iterable[tuple[int, int]], now: int) -> None:
-        """(entity, bytes) that were added before are durable, in the newest commit."""
+        """Note that (entity, bytes) which were added before are durable now, in the newest commit."""
         newest = self._stretches[-1] if self._stretches else None
         if newest is None or number - newest.first >= self._width:
             newest = _Stretch(number, number, now, Counter())
@@ -76,14 +76,14 @@ class Backlog:
             self._join()
 
     def add_commit(self, number: int, sizes: Iterable[tuple[int, int]], now: int) -> None:
-        """(entity, bytes) are durable, in the newest commit, and were not added before."""
+        """Add (entity, bytes) that are durable already, in the newest commit."""
         known = list(sizes)
         for entity, size in known:
             self.add(entity, size)
         self.commit(number, known, now)
 
     def take(self, position: int) -> list[int]:
-        """Commits up to this one have come out. Answers since when each of them, or of their stretches, has waited."""
+        """Remove commits up to `position`, which are ingested. Return since when each of their stretches waited."""
         since = []
         while self._stretches and self._stretches[0].last <= position:
             taken = self._stretches.popleft()
@@ -94,7 +94,7 @@ class Backlog:
         return since
 
     def _join(self) -> None:
-        """Make one stretch of every two."""
+        """Merge every two stretches into one."""
         self._width *= 2
         before = list(self._stretches)
         self._stretches = deque(_joined(one, other) for one, other in itertools.zip_longest(before[::2], before[1::2]))
@@ -107,7 +107,7 @@ def _joined(one: _Stretch, other: _Stretch | None) -> _Stretch:
 
 
 def spread(size: int, rows: Mapping[int, int]) -> list[tuple[int, int]]:
-    """(entity, bytes) of bytes that entities share, by how many rows each has."""
+    """Divide `size` bytes among entities in proportion to their rows, as (entity, bytes)."""
     left, found = sum(rows.values()), []
     for entity, count in rows.items():
         part = size * count // left

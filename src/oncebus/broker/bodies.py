@@ -1,4 +1,4 @@
-"""Large bodies: written before the row that names them is appended, deleted once nobody needs them any more."""
+"""Large bodies: written to a file before the row that names it is appended, deleted when nobody needs them any more."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
-from oncebus.inbox import Blobs, InboxError
+from oncebus.inbox import BodyFiles, InboxError
 from oncebus.store import Store
 
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 30.0
-"""A body stays for so long after its message: who has just received that may still be reading it."""
+"""How long a body file outlives its message: a receiver that just got the message may still be reading it."""
 
 MOST_AT_ONCE = 10_000
 
@@ -22,81 +22,81 @@ StartTask = Callable[[Coroutine[Any, Any, object]], None]
 
 
 class Bodies:
-    """The bodies that lie in files of their own. `start_task` does what nobody waits for."""
+    """The bodies that have files of their own. `start_task` runs work that nobody waits for."""
 
-    def __init__(self, blobs: Blobs, start_task: StartTask) -> None:
-        self._blobs = blobs
+    def __init__(self, body_files: BodyFiles, start_task: StartTask) -> None:
+        self._body_files = body_files
         self._start_task = start_task
-        # Bodies that no message needs, and since when that is known.
+        # Files that no message needs, and since when that is known.
         self._unused: dict[str, float] = {}
-        # Bodies of rows that were refused.
+        # Files of rows that were refused.
         self._refused: deque[list[str]] = deque()
 
     async def write(self, bodies: Sequence[bytes]) -> list[str]:
-        """Make bodies durable; their names. Where this fails, or is given up, none of them stays."""
+        """Make bodies durable and return their file names. If this fails or is cancelled, none of the files stays."""
         writing = asyncio.ensure_future(asyncio.to_thread(self._write_all, bodies))
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
-            # The thread goes on. What it has written is known when it is done.
+            # The thread cannot be stopped. Delete its files when it has finished.
             self._start_task(self._undo(writing))
             raise
 
     async def read(self, name: str) -> bytes:
-        """A body. Raises `FileNotFoundError`, or `InboxDamaged`."""
-        return await asyncio.to_thread(lambda: bytes(self._blobs.read(name)))
+        """Read a body. Raises `FileNotFoundError` or `InboxDamaged`."""
+        return await asyncio.to_thread(lambda: bytes(self._body_files.read(name)))
 
     def discard(self, names: Sequence[str]) -> None:
-        """No row was ever to name these."""
+        """Delete files that no row will ever name, without waiting for it."""
         if names:
-            self._start_task(asyncio.to_thread(self._blobs.delete, names))
+            self._start_task(asyncio.to_thread(self._body_files.delete, names))
 
     def refused(self, names: list[str]) -> None:
-        """The rows that name these were not accepted. They stay while a crash could bring those rows back."""
+        """Note files whose rows were refused. They stay as long as a crash could bring those rows back."""
         if names:
             self._refused.append(names)
 
     async def delete_refused(self) -> None:
-        """Delete the bodies of refused rows: no crash can bring back what was refused up to now."""
+        """Delete the files of refused rows. Call it when no crash can bring those rows back."""
         for _ in range(len(self._refused)):
-            await asyncio.to_thread(self._blobs.delete, self._refused[0])
+            await asyncio.to_thread(self._body_files.delete, self._refused[0])
             self._refused.popleft()
 
     async def delete_unused(self, unused: Sequence[str]) -> list[str]:
-        """Delete those of the unused bodies that have been so for long enough; their names."""
+        """Delete those of the unused files that have been unused for `KEPT_SECONDS`, and return their names."""
         now = asyncio.get_running_loop().time()
         self._unused = {name: self._unused.get(name, now) for name in unused}
         old = [name for name, since in self._unused.items() if now - since >= KEPT_SECONDS]
         if old:
-            await asyncio.to_thread(self._blobs.delete, old)
+            await asyncio.to_thread(self._body_files.delete, old)
         return old
 
     def _write_all(self, bodies: Sequence[bytes]) -> list[str]:
         names: list[str] = []
         try:
             for body in bodies:
-                names += [self._blobs.write(body)]
+                names += [self._body_files.write(body)]
         except BaseException:
-            self._blobs.delete(names)
+            self._body_files.delete(names)
             raise
         return names
 
     async def _undo(self, writing: asyncio.Future[list[str]]) -> None:
-        await asyncio.to_thread(self._blobs.delete, await writing)
+        await asyncio.to_thread(self._body_files.delete, await writing)
 
 
-def sweep_bodies(blobs: Blobs, store: Store, awaited: Collection[str]) -> None:
-    """Delete bodies that no message will ever name: their sender's broker died, or its disk was full.
+def sweep_bodies(body_files: BodyFiles, store: Store, awaited: Collection[str]) -> None:
+    """Delete body files that no message will ever name, because a broker died or its disk was full.
 
-    Nobody may be writing. `awaited` are those of rows that are in the inbox and not yet in the store.
+    Nobody may be writing. `awaited` are the names in rows of the inbox that the store has not ingested yet.
     """
     try:
-        orphans = store.unknown_blobs([name for name in blobs.names() if name not in awaited])
-        blobs.delete(orphans)
-        blobs.delete_unfinished()
+        orphans = store.unknown_body_files([name for name in body_files.names() if name not in awaited])
+        body_files.delete(orphans)
+        body_files.delete_unfinished()
     except (OSError, InboxError) as error:
-        # They only take room.
-        log.warning("Bodies that no message names could not be deleted: %s", error)
+        # They only take up space.
+        log.warning("Cannot delete body files that no message names: %s", error)
     else:
         if orphans:
-            log.info("Bodies that no message names were deleted: %d", len(orphans))
+            log.info("Deleted body files that no message names: %d", len(orphans))

@@ -1,4 +1,4 @@
-"""The broker: the one object that every protocol talks to. Protocols translate; what may be done is decided here."""
+"""The broker: the one object that every protocol calls. Protocols only translate; the rules are here."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from oncebus.broker.sending import Incoming, check, check_quota, row_of, with_id
 from oncebus.entities import BadRequest, EntityDisabled, Queue, Topic, may_send
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY
-from oncebus.store import Counts, Drop, Outcome, Place, Quarantined, SubQueue
+from oncebus.store import Counts, Duplicate, Outcome, Place, Quarantined, SubQueue
 
 __all__ = ["Broker", "Received"]
 
 
 class Broker(Receiving):
-    """Everything that can be asked of the broker. See `BrokerBase` for its contract, `Receiving` for receivers."""
+    """All operations of the broker. See `BrokerBase` for the contract and `Receiving` for receivers."""
 
     # Sending
 
     async def send(self, path: str, messages: Sequence[Incoming]) -> list[int]:
-        """Accept messages for a queue or a topic, all or none; their sequence numbers.
+        """Accept messages for a queue or a topic, all or none, and return their sequence numbers.
 
-        A duplicate is accepted like any other, and dropped later. A message whose time to be enqueued lies ahead is
-        scheduled; its number is the one to cancel it by.
+        A duplicate is accepted like any other message and dropped later. A message with a `scheduled` time in the
+        future is scheduled; cancel it with its number.
         """
         began = self.clock.passed()
         entity, size = self._check_send(path, messages)
@@ -38,9 +38,9 @@ class Broker(Receiving):
         names = await self._core.bodies.write(large) if large else []
         try:
             if large:
-                # Much may have changed while they were written.
+                # The entity may have changed, filled up or been deleted while the bodies were written.
                 entity, _ = self._check_send(path, messages)
-            # From here to the append nothing may wait: numbers are in the order of the inbox.
+            # No await from here to the append: sequence numbers must have the order of the inbox.
             rows = self._rows_of(entity, messages, names)
             appended = self._core.append(entity.id, rows)
         except BaseException:
@@ -61,66 +61,69 @@ class Broker(Receiving):
         return entity, size
 
     def _rows_of(self, entity: Queue | Topic, messages: Sequence[Incoming], names: Sequence[str]) -> list[Row]:
-        """The rows of messages; `names` are the files of those bodies that have one, in their order."""
+        """Return the rows of messages. `names` are the body files of the large ones, in the same order."""
         complete = [with_id(message) for message in messages]
         now, numbers = self._core.clock.stamp(), self._core.numbers
         files = iter(names)
         rows = []
         for message, has_own_id in complete:
             self._turn += 1
-            blob = next(files) if len(message.body) > LARGEST_INLINE_BODY else None
-            rows.append(row_of(entity, message, numbers, now, self._turn, is_checked=has_own_id, blob=blob))
+            file = next(files) if len(message.body) > LARGEST_INLINE_BODY else None
+            rows.append(row_of(entity, message, numbers, now, self._turn, is_checked=has_own_id, body_file=file))
         return rows
 
     def sendable(self, path: str) -> Queue | Topic:
-        """The queue or topic at a path that takes messages; else what `send` would raise."""
+        """Return the queue or topic at a path if messages can be sent to it; else raise what `send` would raise."""
         entity = lookup.sendable(self.catalogue, path)
         if not may_send(entity.status):
             raise EntityDisabled(entity.path)
         return entity
 
     async def cancel_scheduled(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
-        """Cancel scheduled messages, an answer for each."""
+        """Cancel scheduled messages. Return an outcome for each."""
         entity = lookup.sendable(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.cancel_scheduled(entity.id, sequences))
 
-    # Looking
+    # Queries
 
     async def counts(self, path: str) -> Counts:
-        """What an entity holds and has counted, with all that was sent before."""
+        """Return the counts of an entity, including messages that were sent before the call."""
         entity = lookup.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.counts(entity.id))
 
-    async def drops(
+    async def duplicates(
         self, path: str, *, message_id: str | None = None, since: int | None = None, limit: int = 100, after: int = 0
-    ) -> list[Drop]:
-        """The record of dropped duplicates of a queue or a topic."""
+    ) -> list[Duplicate]:
+        """Return a page of the dropped duplicates of a queue or topic, oldest first.
+
+        `after` is the `number` of the last one on the page before.
+        """
         entity = lookup.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(
-            lambda store: store.drops(entity.id, message_id=message_id, since=since, limit=limit, after=after)
+            lambda store: store.duplicates(entity.id, message_id=message_id, since=since, limit=limit, after=after)
         )
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
-        """What could not be processed."""
+        """Return a page of the quarantined messages, of one entity or of all. `after` is as for `duplicates`."""
         entity = lookup.found(self.catalogue, path).id if path is not None else None
         return await self._core.run(lambda store: store.quarantined(entity, limit, after))
 
     async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
-        """Let go of quarantined messages for ever, an answer for each."""
+        """Delete quarantined messages for good. Return an outcome for each."""
         return await self._core.run(lambda store: store.discard_quarantined(numbers))
 
     async def release_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
-        """Try quarantined messages again under the rules of today, past detection; an answer for each."""
+        """Send quarantined messages through the pipeline again, without detection. Return an outcome for each."""
         policies, now = self._core.policies, self._core.clock.steady()
         outcomes = await self._core.run(lambda store: store.release_quarantined(numbers, policies, now))
         self._core.wake_chores()
         return outcomes
 
     async def delete_messages(self, address: Address, enqueued_before: int, count: int) -> int:
-        """Delete the oldest messages that nobody holds; how many."""
+        """Delete up to `count` of the oldest messages that nobody has locked, and return how many."""
         entity = lookup.holding(self.catalogue, address)
         await self._see_sends(entity)
         return await self._core.run(
@@ -128,12 +131,15 @@ class Broker(Receiving):
         )
 
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
-        """Make dead letters new messages of their entity, past detection and behind all that was accepted before."""
+        """Turn dead letters into new messages of their entity. Return an outcome for each.
+
+        They skip detection and come after all messages that were accepted before.
+        """
         entity = lookup.holding(self.catalogue, Address(path))
         policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
         self._core.note_access(entity)
         outcomes = await self._core.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))
-        self._core.arrivals.tell([Place(entity.id, SubQueue.MAIN)])
-        # It is durable that they return. Who looks next should wait for them as for what was sent.
+        self._core.arrivals.notify([Place(entity.id, SubQueue.MAIN)])
+        # Their return is durable already. Append them now, so that the caller's next query waits for them as for sends.
         await self._core.forward()
         return outcomes

@@ -1,4 +1,4 @@
-"""What time does by itself: locks run out, messages expire and fall due, are forwarded; idle entities are deleted."""
+"""Chores: work that time triggers. Locks and messages expire, messages fall due and are forwarded, and so on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
-from oncebus.broker.pump import Pump
+from oncebus.broker.requeue import Requeuer
 from oncebus.broker.trouble import Trouble
 from oncebus.entities import Catalogue, Entity
 from oncebus.store import Store, Sweep
@@ -19,33 +19,36 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
+IDLE_EVERY_SECONDS = 0.5
+"""The interval when nobody has used the store for some time. An idle gateway spends most of its time on rounds."""
+IDLE_AFTER_SECONDS = 2.0
 SOONEST_SECONDS = 0.01
-"""So long is waited at least, that messages which fall due one right after the other share a commit."""
+"""The shortest pause, so that messages that fall due shortly after each other share a commit."""
 SELDOM_SECONDS = 1.0
-"""How often what need not be done at once."""
+"""The interval of chores that are not urgent."""
 PULSE_SECONDS = 10.0
 BACK_OFF_SECONDS = 0.5
 
 
 class Chore:
-    """One thing to be done again and again. It fails alone: that is shown, and it is tried again for ever."""
+    """Recurring work. If it fails, it shows its trouble and is retried for ever; other chores are not affected."""
 
     def __init__(self, name: str, do: Callable[[], Awaitable[bool | None]], every: float = 0.0) -> None:
-        """`do` does a step of bounded length and says whether there is more to do at once."""
+        """`do` does a step of bounded length and returns whether there is more to do at once."""
         self.trouble = Trouble(f"A chore failed and will be tried again, {name}")
         self.next = float("-inf")
         self._do = do
         self._every = every
 
     async def attempt(self) -> bool:
-        """Do a step if it is time; whether there is more to do at once."""
+        """Do a step if its time has come. Return whether there is more to do at once."""
         loop = asyncio.get_running_loop()
         if loop.time() < self.next:
             return False
         try:
             more = bool(await self._do())
         except Exception as error:
-            # Whatever it is, to give up would let locks and messages live for ever.
+            # Any error: without retries, locks and messages would never expire.
             self.trouble.met(error)
             self.next = loop.time() + BACK_OFF_SECONDS
             return False
@@ -55,25 +58,30 @@ class Chore:
 
 
 class Chores:
-    """One task that does them in turn."""
+    """A task that does all chores in turn, in rounds."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._woken = asyncio.Event()
         self._last_pulse = float("-inf")
         self._last_commit: int | None = None
-        # When a message falls due next, as far as the last round knows.
+        # When the next message falls due and the next lock expires, as far as the last round knows.
         self._next_due: int | None = None
-        self.pump = Pump(core)
-        self._forwarding = Chore("forwarding", self.pump.step)
+        self._next_end: int | None = None
+        # How often the store had been used when `_is_in_use` was last called, and when it was last used by others than
+        # the chores, on the clock of the loop.
+        self._uses = 0
+        self._last_used = float("-inf")
+        self.requeue = Requeuer(core)
+        self._forwarding = Chore("forwarding", self.requeue.step)
         self.all = [
             Chore("locks", self._end_locks),
             Chore("pulse", self._pulse),
-            # These stamp messages, and are not done while the clock is wrong.
+            # The next two stamp messages, so they fail while the clock is wrong.
             Chore("schedule", self._fall_due),
             self._forwarding,
             Chore("expiry", self._expire, SELDOM_SECONDS),
-            Chore("record of drops", self._prune_drops, SELDOM_SECONDS),
+            Chore("record of drops", self._prune_duplicates, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
             Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
             Chore("sizes", self._refresh_sizes, SELDOM_SECONDS),
@@ -81,20 +89,20 @@ class Chores:
 
     @property
     def trouble(self) -> str | None:
-        """What fails just now; the first of it."""
+        """Return the error of the first chore that fails right now; None if none does."""
         return next((chore.trouble.text for chore in self.all if chore.trouble.text is not None), None)
 
     def wake(self) -> None:
-        """Do a round now."""
+        """Start the next round now."""
         self._woken.set()
 
     async def forward(self) -> None:
-        """Append to the inbox what is to go there, without waiting for the next round."""
+        """Requeue messages without waiting for the next round."""
         if await self._forwarding.attempt():
             self.wake()
 
     async def run(self) -> None:
-        """Do rounds for ever."""
+        """Do rounds until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._pause()):
@@ -105,28 +113,43 @@ class Chores:
             await self.round()
 
     def _pause(self) -> float:
-        """For how many seconds to wait, unless woken: a message that falls due sooner does not wait for longer."""
-        if self._next_due is None:
-            return EVERY_SECONDS
-        return min(max((self._next_due - self._core.clock.steady()) / 1e6, SOONEST_SECONDS), EVERY_SECONDS)
+        """Return how many seconds to wait for the next round: less if a message falls due or a lock expires sooner."""
+        now = self._core.clock.steady()
+        pause = EVERY_SECONDS if self._is_in_use() else IDLE_EVERY_SECONDS
+        if self._next_end is not None:
+            pause = min(pause, max((self._next_end - now) / 1e6, EVERY_SECONDS))
+        if self._next_due is not None:
+            pause = min(pause, max((self._next_due - now) / 1e6, SOONEST_SECONDS))
+        return pause
+
+    def _is_in_use(self) -> bool:
+        """Return whether anything but the chores has used the store lately."""
+        now, uses = asyncio.get_running_loop().time(), self._core.store_uses
+        if uses != self._uses:
+            self._uses, self._last_used = uses, now
+        return now - self._last_used < IDLE_AFTER_SECONDS
 
     async def round(self) -> None:
         """Do a step of each chore whose time has come."""
-        # Known again once it has been looked up: where that fails, rounds go on at their usual pace.
-        self._next_due = None
+        # The chores set these again. If one fails, its time stays unknown and rounds continue at their usual interval.
+        self._next_due = self._next_end = None
+        self._is_in_use()
         for chore in self.all:
             if await chore.attempt():
                 self.wake()
+        self._uses = self._core.store_uses
 
     # The chores
 
     async def _end_locks(self) -> bool:
         core = self._core
         policies, now = core.policies, core.clock.steady()
-        return self._told(await core.run(lambda store: store.expire_locks(policies, now)))
+        sweep = await core.run(lambda store: store.expire_locks(policies, now))
+        self._next_end = sweep.next
+        return self._notify(sweep)
 
     async def _pulse(self) -> None:
-        """Send a row for no one through a new or idle pipeline: it shows that all is well, and keeps it warm."""
+        """Send a pulse through a new or idle pipeline, to see that it works and to keep it warm."""
         loop = asyncio.get_running_loop()
         core = self._core
         newest = core.acceptor.last_commit
@@ -138,30 +161,30 @@ class Chores:
 
     async def _fall_due(self) -> bool:
         core = self._core
-        # Raises while the clock is wrong: they could not be stamped, and should stay where they can be cancelled.
+        # Raises while the clock is wrong: due messages could not be stamped, and here they can still be cancelled.
         core.clock.stamp()
         policies, now = core.policies, core.clock.steady()
         sweep = await core.run(lambda store: store.due(policies, now))
         self._next_due = sweep.next
-        return self._told(sweep)
+        return self._notify(sweep)
 
     async def _expire(self) -> bool:
         core = self._core
         policies, now = core.policies, core.clock.steady()
-        return self._told(await core.run(lambda store: store.expire(policies, now)))
+        return self._notify(await core.run(lambda store: store.expire(policies, now)))
 
-    async def _prune_drops(self) -> None:
+    async def _prune_duplicates(self) -> None:
         now = self._core.clock.steady()
-        await self._core.run(lambda store: store.prune_drops(now))
+        await self._core.run(lambda store: store.prune_duplicates(now))
 
     async def _delete_bodies(self) -> None:
         core = self._core
         if not core.acceptor.may_return:
             await core.bodies.delete_refused()
-        unused = await core.run(lambda store: store.unused_blobs(bodies.MOST_AT_ONCE))
+        unused = await core.run(lambda store: store.unused_body_files(bodies.MOST_AT_ONCE))
         deleted = await core.bodies.delete_unused(unused)
         if deleted:
-            await core.run(lambda store: store.forget_blobs(deleted))
+            await core.run(lambda store: store.forget_body_files(deleted))
 
     async def _delete_idle(self) -> None:
         core = self._core
@@ -172,7 +195,7 @@ class Chores:
         def with_scheduled(store: Store) -> set[int]:
             return {each.id for each in idle if store.counts(each.id).scheduled}
 
-        # What waits for its time is use to come.
+        # A scheduled message counts as future use.
         waiting = await core.run(with_scheduled)
         chosen = [each for each in idle if each.id not in waiting]
 
@@ -181,7 +204,7 @@ class Chores:
             for each in chosen:
                 found: Entity | None = catalogue.entity(each.id)
                 if found is not None and found.id in still:
-                    log.info("'%s' is deleted: nobody has used it for long enough", found.path)
+                    log.info("Deleting '%s': nobody has used it for its auto-delete time", found.path)
                     catalogue = catalogue.deleted(found)
             return catalogue
 
@@ -191,6 +214,7 @@ class Chores:
     async def _refresh_sizes(self) -> None:
         await self._core.refresh_sizes()
 
-    def _told(self, sweep: Sweep) -> bool:
-        self._core.arrivals.tell(sweep.arrived)
+    def _notify(self, sweep: Sweep) -> bool:
+        """Wake receivers where messages arrived. Return whether there is more to do at once."""
+        self._core.arrivals.notify(sweep.arrived)
         return sweep.more

@@ -1,4 +1,4 @@
-"""The time that messages are stamped with: it never steps back, and it does not follow a leap."""
+"""The clock that stamps messages: it never goes back, and does not follow a leap forward."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from oncebus.errors import OncebusError
 log = logging.getLogger(__name__)
 
 MOST_LEAP = 10 * 60 * 1_000_000
-"""How far the clock may run ahead of what has passed since it was last read, in microseconds."""
+"""How far the wall clock may run ahead of the monotonic clock since it was last read, in microseconds."""
 
 LONG_PAUSE = 7 * DAY
-"""A longer window is not allowed: after such a time all ids are forgotten."""
+"""The longest window that is allowed: after such a pause all ids are forgotten."""
 
 SHOWN = 60 * SECOND
-"""By how much the clock may be behind before the broker counts as unwell."""
+"""How far the wall clock may be behind before the broker counts as unhealthy."""
 
 _NOTED = SECOND
 
 _PACE, _FULL_PACE = 15, 16
 
 _LAG = 10_000
-"""By how much stamps may be behind and it is nothing, in microseconds: each clock is a little slow now and then."""
+"""How far stamps may be behind before `behind` reports it, in microseconds: every clock is a little slow at times."""
 
 
 class ClockLeapt(OncebusError):
-    """The machine's clock has moved forward by more than the time that has passed."""
+    """The machine's clock has moved forward by more than the time that really passed."""
 
 
 class TimesAhead(OncebusError):
-    """What is stored was accepted later than it is now: the clock was ahead then, or is behind now."""
+    """Stored messages have times in the future: the clock was ahead then, or is behind now."""
 
 
 def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_until: int = 0) -> None:
-    """Compare the newest times in the parts of a data folder, by the names of the parts, with the clock.
+    """Compare the newest time in each part of a data folder with the clock. `stored` maps a part's name to its time.
 
-    Raises `TimesAhead` where one lies further ahead than `MOST_LEAP`: time would stand still until then, and ids would
-    be remembered for that much longer. So too where a lock that ends at `held_until` was given later than that: its
-    message would be kept from everybody until then. A smaller lead is logged. So is a clock that is far ahead of all of
-    them: nobody can tell from here whether the broker was stopped for so long or the clock is wrong.
+    Raises `TimesAhead` if one is ahead by more than `MOST_LEAP`: time would stand still until then, and ids would be
+    remembered that much longer. Raises it also if the lock that ends at `held_until` must have been granted that far
+    ahead: nobody could receive its message until then. Logs a smaller lead. Also logs a clock that is far ahead of all
+    parts, because the broker cannot tell whether it was stopped for so long or the clock is wrong.
     """
     part, newest = max(stored.items(), key=lambda item: item[1])
     repair = (
@@ -71,22 +71,22 @@ def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_unt
 
 
 def wall_time() -> int:
-    """Microseconds since 1970."""
+    """Return the machine's time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def time_passed() -> int:
-    """Microseconds on a clock that nobody sets; it runs on while the machine sleeps."""
+    """Return microseconds on a monotonic clock that keeps running while the machine sleeps."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 class Clock:
-    """Stamps. `last` is the newest stamp that was ever given: what comes later is not before it.
+    """The broker's clock. `last` is the newest stamp that was ever given; no later stamp is before it.
 
     When the machine's clock is set back, stamps stand still until it has caught up. When it leaps forward, `stamp`
-    raises `ClockLeapt` until it is set right, or the broker is started again: a wrong time in one message would stand
-    in all later ones. Meanwhile `now` goes on as if it had not leapt: nothing expires for a wrong clock. `steady` goes
-    on either way: what waits for an hour waits for an hour.
+    raises `ClockLeapt` until the clock is set right or the broker restarts: a wrong time in one message would make all
+    later ones wrong. Meanwhile `now` continues as if there had been no leap, so that a wrong clock expires nothing.
+    `steady` continues in both cases: an hour's wait takes an hour.
     """
 
     def __init__(
@@ -95,26 +95,26 @@ class Clock:
         self.last = last
         self._wall = wall
         self._passed = passed
-        # When the clock was last known to be right. Not while it is set back: to set it right again is no leap.
+        # When the clock was last known to be right. Not updated while it is set back: setting it right is no leap.
         self._seen = (wall(), passed())
         self._is_back = False
-        # What `steady` said last, and when.
+        # What `steady` returned last, and when.
         self._steady = (max(last, self._seen[0]), self._seen[1])
 
     def begin_at(self, last: int) -> None:
-        """No stamp before this one from now on."""
+        """Give no stamp before `last` from now on."""
         self.last = max(self.last, last)
         self._steady = (max(self._steady[0], last), self._steady[1])
 
     def now(self) -> int:
-        """The date, for what others date too: what the machine's clock says, unless it has leapt."""
+        """Return the time to compare with times of others: the machine's time, without a leap."""
         wall, leap = self._read()
         return wall if leap <= MOST_LEAP else wall - leap
 
     def steady(self) -> int:
-        """The time for locks, schedules and expiry: `now`, but where that is set back it goes on, a little slower.
+        """Return the time for locks, schedules and expiry: `now`, or, while that is set back, a slightly slower clock.
 
-        So it is caught up with in time, and does not run ahead of a clock that is always a little slow.
+        Because it is slower, `now` catches up with it, and it does not outrun a clock that is always a little slow.
         """
         before, at = self._steady
         passed = self._passed()
@@ -122,13 +122,13 @@ class Clock:
         return self._steady[0]
 
     def behind(self) -> int:
-        """How far stamps are behind `steady`, because the clock was set back. Nothing while that is a moment."""
+        """Return how far stamps are behind `steady` because the clock was set back; 0 if it is only a moment."""
         behind = self.steady() - max(self.now(), self.last)
         return behind if behind > _LAG else 0
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the clock and keeps time from going on; None where it is a matter of a minute."""
+        """Return why time stands still; None unless the clock is more than a minute behind."""
         behind = self.last - self._wall()
         if behind <= SHOWN:
             return None
@@ -138,13 +138,14 @@ class Clock:
         )
 
     def passed(self) -> int:
-        """Microseconds since some moment, on a clock that nobody sets."""
+        """Return microseconds since some moment, on a monotonic clock."""
         return self._passed()
 
     def stamp(self, least: int = 0) -> int:
-        """The time to write into a message: not before `least`, as far as `steady` has come.
+        """Return the time to write into a message. Raises `ClockLeapt`.
 
-        So a message that falls due while stamps stand still is not dated before it was due.
+        It is not before `least`, unless `least` is after `steady`. So a message that falls due while stamps stand still
+        does not get a time before it was due.
         """
         wall, leap = self._read()
         if leap > MOST_LEAP:
@@ -167,8 +168,8 @@ class Clock:
         return wall
 
     def _read(self) -> tuple[int, int]:
-        """The machine's time, and how far that is ahead of what has passed."""
+        """Return the machine's time, and how far it has moved beyond the time that really passed."""
         wall = self._wall()
-        # The newest stamp was a right time too: a clock that was slow at the start may be set right.
+        # The newest stamp was right as well: a clock that was slow at the start may be corrected without being a leap.
         known = max(self._seen[0], self.last)
         return wall, (wall - known) - (self._passed() - self._seen[1])

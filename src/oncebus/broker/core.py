@@ -1,4 +1,4 @@
-"""What the broker is made of: its parts, how they are opened and closed, and what they have in common."""
+"""The core of the broker: its parts, how they are opened and closed, and what they share."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.idle import Accesses, Use
+from oncebus.broker.ingest import Ingester
 from oncebus.broker.latencies import Latencies
 from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
 from oncebus.broker.refusals import Refusals
 from oncebus.broker.shares import Shares, work_of
-from oncebus.broker.taking import Taking
 from oncebus.broker.transactions import Transactions
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
-from oncebus.entities.rules import check_rule
+from oncebus.entities.rule_parsing import check_expressions
 from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.inbox import Blobs, InboxReader, InboxWriter, Row
+from oncebus.inbox import BodyFiles, InboxReader, InboxWriter, Row
 from oncebus.ledger import Ledger
 from oncebus.messages import NOBODY
 from oncebus.store import IngestReport, Place, Store, SubQueue
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Core:
-    """The parts of a broker, for this package alone. `open` recovers them, `start` sets them going, `close` ends it."""
+    """The parts of a broker, private to this package. `open` recovers them, `start` and `close` run and stop them."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Core:
     ) -> None:
         position = store.position()
         self.folders = folders
-        # Told of each entry that the store has taken.
+        # Called after each outbox entry that the store has ingested.
         self.watchers: list[Callable[[IngestReport], None]] = []
         marks = inbox.unread_marks(position)
         self.clock = clock or Clock()
@@ -76,14 +76,14 @@ class Core:
         self.policies = policies_of(catalogue)
         self._copies = copies_by_topic(catalogue, above=1)
         self.latencies = Latencies()
-        self.acceptor = Acceptor(inbox, self._settled, self.latencies.commit, self.clock.passed)
-        self.bodies = Bodies(Blobs(folders.blobs), self.start_task)
+        self.acceptor = Acceptor(inbox, self._appended, self.latencies.commit, self.clock.passed)
+        self.bodies = Bodies(BodyFiles(folders.body_files), self.start_task)
         self.arrivals = Arrivals()
         self.progress = Progress(position)
-        # What was sent and forwarded before this broker was opened ends here, and may not have been seen yet.
+        # The last commit of earlier brokers. The store may not have ingested it yet.
         self.left_behind = inbox.last_commit
         self.backlog = Backlog()
-        # What the disk holds of each entity in the pipeline besides its messages. Counts for no quota.
+        # The bytes on disk of each entity in the pipeline besides its messages. They count towards no quota.
         self.overhead = Backlog()
         self.accesses = Accesses(self.clock.passed)
         self.refusals = Refusals(self.clock.now)
@@ -94,11 +94,11 @@ class Core:
         self._most_bytes = most_bytes
         self._sizes = {entity: store.size_of(entity) for entity in self.policies}
         self._last_sent: dict[int, int] = {}
-        # From which commit on a version of the catalogue is the oldest that rows name.
+        # Pairs (commit, version): rows after this commit name this version of the catalogue or a newer one.
         self._published: deque[tuple[int, int]] = deque()
         # On the clock of `time.monotonic`.
-        self.last_taken_at = time.monotonic() - silent_for
-        self._taking = Taking(self, folders)
+        self.last_ingest_at = time.monotonic() - silent_for
+        self._ingester = Ingester(self, folders)
         self._chores = Chores(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._changing = asyncio.Lock()
@@ -113,7 +113,7 @@ class Core:
         shards: int,
         namespace: Namespace,
         most_bytes: int,
-        drops_kept: int,
+        duplicates_kept: int,
         silent_for: float,
         clock: Clock | None,
     ) -> Core:
@@ -123,9 +123,9 @@ class Core:
         files = CatalogueFiles(folders.catalogue)
         with ExitStack() as undone:
             inbox = undone.enter_context(InboxWriter.open(folders.inbox, shards))
-            store = undone.enter_context(closing(Store.open(folders.store, drops_kept=drops_kept)))
+            store = undone.enter_context(closing(Store.open(folders.store, duplicates_kept=duplicates_kept)))
             check_no_repair(folders)
-            # Before anything is deleted: what one part does not know, the right copy of another may need.
+            # Check before deleting anything: the right copy of one part may need what another does not know.
             check_parts(folders, inbox.last_commit, store, files.versions())
             catalogue = files.latest()
             if catalogue is None:
@@ -135,16 +135,16 @@ class Core:
             core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
             awaited = core._note_left(folders, store.position())
             check_bodies(folders, store, awaited)
-            sweep_bodies(Blobs(folders.blobs), store, awaited)
+            sweep_bodies(BodyFiles(folders.body_files), store, awaited)
             undone.pop_all()
             return core
 
     def start(self) -> None:
-        """Begin to take what the pipeline has judged, and to do the chores."""
-        self._tasks = [asyncio.create_task(self._taking.run()), asyncio.create_task(self._chores.run())]
+        """Start ingesting the pipeline's results and doing the chores."""
+        self._tasks = [asyncio.create_task(self._ingester.run()), asyncio.create_task(self._chores.run())]
 
     async def close(self) -> None:
-        """End what runs, wait for what is being made durable, and let go of the files. Once; again only waits."""
+        """Stop all work, wait for what is being made durable, and close the files. A second call only waits."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -157,21 +157,26 @@ class Core:
         await asyncio.gather(*self._changes, *self._others, return_exceptions=True)
         await self.acceptor.close()
         await self._transactions.close()
-        # Who still waits for a message is told by the next look.
-        self.arrivals.tell_all()
+        # Receivers that still wait check again, and get `BrokerClosed`.
+        self.arrivals.notify_all()
 
     def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
-        """Do something in the store, durably. See `Transactions.run`."""
+        """Run work on the store, durably. See `Transactions.run`."""
         return self._transactions.run(work, unwanted)
 
+    @property
+    def store_uses(self) -> int:
+        """Return how many units of work were submitted to the store since the broker was opened."""
+        return self._transactions.submitted
+
     def start_task(self, doing: Coroutine[Any, Any, object]) -> None:
-        """Do something that nobody waits for. Where it fails, it is as if it had not been begun."""
+        """Run a coroutine that nobody waits for. An `OncebusError` is only logged."""
 
         async def do() -> None:
             try:
                 await doing
             except OncebusError as error:
-                log.info("Given up: %s", error)
+                log.info("A background task was given up: %s", error)
 
         task = asyncio.create_task(do())
         self._others.add(task)
@@ -179,16 +184,16 @@ class Core:
 
     @property
     def trouble(self) -> str | None:
-        """What keeps the broker from its work just now."""
-        return self._taking.trouble.text or self._chores.trouble or self.clock.trouble
+        """Return the error that keeps the broker from a part of its work right now; None if there is none."""
+        return self._ingester.trouble.text or self._chores.trouble or self.clock.trouble
 
     def wake_chores(self) -> None:
-        """There may be something to forward, or to fall due."""
+        """Do the chores now: there may be something to requeue, or a new time at which a message falls due."""
         self._chores.wake()
 
     async def forward(self) -> None:
-        """Put into the pipeline at once what the store has handed to the pump. Where that fails, chores try again."""
-        # On its own: an append that is cut short could not be told to the store.
+        """Requeue messages now, without waiting for the chores. If it fails, the chores retry."""
+        # In a task of its own: an append that the caller cancels could not be reported to the store.
         task = asyncio.create_task(self._chores.forward())
         self._others.add(task)
         task.add_done_callback(self._others.discard)
@@ -198,7 +203,7 @@ class Core:
 
     async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
         """See `Broker.change`."""
-        # On its own: a version that is published has to be put in force, though who asked for it be gone.
+        # In a task of its own: a published version must take effect, even if the caller is cancelled.
         task = asyncio.create_task(self._change(how))
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -213,51 +218,51 @@ class Core:
             touched = [entity for entity in after.entities.values() if before.entity(entity.id) != entity]
             for entity in touched:
                 for rule in entity.rules if isinstance(entity, Subscription) else ():
-                    check_rule(rule)
+                    check_expressions(rule)
             await asyncio.to_thread(self._files.publish, after)
-            # Rows that are waiting for their commit may still name the version before.
+            # Rows that wait for their commit may still name the previous version.
             self._published.append((self.acceptor.highest_commit, after.version))
             self.catalogue = after
             self.policies = policies_of(after)
             self._copies = copies_by_topic(after, above=1)
             for entity in touched:
                 self.note_access(entity)
-            gone = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
-            if gone:
-                await self._delete(gone, after.version)
+            deleted = {entity.id for entity in before.entities.values() if after.entity(entity.id) is None}
+            if deleted:
+                await self._delete(deleted, after.version)
             return after
 
-    async def _delete(self, gone: set[int], version: int) -> None:
-        # Before anything is awaited: what the pump appends later is of entities that are still there.
+    async def _delete(self, entities: set[int], version: int) -> None:
+        # Read it before the first await: after this, requeue appends nothing of these entities any more.
         appended = self.acceptor.highest_commit
-        self.accesses.forget(gone)
-        self.refusals.forget(gone)
-        self.numbers.forget(gone)
-        for entity in gone:
+        self.accesses.forget(entities)
+        self.refusals.forget(entities)
+        self.numbers.forget(entities)
+        for entity in entities:
             self._last_sent.pop(entity, None)
 
         def delete(store: Store) -> None:
-            store.delete_entities(sorted(gone), appended)
+            store.delete_entities(sorted(entities), appended)
             store.note_catalogue(version)
 
         try:
             await self.run(delete)
         except OncebusError as error:
-            # They are gone all the same: nobody can reach what is left of them, and the next start clears it away.
-            log.warning("What deleted entities held could not be deleted yet: %s", error)
-        # Who waits there is to learn of it.
-        self.arrivals.tell([Place(entity, sub_queue) for entity in gone for sub_queue in SubQueue])
+            # The entities are deleted anyway: nobody can reach their messages, and the next start deletes those.
+            log.warning("Cannot delete the messages of deleted entities yet; the next start will: %s", error)
+        # Wake the receivers that wait there, so that they get `NotFound`.
+        self.arrivals.notify([Place(entity, sub_queue) for entity in entities for sub_queue in SubQueue])
 
     def note_access(self, entity: Entity) -> None:
-        """Somebody uses an entity; a subscription's topic with it."""
+        """Note that an entity is used now, and with a subscription also its topic."""
         self.accesses.note(entity.id)
         if isinstance(entity, Subscription):
             self.accesses.note(entity.topic_id)
 
-    # The way into the pipeline
+    # Into the pipeline
 
     def append(self, entity: int, rows: Sequence[Row]) -> asyncio.Future[int]:
-        """Put rows of an entity into the pipeline; the commit, once they are durable. See `Acceptor`."""
+        """Append rows of an entity to the inbox. The future resolves to their commit. See `Acceptor.append`."""
         size = sum(row["size"] for row in rows)
         heavy = weight(size, self._copies.get(entity, 1))
         work = self.work_of(entity, len(rows), size)
@@ -267,7 +272,7 @@ class Core:
         return appended
 
     def append_pulse(self) -> asyncio.Future[int]:
-        """Send a row for no one through the pipeline; the commit, once it is durable."""
+        """Send a pulse through the pipeline. The future resolves to its commit."""
         row = Row(
             entity=NOBODY,
             sequence=0,
@@ -282,11 +287,11 @@ class Core:
         return self.append(NOBODY, [row])
 
     def work_of(self, entity: int, messages: int, size: int) -> int:
-        """How much work messages for an entity are to the pipeline, that have so many bytes together."""
+        """Return how much work messages of `size` bytes in total make for an entity. See `oncebus.broker.shares`."""
         return work_of(messages, size, self._copies.get(entity, 1))
 
-    def _settled(self, group: Sequence[Appending], commit: int | None) -> None:
-        """What was appended is durable, or was refused."""
+    def _appended(self, group: Sequence[Appending], commit: int | None) -> None:
+        """Account for rows that became durable with `commit`, or were refused if it is None."""
         if commit is None:
             for each in group:
                 self.backlog.remove({each.entity: each.size})
@@ -305,33 +310,33 @@ class Core:
             inline = sum(inline_bytes(row) for each in group for row in each.rows)
             self.overhead.add_commit(commit, spread(self.acceptor.last_bytes - inline, rows), self.clock.passed())
         self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
-        # It may have come out already: the pipeline does not wait for our answers.
-        self._take(self.progress.position)
+        # The commit may have come out already: the pipeline does not wait for this call.
+        self._remove_ingested(self.progress.position)
 
     def last_sent(self, entity: Entity) -> int:
-        """The commit of the last message that was accepted for an entity, or for its topic."""
+        """Return the commit of the last message that was accepted for an entity or, for a subscription, its topic."""
         sent_to = entity.topic_id if isinstance(entity, Subscription) else entity.id
         return self._last_sent.get(sent_to, self.left_behind)
 
     def in_pipeline(self, entity: int) -> int:
-        """How many bytes of an entity were accepted and are not in the store yet."""
+        """Return how many bytes of an entity are accepted and not in the store yet."""
         return self.backlog.of(entity)
 
     def on_disk(self, entity: int) -> int:
-        """How many bytes the disk holds of what is in the pipeline for an entity."""
+        """Return how many bytes on disk an entity's messages in the pipeline take."""
         return self.backlog.of(entity) + self.overhead.of(entity)
 
     def held(self, entity: Entity) -> int:
-        """What counts for an entity's quota: what is in the pipeline, and what was in the store a moment ago."""
+        """Return how many bytes count towards an entity's quota: in the pipeline now, and in the store a moment ago."""
         held = self.in_pipeline(entity.id) + self._sizes.get(entity.id, 0)
         if isinstance(entity, Topic):
             held += sum(self._sizes.get(each.id, 0) for each in self.catalogue.subscriptions_of(entity))
         return held
 
     def check_room(self, entity: Entity, size: int) -> None:
-        """Refuse what would make the pipeline hold too much, in all or of one entity.
+        """Raise `ServerBusy` if `size` more bytes would exceed the limit of the pipeline or the share of the entity.
 
-        No entity may hold more than is left for the others: alone it gets half of the whole.
+        No entity may take more than it leaves free for the others. A single one gets half of the limit.
         """
         held, of_entity = self.in_inbox, self.on_disk(entity.id)
         if held + size <= self._most_bytes < held + size + of_entity:
@@ -347,57 +352,57 @@ class Core:
 
     @property
     def in_inbox(self) -> int:
-        """How many bytes the disk holds of all that is in the pipeline."""
+        """Return how many bytes on disk all messages in the pipeline take."""
         return self.backlog.total + self.overhead.total
 
     @property
     def has_room(self) -> bool:
-        """Whether the pipeline holds less than it may."""
+        """Return whether the pipeline is below its limit."""
         return self.in_inbox < self._most_bytes
 
     def note_sizes(self, sizes: Mapping[int, int]) -> None:
-        """These entities have so many bytes in the store now."""
+        """Note the sizes of entities in the store."""
         self._sizes |= sizes
 
     async def refresh_sizes(self) -> None:
-        """Look how large the entities are now."""
+        """Read the sizes of all entities from the store."""
         entities = list(self.policies)
         self._sizes = await self.run(lambda store: {entity: store.size_of(entity) for entity in entities})
 
-    # The way out of it
+    # Out of the pipeline
 
     @property
     def lag(self) -> int:
-        """How many commits wait for the pipeline."""
+        """Return how many commits wait for the pipeline."""
         return self.acceptor.last_commit - self.progress.position
 
     @property
     def oldest_wait(self) -> int:
-        """For how many microseconds the oldest of them has waited; 0 where none does. Counts over restarts."""
+        """Return how long the oldest commit has waited, in microseconds; 0 if none waits. Counts across restarts."""
         oldest = self.backlog.oldest
         return 0 if oldest is None else max(self.clock.passed() - oldest, 0)
 
-    def taken(self, commit: int, report: IngestReport, sizes: Mapping[int, int]) -> None:
-        """The store has taken everything up to a commit, and these entities have so many bytes now."""
+    def ingested(self, commit: int, report: IngestReport, sizes: Mapping[int, int]) -> None:
+        """Note that the store has ingested everything up to a commit, and the new sizes of entities."""
         self.note_sizes(sizes)
-        self.last_taken_at = time.monotonic()
+        self.last_ingest_at = time.monotonic()
         self.progress.reach(commit)
-        self._take(commit)
-        self.arrivals.tell(report.arrived)
+        self._remove_ingested(commit)
+        self.arrivals.notify(report.arrived)
         for watch in self.watchers:
             watch(report)
-        if report.transfers or report.scheduled:
+        if report.to_requeue or report.scheduled:
             self.wake_chores()
 
-    def _take(self, commit: int) -> None:
-        """Everything up to a commit has come out of the pipeline: it counts as waiting no more."""
+    def _remove_ingested(self, commit: int) -> None:
+        """Remove everything up to a commit from the backlog, because it has come out of the pipeline."""
         now = self.clock.passed()
         self.latencies.batch.observe_all(now - since for since in self.backlog.take(commit))
         self.overhead.take(commit)
         self.shares.take(commit)
 
     async def forget_up_to(self, commit: int) -> None:
-        """Nobody reads these commits any more, nor the versions of the catalogue that only they name."""
+        """Delete commits that nobody reads any more, and the versions of the catalogue that only they name."""
         await self.acceptor.forget_up_to(commit)
         needed = None
         while self._published and self._published[0][0] <= commit:
@@ -406,13 +411,13 @@ class Core:
             await asyncio.to_thread(self._files.delete_below, needed)
 
     def _note_left(self, folders: Folders, position: int) -> set[str]:
-        """Count what an earlier broker has left in the pipeline; the bodies that its rows name."""
+        """Count what an earlier broker left in the pipeline. Return the body files that its rows name."""
         now, passed = self.clock.now(), self.clock.passed()
-        blobs: set[str] = set()
+        body_files: set[str] = set()
         reader = InboxReader(folders.inbox)
         for left in left_in(InboxReader(folders.inbox).read(position + 1, self.left_behind)):
             if left.time is None:
-                # Only for no one: nobody waits for that.
+                # Only pulses: nobody waits for them.
                 continue
             since = passed - max(now - left.time, 0)
             self.backlog.add_commit(left.commit, left.sizes, since)
@@ -420,19 +425,19 @@ class Core:
             for entity, size in left.sizes:
                 self.shares.add(entity, size)
             self.shares.commit(left.commit, left.sizes, since)
-            blobs.update(left.blobs)
-        return blobs
+            body_files.update(left.body_files)
+        return body_files
 
 
 def _own_bodies(rows: Sequence[Row]) -> list[str]:
-    """The bodies that were written for these rows. What is forwarded has its body from the store."""
+    """Return the body files that were written for these rows. The body files of requeued rows belong to the store."""
     named = [row.get("blob") for row in rows if row.get("origin_entity") is None]
     return [name for name in named if name is not None]
 
 
 def _forget_deleted(store: Store, catalogue: Catalogue, appended: int) -> None:
-    """Clear away what is left of entities whose deletion was cut short."""
-    gone = {mark.entity for mark in store.highest() if catalogue.entity(mark.entity) is None}
-    if gone:
+    """Finish the deletion of entities that a crash interrupted."""
+    deleted = {mark.entity for mark in store.highest() if catalogue.entity(mark.entity) is None}
+    if deleted:
         with store.transaction():
-            store.delete_entities(sorted(gone), appended)
+            store.delete_entities(sorted(deleted), appended)

@@ -1,4 +1,4 @@
-"""What the broker itself refuses, whatever the entity."""
+"""Errors of the broker itself, independent of an entity."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["BrokerClosed", "DataMismatch", "ServerBusy"]
 
 
 class BrokerClosed(OncebusError):
-    """The broker is being stopped and takes no more requests. Nothing has happened."""
+    """The broker is shutting down and accepts no more requests. The request changed nothing."""
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down. Please retry the operation later.")
 
 
 class ServerBusy(QuotaExceeded):
-    """The broker takes nothing more for now."""
+    """The broker cannot accept more messages at the moment; the client should retry later."""

@@ -1,4 +1,4 @@
-"""When entities were last used: those that are idle for too long delete themselves, and need no share of anything."""
+"""When entities were last used. Idle entities are deleted if they have auto-delete on idle, and need no fair share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from oncebus.durations import SECOND
 from oncebus.entities import NO_LIMIT, Catalogue, Entity, Subscription
 
 STILL_IN_USE = 600 * SECOND
-"""For how long after its last use an entity counts as one that is in use."""
-LOOK_AGAIN = SECOND
+"""How long after its last access an entity counts as in use."""
+REFRESH = SECOND
 
 
 class Accesses:
-    """The last use of each entity, in memory: a broker that is started begins to count anew.
+    """The last access to each entity. Kept in memory, so idle times start at 0 when the broker starts.
 
-    `passed` is a clock that nobody sets: an entity is not deleted because the machine's clock was wrong.
+    `passed` is a monotonic clock: a wrong wall clock must not delete an entity.
     """
 
     def __init__(self, passed: Callable[[], int]) -> None:
@@ -25,20 +25,20 @@ class Accesses:
         self._last: dict[int, int] = {}
 
     def note(self, entity: int) -> None:
-        """It is used now."""
+        """Note that an entity is being used now."""
         self._last[entity] = self._passed()
 
     def last(self, entity: int) -> int | None:
-        """When it was last used, by the clock that nobody sets; None where it was not since the broker began."""
+        """Return when an entity was last used, on the monotonic clock; None if not since the broker started."""
         return self._last.get(entity)
 
     def forget(self, entities: Iterable[int]) -> None:
-        """These are deleted."""
+        """Forget entities that were deleted."""
         for entity in entities:
             self._last.pop(entity, None)
 
     def idle(self, catalogue: Catalogue) -> list[Entity]:
-        """The entities that have not been used for as long as they live without use."""
+        """Return the entities whose `auto_delete_on_idle` has passed since their last access."""
         now = self._passed()
         return [
             entity
@@ -49,27 +49,28 @@ class Accesses:
 
 
 class Use:
-    """Whether entities are in use beside each other. A subscription is its topic's."""
+    """Knows which entities are in use at the same time. A subscription counts as its topic."""
 
     def __init__(self, accesses: Accesses, arrivals: Arrivals, passed: Callable[[], int]) -> None:
         self._accesses = accesses
         self._arrivals = arrivals
         self._passed = passed
-        self._looked: int | None = None
-        self._families: set[int] = set()
+        self._refreshed: int | None = None
+        # Queues and topics in use.
+        self._in_use: set[int] = set()
 
     def is_alone(self, entity: int, catalogue: Catalogue) -> bool:
-        """Whether nobody has used another queue or topic for some time, or waits there for messages.
+        """Return whether no other queue or topic was used lately or has a receiver waiting for messages.
 
-        What it says may be old by `LOOK_AGAIN`.
+        The answer may be up to `REFRESH` old, because it goes through all entities.
         """
         now = self._passed()
-        if self._looked is None or not 0 <= now - self._looked < LOOK_AGAIN:
-            self._looked = now
-            self._families = {
+        if self._refreshed is None or not 0 <= now - self._refreshed < REFRESH:
+            self._refreshed = now
+            self._in_use = {
                 each.topic_id if isinstance(each, Subscription) else each.id
                 for each in catalogue.entities.values()
                 if now - (self._accesses.last(each.id) or -STILL_IN_USE) < STILL_IN_USE
                 or self._arrivals.is_expected_at(each.id)
             }
-        return self._families <= {entity}
+        return self._in_use <= {entity}

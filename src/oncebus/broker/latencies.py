@@ -1,4 +1,4 @@
-"""How long the steps of a message's path take, counted in buckets.
+"""Histograms of how long each step of a message's path takes.
 
 These are not the histograms of `prometheus_client`, which cost five times as much per message: see decision 0013.
 `oncebus.monitoring` hands the counts on to Prometheus.
@@ -15,7 +15,7 @@ BOUNDS = (
     *(10_000, 25_000, 50_000, 100_000, 150_000, 250_000, 500_000),
     *(1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000),
 )
-"""The upper bounds of the buckets, in microseconds. There is one more bucket, for all that takes longer."""
+"""The upper bounds of the buckets, in microseconds. One more bucket counts everything that takes longer."""
 
 
 class Latency:
@@ -33,7 +33,7 @@ class Latency:
         self.total += duration
 
     def observe_all(self, durations: Iterable[int]) -> None:
-        """Count several durations, which costs less than one by one."""
+        """Count several durations; cheaper than one by one."""
         counts, total = self.counts, 0
         for duration in durations:
             counts[bisect_left(BOUNDS, duration)] += 1
@@ -43,7 +43,9 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """`send`: from the request until it is answered *accepted*, per request.
+    """The histograms of a broker.
+
+    `send`: from the request until it is answered *accepted*, per request.
     `commit`: appending to the inbox with its fsync, per commit.
     `batch`: from a durable commit until the store has ingested it, per commit.
     `end_to_end`: from *accepted* until a receiver gets the message for the first time, per message.

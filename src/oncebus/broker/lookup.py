@@ -1,4 +1,4 @@
-"""The entities that an operation may address: found in a catalogue, or the error that the caller gets."""
+"""Finding the entity that an operation addresses, or raising the error that the caller gets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oncebus.store import SubQueue
 
 
 def found(catalogue: Catalogue, path: str) -> Entity:
-    """The entity at a path. Raises `NotFound`."""
+    """Return the entity at a path. Raises `NotFound`."""
     entity = catalogue.find(path)
     if entity is None:
         raise NotFound(path)
@@ -16,7 +16,7 @@ def found(catalogue: Catalogue, path: str) -> Entity:
 
 
 def sendable(catalogue: Catalogue, path: str) -> Queue | Topic:
-    """The queue or topic at a path, whatever its status. Raises `NotFound`, or `BadRequest` for a subscription."""
+    """Return the queue or topic at a path, in any status. Raises `NotFound`, or `BadRequest` for a subscription."""
     entity = found(catalogue, path)
     if isinstance(entity, Subscription):
         raise BadRequest(f"Messages are sent to the topic '{entity.topic}', not to its subscription '{path}'.")
@@ -24,7 +24,7 @@ def sendable(catalogue: Catalogue, path: str) -> Queue | Topic:
 
 
 def holding(catalogue: Catalogue, address: Address) -> Queue | Subscription:
-    """The queue or subscription at an address: it holds messages. Raises `NotFound`, or `BadRequest` for a topic."""
+    """Return the queue or subscription at an address. Raises `NotFound`, or `BadRequest` for a topic."""
     entity = found(catalogue, address.path)
     if isinstance(entity, Topic):
         raise BadRequest(f"Messages are received from a subscription of the topic '{address.path}', not from itself.")
@@ -34,7 +34,7 @@ def holding(catalogue: Catalogue, address: Address) -> Queue | Subscription:
 def receivable(
     catalogue: Catalogue, address: Address, *, is_sessionful: bool, is_browser: bool = False
 ) -> Queue | Subscription:
-    """The queue or subscription that a receiver of this kind may be opened on. See `check_receiver`."""
+    """Return the queue or subscription that such a receiver may open. Raises what `check_receiver` raises."""
     entity = holding(catalogue, address)
     check_receiver(
         entity,

@@ -1,4 +1,4 @@
-"""Sequence numbers: from 1 for each entity, or for each partition of one, with the partition in the top bits."""
+"""Sequence numbers: from 1 for each entity, or for each partition of an entity, with the partition in the top bits."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from oncebus.messages import PARTITION_SHIFT
 
 
 class Numbers:
-    """Gives each number once. Asked in the event loop only, right before the append: so numbers rise with the inbox."""
+    """Assigns sequence numbers, each once.
+
+    Call it only in the event loop, right before the append: that way numbers increase in the order of the inbox.
+    """
 
     def __init__(self, highest: Iterable[tuple[int, int, int]] = ()) -> None:
-        """`highest` are (entity, partition, highest number given so far)."""
+        """`highest` are triples (entity, partition, highest number assigned so far)."""
         self._last: dict[tuple[int, int], int] = {}
         for entity, partition, sequence in highest:
             self._last[entity, partition] = max(sequence, self._last.get((entity, partition), 0))
 
     def forget(self, entities: Container[int]) -> None:
-        """These entities are deleted: nobody asks for a number of theirs again."""
+        """Forget entities that were deleted. They never get a number again."""
         self._last = {key: last for key, last in self._last.items() if key[0] not in entities}
 
     def next(self, entity: int, partition: int = 0) -> int:
-        """A number of an entity that was not given before."""
+        """Return the next number of an entity, or of one of its partitions."""
         last = self._last.get((entity, partition), partition << PARTITION_SHIFT)
         self._last[entity, partition] = last + 1
         return last + 1

@@ -1,4 +1,4 @@
-"""What the store has to know of the entities of a catalogue."""
+"""Translates the entities of a catalogue into policies for the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncebus.store import Kind, Policy
 
 
 def policies_of(catalogue: Catalogue) -> dict[int, Policy]:
-    """A policy for every queue, topic and subscription."""
+    """Return a policy for every queue, topic and subscription, by id."""
     return {entity.id: _policy(catalogue, entity) for entity in catalogue.entities.values()}
 
 

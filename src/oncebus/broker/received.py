@@ -1,4 +1,4 @@
-"""Messages as they are handed out: with their whole bodies."""
+"""Messages as receivers get them: with their whole bodies."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message handed out, with its whole body."""
+    """A delivered message with its whole body."""
 
     message: Message
     body: bytes
 
 
 async def with_bodies(messages: Sequence[Message], bodies: Bodies) -> list[Received]:
-    """The messages with their bodies. One whose body cannot be read is left out: the others must not be lost.
+    """Return the messages with their bodies, without those whose body cannot be read.
 
-    Where it was held it stays so until its lock ends, and is tried again then.
+    A message that is left out and was locked stays locked until its lock expires, and is then delivered again.
     """
     whole = []
     for message in messages:
@@ -33,8 +33,8 @@ async def with_bodies(messages: Sequence[Message], bodies: Bodies) -> list[Recei
         try:
             body = await bodies.read(message.blob)
         except Exception as error:
-            # Whatever it is: no memory or no thread for one is no reason to lose the others.
-            log.error("Message %d of entity %d has no body: %s", message.sequence, message.entity, error)
+            # Any error: even no memory or no thread for one message is no reason to lose the others.
+            log.error("Cannot read the body of message %d of entity %d: %s", message.sequence, message.entity, error)
         else:
             whole.append(Received(message, body))
     return whole

@@ -1,4 +1,4 @@
-"""What was refused, of which entity and why: counted, and the newest of it on record. In memory, since the start."""
+"""Refused requests by entity and reason: all are counted, the newest are on record. Kept in memory since the start."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from oncebus.store import StoreFull
 log = logging.getLogger(__name__)
 
 MOST_RECORDS = 50
-"""Kept for each entity."""
+"""How many records to keep for each entity."""
 TOGETHER = 60 * SECOND
-"""What is refused for the same reason within this time is one record, and one line in the log."""
+"""Requests refused for the same reason within this time make one record and one log line."""
 _LONGEST_TEXT = 500
 
-# The first that fits counts.
+# The first match wins, so subclasses come before their bases.
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (AccessRefused, "unauthorized"),
     (ServerBusy, "busy"),
@@ -43,7 +43,7 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Requests that were refused for the same reason. `text` is what the last of them was told."""
+    """Requests that were refused for the same reason. `text` is the error of the last one."""
 
     reason: str
     text: str
@@ -53,7 +53,7 @@ class Refusal:
 
 
 class Refusals:
-    """Refusals by entity. Those of paths that are no entity's are counted together, under None.
+    """Refusals by entity. Those for paths without an entity are counted together, under None.
 
     `now` is the time in microseconds since 1970.
     """
@@ -64,7 +64,7 @@ class Refusals:
         self._records: dict[int | None, deque[Refusal]] = {}
 
     def note(self, entity: int | None, path: str, error: Exception, times: int = 1) -> None:
-        """Requests about an entity were refused with an error."""
+        """Count requests for an entity that were refused with an error."""
         reason = reason_of(error)
         self._counts[entity, reason] += times
         records = self._records.setdefault(entity, deque(maxlen=MOST_RECORDS))
@@ -78,19 +78,19 @@ class Refusals:
         log.info("Requests are refused", extra={"fields": fields})
 
     def counts(self, entity: int | None) -> dict[str, int]:
-        """How many were refused since the start, by reason."""
+        """Return how many requests for an entity were refused since the start, by reason."""
         return {reason: count for (each, reason), count in self._counts.items() if each == entity}
 
     def totals(self) -> dict[tuple[int | None, str], int]:
-        """The same of all entities."""
+        """Return the counts of all entities, by (entity, reason)."""
         return dict(self._counts)
 
     def records(self, entity: int | None) -> Sequence[Refusal]:
-        """The newest refusals, oldest first."""
+        """Return the newest refusals of an entity, oldest first."""
         return list(self._records.get(entity, ()))
 
     def forget(self, entities: Iterable[int]) -> None:
-        """These are deleted."""
+        """Forget entities that were deleted."""
         for entity in entities:
             self._records.pop(entity, None)
             for reason in self.counts(entity):
@@ -98,5 +98,5 @@ class Refusals:
 
 
 def reason_of(error: Exception) -> str:
-    """Why, in a word. What nobody foresaw is `failed`."""
+    """Return the reason for an error as one word; `failed` for an unexpected error."""
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "failed")

@@ -1,18 +1,18 @@
-"""Repairing the data folder of a broker that is stopped.
+"""Repairs of the data folder of a stopped broker.
 
-A **clock** that was ahead: every time that the broker has written and that lies in the future is moved to the time of
-the repair:
+A **clock** that was ahead: the repair moves every time that the broker wrote and that lies in the future to the time of
+the repair.
 
-- An id is remembered for its window from then on. Ids that were forgotten for the wrong clock and whose entries are
-  still there are remembered again, for what is left of their window.
-- A message was enqueued then, in its place in the order. It lives for as long as it would have lived from the time that
-  it was enqueued at. Locks end five minutes later at most.
-- The time that a message is scheduled for stays: its sender asked for it.
+- Ids are remembered for their window from then on. Ids that the wrong clock made expire are remembered again for the
+  rest of their window, if their entries still exist.
+- Messages count as enqueued at the time of the repair and keep their order and their time to live. Locks expire at most
+  five minutes later.
+- The scheduled time of a message stays: its sender asked for it.
 
-What the wrong clock has brought about stays: what fell due has fallen due, what expired is gone, and ids whose entries
-were deleted are forgotten.
+Other effects of the wrong clock stay: messages that fell due or expired, and ids whose entries were deleted.
 
-A **ledger** that is lost or damaged: it is set aside, and a new one begins. All ids are forgotten; no message is.
+A **ledger** that is lost or damaged: the repair moves it aside, and a new one begins. All ids are forgotten; no message
+is.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ from oncebus.store import Store
 
 
 class CannotRepair(OncebusError):
-    """There is no data of a broker."""
+    """The folder does not hold the data of a broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """To which time how much was moved. `rows` are on their way to the store, some of them may be counted twice."""
+    """The time that a repair moved times to, and how many of each it moved.
+
+    `rows` are in the inbox or the outbox; a row that is in both is counted twice.
+    """
 
     now: int
     ids: int
@@ -55,9 +58,9 @@ class Repaired:
 def repair_clock(folders: Folders, now: int, step: Callable[[str], None] = lambda what: None) -> Repaired:  # noqa: ARG005
     """Move all times after `now` to `now`. `step` is called with the name of each part before it is repaired.
 
-    Neither gateway nor pipeline may run: the caller sees to that for the pipeline, and `InboxInUse` or `StoreInUse` is
-    raised for a gateway. Killed at any instant it can be called again, and until it has been the folder is refused; a
-    later call goes on with the time of the first.
+    Neither gateway nor pipeline may run. Raises `InboxInUse` or `StoreInUse` for a gateway; the caller must make sure
+    that no pipeline runs. If it is killed at any instant, no broker opens the folder until it is called again. That
+    call continues with the time of the first one.
     """
     with _opened(folders) as (inbox, store):
         now = _begun(folders, "clock", now)
@@ -75,7 +78,7 @@ def repair_clock(folders: Folders, now: int, step: Callable[[str], None] = lambd
 
 
 def brought_back(rows: pa.Table, now: int) -> pa.Table:
-    """Rows of the inbox or the outbox without times after `now`; the same object where there are none."""
+    """Return rows of the inbox or the outbox without times after `now`; the same object if there are none."""
     latest = pa.scalar(now, pa.int64())
     time, expires = rows.column("time"), rows.column("expires")
     lead = pc.max_element_wise(pc.subtract(time, latest), pa.scalar(0, pa.int64()))
@@ -91,13 +94,13 @@ def brought_back(rows: pa.Table, now: int) -> pa.Table:
 
 
 def give_up_ledger(folders: Folders, now: int) -> Path | None:
-    """Let the broker begin a new ledger; the folder in which the old one is now, if there was one.
+    """Let the broker begin a new ledger. Return the folder where the old one is now, or None if there was none.
 
-    See `repair_clock` for who may be at work, and for what happens if it is killed.
+    The conditions of `repair_clock` hold, also if it is killed.
     """
     with _opened(folders) as (_, store):
         now = _begun(folders, "ledger", now)
-        # So that nothing tells of messages that the new ledger does not know.
+        # Without this, the checks at the next start would find keys that the new ledger does not know.
         Outbox(folders.outbox).rewrite(_without_keys, NO_LEDGER)
         aside = folders.ledger.with_name(f"ledger-{now}")
         if folders.ledger.exists() and not aside.exists():
@@ -116,7 +119,7 @@ def _without_keys(rows: pa.Table) -> pa.Table:
 
 @contextmanager
 def _opened(folders: Folders) -> Iterator[tuple[InboxWriter, Store]]:
-    """Inbox and store, held against a gateway."""
+    """Open the inbox and the store, so that no gateway can."""
     shards = InboxReader(folders.inbox).shards()
     if shards is None or not folders.store.exists():
         raise CannotRepair(f"Data folder '{folders.data}' has no inbox or no store. Give the folder of a broker.")
@@ -125,7 +128,7 @@ def _opened(folders: Folders) -> Iterator[tuple[InboxWriter, Store]]:
 
 
 def _begun(folders: Folders, what: str, now: int) -> int:
-    """Note durably that a repair is under way; the time it moves to: that of an earlier call, unless it is later."""
+    """Note durably that a repair is under way. Return the time to move to: that of the earliest call."""
     if folders.repair.exists():
         begun = json.loads(folders.repair.read_bytes())
         if begun["repairs"] != what:

@@ -1,4 +1,4 @@
-"""A message on its way in: checked against its entity, and stamped into a row of the inbox."""
+"""Incoming messages: checked against their entity and turned into rows of the inbox."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from oncebus.messages import key_of
 
 _KILOBYTE = 1024
 LARGEST_BATCH = _KILOBYTE * _KILOBYTE
-"""Of several messages together, also where a single one may be larger."""
+"""The largest size of several messages together, even where a single one may be larger."""
 MOST_MESSAGES = 4500
-"""Sent together."""
-_AROUND = 256 * _KILOBYTE
-"""What may stand around messages and not count: headers, annotations, the envelopes of a batch."""
+"""The most messages in a batch."""
+_ENVELOPE = 256 * _KILOBYTE
+"""Room for encoded bytes that do not count towards a message's size: headers, annotations, envelopes of a batch."""
 
 
 class MessageTooLarge(BadRequest):
-    """The message is larger than its entity takes."""
+    """The message is larger than its entity allows."""
 
 
 class Incoming(NamedTuple):
-    """A message as a protocol has read it. `head` and `body` are the bare message, in the bytes that came.
+    """A message as a protocol has decoded it. `head` and `body` are the bare message, byte for byte as it came.
 
-    `message_id` is text, or the bytes of a binary id; None where the sender gave none. `ttl` is in microseconds.
-    `body_in_file` is the length of a body that has a file already; `body` is empty then.
+    `message_id` is text, or the bytes of a binary id; None if the sender gave none. `ttl` is in microseconds.
+    `body_in_file` is the length of a body that already has a body file; `body` is empty then.
     """
 
     head: bytes
@@ -56,15 +56,15 @@ class Incoming(NamedTuple):
 
     @property
     def size(self) -> int:
-        """What it counts for in the entity's quota."""
+        """Return how many bytes the message counts towards the entity's quota."""
         return len(self.head) + len(self.body) + self.body_in_file
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a message comes from that was in the store before.
+    """Where a requeued message comes from.
 
-    `partition` and `scheduled` are given where it comes back to its own entity: it keeps both.
+    `partition` and `scheduled` are set for a message that comes back to its own entity: it keeps both.
     """
 
     entity: int
@@ -76,9 +76,9 @@ class Origin:
 
 
 def with_id(message: Incoming) -> tuple[Incoming, bool]:
-    """The message with an id, and whether the sender had given one; an empty one is none.
+    """Return the message with an id, and whether the sender gave that id. An empty id counts as none.
 
-    A fresh one is never a duplicate.
+    A message without an id gets a fresh one, which is never a duplicate.
     """
     if message.message_id:
         return message, True
@@ -87,7 +87,7 @@ def with_id(message: Incoming) -> tuple[Incoming, bool]:
 
 
 def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> int:
-    """Refuse messages that the entity does not take; all of them if one is not. Their size together."""
+    """Raise unless the entity accepts all of the messages. Return their total size."""
     if len(messages) > MOST_MESSAGES:
         raise BadRequest(f"The batch holds {len(messages)} messages, {MOST_MESSAGES} is the limit.")
     most = largest_message(entity)
@@ -110,13 +110,13 @@ def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incomi
 
 
 def check_encoded(entity: Queue | Topic, size: int, *, is_batch: bool) -> None:
-    """Refuse what is too large whatever it holds, by its size alone: it need not be decoded."""
-    if size > largest_message(entity) + _AROUND:
+    """Raise `MessageTooLarge` if encoded bytes are too large whatever they hold, so that nobody has to decode them."""
+    if size > largest_message(entity) + _ENVELOPE:
         raise (_batch_too_large if is_batch else _message_too_large)(entity, size)
 
 
 def largest_batch(entity: Queue | Topic) -> int:
-    """How large messages may be together."""
+    """Return how large the messages of a batch may be together."""
     return min(largest_message(entity), LARGEST_BATCH)
 
 
@@ -134,7 +134,7 @@ def _batch_too_large(entity: Queue | Topic, size: int) -> MessageTooLarge:
 
 
 def check_quota(entity: Queue | Topic, held: int, added: int) -> None:
-    """Refuse what does not fit the entity any more. What is in the pipeline counts."""
+    """Raise `QuotaExceeded` if `added` bytes do not fit. `held` is what the entity holds, including the pipeline."""
     most = entity.max_size_in_megabytes << 20
     if held + added > most:
         kind = "Topic" if isinstance(entity, Topic) else "Queue"
@@ -152,10 +152,14 @@ def row_of(
     turn: int,
     *,
     is_checked: bool,
-    blob: str | None = None,
+    body_file: str | None = None,
     origin: Origin | None = None,
 ) -> Row:
-    """The row of a message that may be accepted. `is_checked` says whether its id is to be looked up and remembered."""
+    """Return the row of a message that has passed `check`, with the next sequence number.
+
+    `is_checked` says whether detection looks up and remembers its id. `turn` chooses the partition of a message without
+    a key.
+    """
     assert message.message_id is not None
     identity = message.message_id
     partition = 0
@@ -176,8 +180,8 @@ def row_of(
         hops=0,
         size=message.size,
         head=message.head,
-        body=None if blob else message.body,
-        blob=blob,
+        body=None if body_file else message.body,
+        blob=body_file,
     )
     ttl = min(message.ttl if message.ttl is not None else NO_LIMIT, entity.default_message_time_to_live)
     if ttl < NO_LIMIT:

@@ -1,19 +1,19 @@
-"""A fair share of the pipeline for each entity: how much of its work may wait before its senders have to.
+"""A fair share of the pipeline for each entity: how much of its work may wait before its senders have to wait.
 
-The inbox is one log, so a message waits for everything that was accepted before it, of whatever entity. Fairness is
-therefore a matter of acceptance. Work is counted in bytes, plus a fixed part a message, times the copies that a topic
-makes. How much work the pipeline does in a second is measured as it comes out.
+The inbox is one log, so a message waits for everything that was accepted before it, whatever its entity. Fairness must
+therefore be decided on acceptance. Work is counted in bytes, plus a fixed amount per message, times the copies that a
+topic makes. The pipeline's throughput is measured from the work that comes out.
 
-- While other entities are in use, no more is accepted than the pipeline does in `delay`; within that everyone is served
-  as they come. An entity that has less than its part of it waiting is accepted all the same: a quiet entity is never
-  refused for the sake of a noisy one. `delay` is half a second, and more on a machine where the smallest batch takes so
-  long that smaller batches would only waste it.
+- While other entities are in use, the broker accepts no more work than the pipeline does in `delay`, first come, first
+  served. An entity with less than its fair part of that is accepted in any case: a quiet entity is never refused
+  because of a noisy one. `delay` is half a second, or longer on a machine where even the smallest batch takes so long
+  that smaller batches would only waste time.
 - An entity that is used alone may have `ALONE_DELAY` of work waiting.
-- A pipeline that does nothing cannot be shared: then the entity's quota and its share of the inbox are the bound.
+- If the pipeline does nothing, there is nothing to share: only the entity's quota and its share of the inbox count.
 
-A send that has to wait gets its turn in the order of its entity, and entities take turns. After `WAIT_SECONDS` it is
-refused with `ServerBusy`, but goes on if the pipeline has done nothing meanwhile; where too much waits already, it is
-refused at once.
+Sends that have to wait get their turn in the order of their entity, and entities take turns. After `WAIT_SECONDS` a
+send is refused with `ServerBusy`, unless the pipeline has done nothing meanwhile: then it goes on. If too much waits
+already, it is refused at once.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from oncebus.broker.errors import ServerBusy
 from oncebus.durations import SECOND
 
 DELAY = SECOND // 2
-"""For how long entities may make each other wait, on a machine that is quick enough."""
+"""How long entities may make each other wait, on a machine that is fast enough."""
 SMALL_BATCHES = 4
-"""For how long at least, in times of a small batch. As two batches are under way at once, half of the pipeline's time
-is left for the work itself."""
+"""The least delay, as a multiple of the time for a small batch. Two batches are under way at once, so this leaves half
+of the pipeline's time for the work itself."""
 LONGEST_DELAY = 5 * SECOND
 ALONE_DELAY = 15 * SECOND
-"""For how long an entity may make its own messages wait. Well below what makes the broker unhealthy."""
+"""How long an entity may make its own messages wait. Well below what makes the broker unhealthy."""
 STALLED = 10 * SECOND
-"""A pipeline out of which nothing has come for so long is down."""
+"""A pipeline that has produced nothing for this long counts as down."""
 WAIT_SECONDS = 5.0
 MOST_WAITING = 16 << 20
-"""Bytes of an entity's sends that wait for their turn: they are in memory."""
+"""The most bytes of an entity's sends that may wait for their turn, because they are in memory."""
 MOST_WAITING_IN_ALL = 128 << 20
 MESSAGE_WORK = 1024
-"""The work that a message is whatever its size, in bytes."""
+"""The work of a message apart from its size, in bytes."""
 
-# What may wait before anything was measured, and on the slowest machine.
+# How much work may wait before anything was measured, and on the slowest machine.
 _LEAST = 512 << 10
 _LEAST_ALONE = 64 << 20
-# What each entity may have waiting, however many there are: some fifty small messages.
+# How much work each entity may have waiting, however many entities there are: about fifty small messages.
 _LEAST_EACH = 64 << 10
-# One batch is no measure: several may come out at once.
+# Measure over at least this long: one batch says little, because several may come out at once.
 _SAMPLE = SECOND // 4
 
 
 def work_of(messages: int, size: int, copies: int = 1) -> int:
-    """The work that messages of so many bytes together make, where each is copied so often."""
+    """Return the work of messages with a total of `size` bytes, of which a topic makes `copies` copies each."""
     return (size + MESSAGE_WORK * messages) * copies
 
 
@@ -66,45 +66,46 @@ class _Waiting:
 
 
 class Shares:
-    """Which sends may go on now. `passed` is a clock that nobody sets; `is_alone` says whether no entity but one and
-    what belongs to it is in use. All calls are made from one event loop.
+    """Decides which sends may go on. All calls are made from one event loop.
+
+    `passed` is a monotonic clock. `is_alone` says whether no other queue or topic than the given one is in use.
     """
 
     def __init__(self, passed: Callable[[], int], is_alone: Callable[[int], bool]) -> None:
         self._passed = passed
         self._is_alone = is_alone
         self._work = Backlog()
-        # Work a second, from what has come out; 0 until that is known.
+        # Work per second, measured from what came out; 0 until that is known.
         self.rate = 0.0
         # None while the pipeline is starting.
         self._last_taken: int | None = None
         self._done = self._busy = 0
         self._is_loaded = True
-        # How long the pipeline takes for a batch with little in it.
+        # How long the pipeline takes for a small batch, in microseconds.
         self._small = 0.0
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._waiting_bytes: Counter[int] = Counter()
-        # Of sends whose turn has come and that have not been appended yet.
+        # The work of sends that got their turn and are not appended yet.
         self._granted: Counter[int] = Counter()
         self._is_closed = False
 
-    # What is under way
+    # Work in the pipeline
 
     def add(self, entity: int, work: int) -> None:
-        """This work is being appended."""
+        """Count work that is being appended."""
         self._work.add(entity, work)
 
     def remove(self, entity: int, work: int) -> None:
-        """It was not accepted."""
+        """Subtract work that was refused."""
         self._work.remove({entity: work})
         self._let_in()
 
     def commit(self, number: int, works: Iterable[tuple[int, int]], since: int) -> None:
-        """(entity, work) that was added before is durable, in the newest commit."""
+        """Note that (entity, work) which was added before is durable now, in the newest commit."""
         self._work.commit(number, works, since)
 
     def take(self, position: int) -> None:
-        """Commits up to this one have come out."""
+        """Note that commits up to `position` are ingested, measure the throughput, and let waiting sends go on."""
         now, before, since = self._passed(), self._work.total, self._work.oldest
         self._work.take(position)
         done = before - self._work.total
@@ -119,7 +120,7 @@ class Shares:
             self._small += (busy - self._small) / 4 if self._small else busy
         self._done += done
         self._busy += busy
-        # With little to do, the pipeline does little, and that says nothing of what it could do.
+        # A pipeline with little to do does little: that does not show how much it could do.
         self._is_loaded = self._is_loaded and before >= self._most(self.delay, _LEAST) // 2
         if self._busy >= _SAMPLE:
             found = self._done * SECOND / self._busy
@@ -128,14 +129,14 @@ class Shares:
             self._done = self._busy = 0
             self._is_loaded = True
 
-    # Who may go on
+    # Sends
 
     def has_room(self, entity: int, work: int) -> bool:
-        """Whether a send of an entity may go on now, as far as the others are concerned."""
+        """Return whether a send to an entity may go on without waiting for its turn."""
         return not self._waiting.get(entity) and self._fits(entity, work)
 
     async def turn(self, entity: int, work: int, size: int) -> None:
-        """Wait until a send of so many bytes may go on. Raises `ServerBusy`."""
+        """Wait until a send of `size` bytes may go on. Raises `ServerBusy`."""
         left = MOST_WAITING_IN_ALL - self._waiting_bytes.total()
         if self._waiting_bytes[entity] + size > min(MOST_WAITING, left):
             raise self._busy_with(entity)
@@ -144,31 +145,31 @@ class Shares:
         self._waiting_bytes[entity] += size
         last_taken = self._last_taken
         if self._is_stalled:
-            # Nothing comes out after which it would get its turn.
+            # Nothing comes out of the pipeline that would give it its turn.
             self._let_in()
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await waiting.turn
         except TimeoutError:
-            # Where nothing has come out all the while, it is not the others who have had their turn.
+            # If nothing has come out meanwhile, the pipeline is down and no other entity has had a turn: let it go on.
             if self._last_taken != last_taken:
                 raise self._busy_with(entity) from None
         finally:
             self._leave(entity, waiting)
 
     def close(self) -> None:
-        """Let everyone go on: they will be refused, for the broker is being stopped."""
+        """Let all sends go on. They will be refused, because the broker is shutting down."""
         self._is_closed = True
         self._let_in()
 
     @property
     def delay(self) -> int:
-        """For how long entities may make each other wait."""
+        """Return how long entities may make each other wait, in microseconds."""
         return min(max(DELAY, round(SMALL_BATCHES * self._small)), LONGEST_DELAY)
 
     @property
     def waiting(self) -> dict[int, int]:
-        """How many sends wait for their turn, by entity."""
+        """Return how many sends wait for their turn, by entity."""
         return {entity: len(each) for entity, each in self._waiting.items()}
 
     def _fits(self, entity: int, work: int) -> bool:
@@ -189,7 +190,7 @@ class Shares:
         return last is None or (since is not None and self._passed() - max(last, since) > STALLED)
 
     def _let_in(self) -> None:
-        """Give sends their turn, one of each entity after the other, as far as there is room."""
+        """Give waiting sends their turn while there is room, one of each entity in rotation."""
         blocked: set[int] = set()
         while blocked != self._waiting.keys():
             for entity in [each for each in self._waiting if each not in blocked]:
@@ -199,7 +200,7 @@ class Shares:
                     continue
                 self._granted[entity] += first.work
                 first.turn.set_result(None)
-                # The next time others come first.
+                # Move the entity to the end, so that the others come first next time.
                 self._waiting[entity] = self._waiting.pop(entity)
 
     def _leave(self, entity: int, waiting: _Waiting) -> None:
@@ -213,7 +214,7 @@ class Shares:
         self._waiting_bytes[entity] -= waiting.size
         if not self._waiting_bytes[entity]:
             del self._waiting_bytes[entity]
-        # Once this one has appended its rows, or has not: nothing need come out before the next may go on.
+        # After this send has appended its rows or failed, the next may go on without anything coming out.
         asyncio.get_running_loop().call_soon(self._let_in)
 
     def _busy_with(self, entity: int) -> ServerBusy:

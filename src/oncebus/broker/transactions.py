@@ -1,4 +1,4 @@
-"""The store's own thread: what is asked of it meanwhile is done together, in one transaction with one fsync."""
+"""The store's own thread. Work that arrives while it is busy shares one transaction with one fsync."""
 
 from __future__ import annotations
 
@@ -15,56 +15,59 @@ T = TypeVar("T")
 
 MOST_AT_ONCE = 500
 
-# What is raised in the ordinary course of things, by work that has changed nothing that may not stand.
-_ORDINARY = (SessionLockLost, SessionCannotBeLocked)
+# Errors that are part of normal operation. Work that raises one has made no change that must be rolled back.
+_EXPECTED = (SessionLockLost, SessionCannotBeLocked)
 
 
-class _Asked(NamedTuple):
+class _Submitted(NamedTuple):
     work: Callable[[Store], Any]
     done: asyncio.Future[Any]
     unwanted: Callable[[Any], None] | None
 
 
 class _WorkFailed(Exception):
-    """A piece of work raised: nothing of its group may stand."""
+    """A unit of work raised an error: its whole group must be rolled back."""
 
 
 class Transactions:
-    """Runs pieces of work on the store, in order. An answer comes when what the work did is durable.
+    """Runs units of work on the store, in order. Each caller gets its answer when the work is durable.
 
-    Work that raises leaves nothing behind, and does not disturb the others of its group: they are done again without
-    it. So work may be called twice; only the last time counts.
+    Work that raises an error changes nothing and does not affect the others in its group: they run again without it. So
+    work may be called twice; only the last call counts.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._asked: deque[_Asked] = deque()
+        self._queue: deque[_Submitted] = deque()
         self._thread = ThreadPoolExecutor(1, "store")
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        # How many units of work were submitted so far.
+        self.submitted = 0
 
     async def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> T:
-        """Do the work in a transaction.
+        """Run the work in a transaction and return its answer. Raises what the work raises, or `BrokerClosed`.
 
-        Where the caller is cancelled before the work has begun, it is not done. Where it is cancelled later, the work
-        is done all the same and `unwanted` is called with the answer that nobody gets.
+        If the caller is cancelled before the work has begun, it is not done. If it is cancelled later, the work is done
+        anyway, and `unwanted` is called with the answer that nobody gets.
         """
         if self._is_closed:
             raise BrokerClosed
+        self.submitted += 1
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._asked.append(_Asked(work, done, unwanted))
+        self._queue.append(_Submitted(work, done, unwanted))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run_all())
         try:
             return await done
         except asyncio.CancelledError:
-            # Also when the answer had come and the caller was cancelled before it could take it.
+            # The answer may also have come just before the caller was cancelled.
             if unwanted is not None and not done.cancelled() and done.exception() is None:
                 unwanted(done.result())
             raise
 
     async def close(self) -> None:
-        """Do what has been asked for, then close the store."""
+        """Do the submitted work, then close the store."""
         self._is_closed = True
         if self._task is not None:
             await self._task
@@ -73,16 +76,16 @@ class Transactions:
 
     async def _run_all(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._asked:
-            group = [self._asked.popleft() for _ in range(min(len(self._asked), MOST_AT_ONCE))]
-            group = [asked for asked in group if not asked.done.done()]
+        while self._queue:
+            group = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_AT_ONCE))]
+            group = [each for each in group if not each.done.done()]
             try:
-                answers = await loop.run_in_executor(self._thread, self._do, [asked.work for asked in group])
+                answers = await loop.run_in_executor(self._thread, self._do, [each.work for each in group])
             except Exception as error:
-                # The transaction was rolled back: nothing of the group has happened.
+                # The transaction was rolled back: the group has changed nothing.
                 answers = [error] * len(group)
-            for asked, answer in zip(group, answers, strict=True):
-                _answer(asked, answer)
+            for each, answer in zip(group, answers, strict=True):
+                _answer(each, answer)
 
     def _do(self, group: list[Callable[[Store], Any]]) -> list[Any]:
         try:
@@ -108,7 +111,7 @@ class Transactions:
                 for work in group:
                     try:
                         answers.append(work(self._store))
-                    except _ORDINARY as error:
+                    except _EXPECTED as error:
                         answers.append(error)
                     except Exception:
                         has_failed = True
@@ -122,11 +125,11 @@ class Transactions:
         return answers
 
 
-def _answer(asked: _Asked, answer: Any) -> None:
-    if asked.done.done():
-        if asked.unwanted is not None and not isinstance(answer, Exception):
-            asked.unwanted(answer)
+def _answer(submitted: _Submitted, answer: Any) -> None:
+    if submitted.done.done():
+        if submitted.unwanted is not None and not isinstance(answer, Exception):
+            submitted.unwanted(answer)
     elif isinstance(answer, Exception):
-        asked.done.set_exception(answer)
+        submitted.done.set_exception(answer)
     else:
-        asked.done.set_result(answer)
+        submitted.done.set_result(answer)

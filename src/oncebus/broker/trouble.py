@@ -1,4 +1,4 @@
-"""What keeps a part of the broker from its work: shown for as long as it lasts, logged once."""
+"""Trouble: an error that keeps a part of the broker from its work. Shown as long as it lasts, logged once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ log = logging.getLogger(__name__)
 
 
 class Trouble:
-    """The trouble of one part, which tries again for ever. `text` is None while there is none."""
+    """The trouble of one part, which retries for ever. `text` is None while there is no trouble."""
 
     def __init__(self, what: str) -> None:
-        """`what` is the sentence of the log that the text follows."""
+        """`what` is the start of the log line; the error follows it."""
         self.text: str | None = None
         self._what = what
 
     def met(self, error: Exception) -> None:
-        """An attempt has failed."""
+        """Note that an attempt failed. Logs the error if it differs from the last one."""
         text = str(error) or type(error).__name__
         if text != self.text:
             unexpected = None if isinstance(error, OncebusError) else error
@@ -26,5 +26,5 @@ class Trouble:
         self.text = text
 
     def over(self) -> None:
-        """An attempt has succeeded."""
+        """Note that an attempt succeeded."""
         self.text = None

@@ -1,4 +1,4 @@
-"""What an earlier broker has left in the inbox: read once, as a broker is opened."""
+"""What an earlier broker left in the inbox. Read once, when a broker opens."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _AT_ONCE = 4096
 
 
 class Left(NamedTuple):
-    """One commit: (entity, bytes) of its rows, when the oldest was accepted, and the bodies that they name.
+    """One commit: (entity, bytes) of its rows, the time of the oldest row, and the body files that they name.
 
-    `time` is None where all of its rows are for no one: those bear an older time than they were appended at. `rows`
-    says how many rows each entity has, `inline` how many bytes of messages all rows hold themselves.
+    `time` is None if all of its rows are pulses: their time is older than their append. `rows` is the number of rows of
+    each entity, `inline` the number of message bytes in the rows themselves, without body files.
     """
 
     commit: int
     sizes: list[tuple[int, int]]
     time: int | None
-    blobs: list[str]
+    body_files: list[str]
     rows: dict[int, int]
     inline: int
 
 
 def inline_bytes(row: Row) -> int:
-    """How many bytes of its message a row holds itself, and not in a file."""
+    """Return how many bytes of its message a row contains, without a body file."""
     return len(row["head"]) + len(row.get("body") or b"")
 
 
 def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
-    """The commits of these rows of the inbox, in their order."""
+    """Summarize the commits of these rows of the inbox, in order."""
     for some in _in_whole_commits(batches):
         commit, entity, size, time = (
             np.concatenate([batch.column(name).to_numpy() for batch in some])
@@ -57,17 +57,17 @@ def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
             np.diff(np.append(starts, len(order))).tolist(),
             strict=True,
         )
-        blobs, inline = _blobs_of(some), _inline_of(some)
+        body_files, inline = _body_files_of(some), _inline_of(some)
         for number, parts in itertools.groupby(found, lambda part: part[0]):
             of_commit = list(parts)
             times = [time for _, entity, _, time, _ in of_commit if entity != NOBODY]
             sizes = [(entity, size) for _, entity, size, _, _ in of_commit]
             rows = {entity: count for _, entity, _, _, count in of_commit}
-            yield Left(number, sizes, min(times, default=None), blobs.get(number, []), rows, inline[number])
+            yield Left(number, sizes, min(times, default=None), body_files.get(number, []), rows, inline[number])
 
 
 def _in_whole_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches, many at a time; a batch has the rows of one commit only, and those of a commit stay together."""
+    """Group batches, so that those of one commit stay together. Each batch has rows of one commit only."""
     some: list[pa.RecordBatch] = []
     for _, of_commit in itertools.groupby(batches, lambda batch: batch.column("commit")[0].as_py()):
         some += of_commit
@@ -86,7 +86,7 @@ def _inline_of(batches: Iterable[pa.RecordBatch]) -> Counter[int]:
     return found
 
 
-def _blobs_of(batches: Iterable[pa.RecordBatch]) -> dict[int, list[str]]:
+def _body_files_of(batches: Iterable[pa.RecordBatch]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for batch in batches:
         column = batch.column("blob")

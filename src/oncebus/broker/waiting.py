@@ -1,4 +1,4 @@
-"""Who waits for messages to arrive, and for commits to come out of the pipeline."""
+"""Waiting for messages to arrive, and for commits to come out of the pipeline."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from oncebus.store import Place, SubQueue
 
 
 class Arrivals:
-    """Wakes those that wait at a place. A wake-up is a hint: who is woken looks again."""
+    """Wakes callers that wait at a place. A wake-up is only a hint: the caller must check again."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[tuple[int, int], set[asyncio.Event]] = defaultdict(set)
 
-    def tell(self, places: Iterable[Place]) -> None:
-        """Something has become available at these places."""
+    def notify(self, places: Iterable[Place]) -> None:
+        """Wake the callers that wait at these places: something has become available there."""
         for place in places:
             for event in self._waiting.get((place.entity, place.sub_queue), ()):
                 event.set()
 
     def is_expected_at(self, entity: int) -> bool:
-        """Whether somebody waits for messages of an entity, dead letters among them."""
+        """Return whether somebody waits for messages or dead letters of an entity."""
         return any((entity, sub_queue) in self._waiting for sub_queue in SubQueue)
 
-    def tell_all(self) -> None:
-        """All that wait are to look again."""
+    def notify_all(self) -> None:
+        """Wake all waiting callers."""
         for events in self._waiting.values():
             for event in events:
                 event.set()
 
     @contextmanager
     def expected_at(self, place: Place) -> Iterator[asyncio.Event]:
-        """An event that is set by arrivals during the block, also between a look and a wait."""
+        """Yield an event that every arrival at a place sets during the block, even between a check and the wait."""
         key = (place.entity, place.sub_queue)
         event = asyncio.Event()
         self._waiting[key].add(event)
@@ -48,14 +48,14 @@ class Arrivals:
 
 
 class Progress:
-    """How far the commits of the inbox have been taken into the store."""
+    """How far the store has ingested the commits of the inbox."""
 
     def __init__(self, position: int) -> None:
         self.position = position
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def reach(self, position: int) -> None:
-        """Commits up to this one can be seen."""
+        """Note that commits up to `position` are visible now, and wake their callers."""
         self.position = position
         ready = bisect.bisect_right(self._waiting, position, key=lambda each: each[0])
         for _, future in self._waiting[:ready]:
@@ -64,7 +64,7 @@ class Progress:
         del self._waiting[:ready]
 
     async def wait_for(self, commit: int, seconds: float) -> bool:
-        """Wait until a commit can be seen; whether it can."""
+        """Wait until a commit is visible. Return False if it is not after `seconds`."""
         if commit <= self.position:
             return True
         waiting = (commit, asyncio.get_running_loop().create_future())
@@ -75,7 +75,7 @@ class Progress:
         except TimeoutError:
             return False
         finally:
-            # Who has given up must not be kept for as long as the pipeline stands still.
+            # Otherwise callers that gave up would pile up while the pipeline is down.
             if commit > self.position:
                 self._waiting.remove(waiting)
         return True

@@ -1,1 +1,1 @@
-"""The rows of files, each id once, and beside them what was dropped and why: what `oncebus dedup` does."""
+"""The application behind `oncebus dedup`: it copies the rows of files without duplicates, and lists the duplicates."""

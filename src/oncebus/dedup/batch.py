@@ -1,4 +1,4 @@
-"""A run over the files that are there: all rows are written, or none that counts."""
+"""A run over the existing files: either all its rows are written and count, or none do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_PARTS = 256
 
 
 def run_batch(request: Request, *, as_json: bool) -> None:
-    """Write the rows of the request's files, and print what was done. A run that has finished is not done twice."""
+    """Deduplicate the request's files and print a summary. A run that has already finished is not repeated."""
     started = clock.monotonic()
     files = find_sources(request.given, request.format)
     with Outputs(request.folders) as places:
@@ -35,12 +35,12 @@ def run_batch(request: Request, *, as_json: bool) -> None:
     show_summary(
         finished.summary | {"finished_before": not is_new},
         as_json=as_json,
-        title="oncebus dedup" if is_new else "oncebus dedup (had finished before)",
+        title="oncebus dedup" if is_new else "oncebus dedup (already finished)",
     )
 
 
 def _run(request: Request, files: Sources, places: Outputs, started: float) -> tuple[Marker, bool]:
-    """The marker of the finished run, and whether it was this one that did it."""
+    """Return the marker of the finished run, and whether this run did the work."""
     arguments = request.arguments(files.format)
     wanted = fingerprint(arguments, [(file.path, file.size, file.modified_ns) for file in files.files])
     found = places.find()
@@ -56,7 +56,7 @@ def _run(request: Request, files: Sources, places: Outputs, started: float) -> t
             _refuse_changes(files)
         rows = counts["rows"]
         summary = counts | speed(rows, clock.monotonic() - started) | _places(request)
-        # Without rows there is nothing to commit, and so nothing by which a commit could be told.
+        # Without rows there is nothing to commit, so the marker names no generation to look for in the ledger.
         generation = _as_dict(batch.generation) if batch is not None and rows else None
         written = places.publish(summary, generation)
     except BaseException:
@@ -103,13 +103,19 @@ def _write_both(
 
 
 def _parts(spark: SparkSession, files: Sources) -> int:
-    """As many parts as there are cores, or more where a part would be large: a Python worker holds it as a whole."""
+    """Return the number of parts: one per core, or more if parts would be large.
+
+    A Python worker holds a whole part in memory.
+    """
     unpacked = sum(file.size for file in files.files) * (_PACKED_RATIO if files.is_packed else 1)
     return min(max(spark.sparkContext.defaultParallelism, unpacked // _PART_BYTES + 1), _MOST_PARTS)
 
 
 def _commit(batch: LedgerBatch, places: Outputs) -> None:
-    """The last step. What is written stays only if it counts, or if that cannot be told now: the next run will know."""
+    """Commit the keys to the ledger, the last step of a run. If that fails for certain, delete the output again.
+
+    If it is unknown whether the commit happened, the output stays, and the next run finds out.
+    """
     try:
         batch.commit()
     except OncebusError:
@@ -124,8 +130,8 @@ def _is_committed(marker: Marker) -> bool:
     ledger = Ledger.open(marker.ledger)
     if not ledger.exists():
         raise DedupError(
-            f"Ledger '{marker.ledger}', which tells whether an earlier run had finished, is not there. Bring it back, "
-            "or give new folders for the output and the ledger."
+            f"Ledger '{marker.ledger}' does not exist, but only it can tell whether an earlier run finished. Restore "
+            "it, or give new folders for the output and the ledger."
         )
     return ledger.is_committed(Generation.from_json(_to_json(marker.generation)))
 
@@ -133,7 +139,7 @@ def _is_committed(marker: Marker) -> bool:
 def _refuse_changes(files: Sources) -> None:
     changed = next((file.path for file in files.files if file.has_changed()), None)
     if changed is not None:
-        raise DedupError(f"Source '{changed}' changed while it was read. Run again when it is complete.")
+        raise DedupError(f"Source '{changed}' changed while it was being read. Run again when it is complete.")
 
 
 def _places(request: Request) -> dict[str, str | None]:

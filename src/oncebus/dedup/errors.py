@@ -1,4 +1,4 @@
-"""The error of a run."""
+"""The error of the dedup application."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from oncebus.errors import OncebusError
 
 
 class DedupError(OncebusError, ValueError):
-    """A run cannot do what its request asks for."""
+    """A run cannot do what was requested."""

@@ -1,7 +1,7 @@
-"""A run that follows folders: the same for files as they come.
+"""A run that follows folders: it deduplicates new files as they arrive.
 
-Each batch of the stream is written as files whose names carry its number. Spark may repeat the batch it was at when it
-was stopped, with the same rows, and the ledger gives them the same verdicts; the repeated batch deletes the files of
+Each batch of the stream is written as files with the batch number in their names. After a stop, Spark may repeat its
+last batch with the same rows, and the ledger gives them the same verdicts. The repeated batch deletes the files with
 its number before it writes its own.
 """
 
@@ -48,7 +48,7 @@ _PATIENCE_SECONDS = 20.0
 
 
 class _BatchWriter:
-    """Writes both sides of each batch, and counts."""
+    """Writes the accepted rows and the duplicates of each batch, and counts them."""
 
     def __init__(self, request: Request, format_name: str, places: Outputs, shown: Display) -> None:
         self.counts = {"rows": 0, "accepted": 0, "duplicates": 0, "without_key": 0}
@@ -90,7 +90,7 @@ class _BatchWriter:
 
 
 def run_follow(request: Request, *, as_json: bool) -> None:
-    """Follow until SIGINT or SIGTERM, then print what was done since the start."""
+    """Follow folders until SIGINT or SIGTERM, then print a summary of everything since the start."""
     started = clock.monotonic()
     folders = tuple(dict.fromkeys(local_path(text, "Source") for text in request.given))
     for folder in folders:
@@ -133,7 +133,8 @@ def run_follow(request: Request, *, as_json: bool) -> None:
                 shown.phase("following")
                 _wait(query, stop)
                 _end(query, stop)
-            # Other runs with this ledger then know all its ids. A query without a batch has left none.
+            # Confirming lets other runs with this ledger see the ids of the last batch too. It fails for a query that
+            # has not run a batch, which has nothing to confirm.
             with suppress(BadCheckpoint, LedgerMismatch):
                 Ledger.open(ledger).confirm(checkpoint=checkpoint)
     summary: dict[str, Any] = {"batches": writer.batches, **writer.counts}
@@ -147,12 +148,12 @@ def run_follow(request: Request, *, as_json: bool) -> None:
 
 
 def _known_stream(request: Request, places: Outputs) -> tuple[Marker | None, list[Path]]:
-    """The marker of the stream that these folders are of, if they are, and the folders that are to be emptied."""
+    """Return the marker of the stream that wrote these folders, or None; and the folders that must be emptied."""
     found = places.find()
     main = found[0].marker
     given_format = request.format
     if given_format is None and main is not None and main.state == "follow":
-        # As at the first start: files of another format may have come since, or all may be gone.
+        # Keep the format of the first start: files of another format may have arrived since, or all may be deleted.
         given_format = main.arguments["format"]
     format_name = given_format or find_sources(request.given, None).format
     arguments = request.arguments(format_name)
@@ -171,7 +172,7 @@ def _new_stream(request: Request, spark: SparkSession, ledger: str) -> Marker:
     files = find_sources(request.given, request.format)
     schema = frames.read_schema(spark, files, as_text=(*request.key, request.time))
     messages = frames.with_timestamps(frames.read_batch(spark, files, schema), request.time)
-    # What can be seen to be wrong is refused before anything is marked or deleted.
+    # A trial call without a ledger: it raises for bad arguments before anything is marked or deleted.
     detect_duplicates(
         messages,
         key=request.key,
@@ -190,7 +191,10 @@ def _wait(query: StreamingQuery, stop: threading.Event) -> None:
 
 
 def _end(query: StreamingQuery, stop: threading.Event) -> None:
-    """Let the batch at hand end, unless that takes long or a second signal comes; then abandon it, to be repeated."""
+    """Stop the query after its current batch. If that takes too long, or at a second signal, abandon the batch.
+
+    The next start repeats an abandoned batch.
+    """
     failed = query.exception() if not query.isActive else None
     if failed is not None:
         raise failed
@@ -204,14 +208,14 @@ def _end(query: StreamingQuery, stop: threading.Event) -> None:
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set, instead of what they do outside the block."""
+    """Yield an event that SIGINT and SIGTERM set. After the block, their previous handlers are restored."""
     stop = threading.Event()
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         del number, frame
         stop.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

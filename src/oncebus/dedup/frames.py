@@ -1,4 +1,4 @@
-"""The DataFrames of a run: read from its files, divided by their verdicts, written to its folders."""
+"""The DataFrames of a run: reading its files, splitting the rows by verdict, writing its folders."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from oncebus.spark.columns import IS_DUPLICATE
 
 _GLOB = re.compile(r"([\\*?\[\]{}])")
 
-# Malformed rows stop the run: Spark would make them rows of nulls, which is to lose them.
+# FAILFAST: by default Spark turns malformed rows into rows of nulls, which would lose them silently.
 _READ_OPTIONS: dict[str, dict[str, str]] = {
     "parquet": {"mergeSchema": "true"},
     "json": {"mode": "FAILFAST"},
-    # Quotes are doubled in them as RFC 4180 has it, and columns are those of the header, not of the position.
+    # Quotes are escaped by doubling, as in RFC 4180. Columns are matched by the header, not by position.
     "csv": {"mode": "FAILFAST", "header": "true", "escape": '"', "enforceSchema": "false"},
 }
 _TIMES = {
@@ -35,9 +35,9 @@ _WRITE_OPTIONS: dict[str, dict[str, str]] = {
 
 
 def read_schema(spark: SparkSession, sources: Sources, as_text: Sequence[str]) -> T.StructType:
-    """The schema of the files that are there. In CSV the columns `as_text` are text whatever they look like.
+    """Return the schema of the existing files. In CSV, the columns in `as_text` are always text.
 
-    A key must be: as numbers, the ids '007' and '7' would be one.
+    Keys need this: as numbers, the ids '007' and '7' would be the same.
     """
     reader = spark.read.options(**_READ_OPTIONS[sources.format])
     if sources.format == "csv":
@@ -50,7 +50,7 @@ def read_schema(spark: SparkSession, sources: Sources, as_text: Sequence[str]) -
 
 
 def read_batch(spark: SparkSession, sources: Sources, schema: T.StructType) -> DataFrame:
-    """The files as a DataFrame."""
+    """Return the files as a DataFrame."""
     reader = spark.read.schema(schema).options(**_READ_OPTIONS[sources.format])
     return reader.format(sources.format).load(_batch_paths(sources))
 
@@ -58,7 +58,7 @@ def read_batch(spark: SparkSession, sources: Sources, schema: T.StructType) -> D
 def read_stream(
     spark: SparkSession, folders: Sequence[Path], format_name: str, schema: T.StructType, *, partitioned: bool
 ) -> DataFrame:
-    """The folders as a stream of the files that are and will be in them."""
+    """Return the existing and future files of the folders as a stream."""
     reader = spark.readStream.schema(schema).options(**_READ_OPTIONS[format_name]).format(format_name)
     if not partitioned:
         reader = reader.option("recursiveFileLookup", "true")
@@ -70,39 +70,37 @@ def read_stream(
 
 
 def with_timestamps(messages: DataFrame, time: str) -> DataFrame:
-    """The same rows, with a time column of text read as timestamps. Text that is none fails the query."""
+    """Return the rows with a time column of text converted to timestamps. Invalid text fails the query."""
     if time not in messages.columns or not isinstance(messages.schema[time].dataType, T.StringType):
         return messages
     text = F.col(quoted(time))
     value = text.try_cast("timestamp")
-    complaint = F.concat(
+    problem = F.concat(
         F.lit(f"The time column '{time}' holds '"),
         text,
         F.lit("', which is not a timestamp like 2026-01-31T12:00:00Z."),
     )
-    return messages.withColumn(
-        time, F.when(text.isNotNull() & value.isNull(), F.raise_error(complaint)).otherwise(value)
-    )
+    return messages.withColumn(time, F.when(text.isNotNull() & value.isNull(), F.raise_error(problem)).otherwise(value))
 
 
 def write(rows: DataFrame, format_name: str, folder: Path) -> None:
-    """Write to a new folder in the format, times with microseconds."""
+    """Write rows to a new folder in a format. Times keep their microseconds."""
     rows.write.format(format_name).options(**_WRITE_OPTIONS[format_name]).save(f"file:{folder}")
 
 
 def quoted(name: str) -> str:
-    """The column's name where Spark would take a dot for a field."""
+    """Return a column's name in backticks. Without them Spark reads a dot as access to a field."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def both_sides(checked: DataFrame, columns: list[str]) -> tuple[DataFrame, DataFrame]:
-    """The accepted rows as they came, and the duplicates with their originals."""
+    """Return the accepted rows with their own columns, and the duplicates with the columns about their originals."""
     accepted = checked.where(~F.col(IS_DUPLICATE)).select(*[quoted(name) for name in columns])
     return accepted, checked.where(IS_DUPLICATE).drop(IS_DUPLICATE)
 
 
 def count_verdicts(checked: DataFrame, key: tuple[str, ...]) -> dict[str, int]:
-    """How many rows there are, of each kind. Evaluates the DataFrame, and with that fills its cache."""
+    """Count the rows in total and by verdict. This evaluates the DataFrame and so fills its cache."""
     without_key = F.lit(False)
     for name in key:
         without_key = without_key | F.col(quoted(name)).isNull()
@@ -118,8 +116,8 @@ def count_verdicts(checked: DataFrame, key: tuple[str, ...]) -> dict[str, int]:
 
 
 def _batch_paths(sources: Sources) -> list[str]:
-    # Folders like day=1 must be given by their root. Otherwise exactly the files that were listed are read: Spark would
-    # leave out those in sub-folders, and take in what has come since.
+    # Spark needs the root of folders like day=1 to make columns of them. Otherwise pass exactly the listed files: given
+    # a folder, Spark would skip subfolders and include files that have arrived since.
     if sources.is_partitioned:
         return [_for_spark(path) for path in sources.given]
     return [_for_spark(file.path) for file in sources.files]

@@ -1,18 +1,18 @@
-"""Output folders that are whole or can be made again, at whatever instant a run is killed.
+"""Output folders that are complete or can be rebuilt, no matter when a run is killed.
 
-A folder that a run writes to holds:
+A folder that a run writes to contains:
 
     part-*             the rows
-    _oncebus.json      the marker: who wrote it, and how far it came
-    _oncebus/staging-* what is being written; removed by the next run
+    _oncebus.json      the marker: which run wrote the folder, and how far it got
+    _oncebus/staging-* files that are being written; deleted by the next run
 
-The marker is there before the first row and is replaced, in one rename, once all rows are in place (`written`). Only
-then is the ledger committed. So on the next start the marker tells, together with the ledger, which of three it was: a
-finished run, which must not be done again (its ids are known now, so all its rows would be duplicates); a run that
-failed, of which everything can be deleted; or something else, which is not ours to touch.
+The marker exists before the first row. Once all rows are in place, one rename replaces it by a marker in the state
+`written`. Only then is the ledger committed. So at the next start, marker and ledger together show one of three cases:
+a finished run, which must not be repeated (the ledger knows its ids, so all its rows would be duplicates); a failed
+run, whose files can all be deleted; or foreign files, which must not be touched.
 
-With a folder for duplicates there are two markers of one token. The one in the folder of accepted rows decides: it is
-the first to be made, the last to be `written`, and the last to be deleted.
+With a folder for duplicates there are two markers with the same token. The one in the folder of accepted rows decides:
+it is the first to be created, the last to become `written`, and the last to be deleted.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _OURS = re.compile(r"part-.*|_SUCCESS|_oncebus\.json(\.new)?|_oncebus|\..*\.crc"
 
 
 class OutputError(OncebusError):
-    """The output folder holds something that this run must not replace, or is in use."""
+    """The output folder contains something that this run must not replace, or is in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a run says of itself in the folders it writes to. It counts once the ledger has its `generation`, if any."""
+    """The record of a run in the folders it writes to. If it has a `generation`, it counts once that is committed."""
 
     state: Literal["started", "written", "follow"]
     token: str
@@ -58,12 +58,12 @@ class Marker:
     files: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        """The marker as its file holds it."""
+        """Return the content of the marker's file."""
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Marker:
-        """Read back what `to_json` wrote; `ValueError` or `TypeError` if it is something else."""
+        """Parse the content of a marker's file. Raises `ValueError` or `TypeError` for anything else."""
         fields = json.loads(data)
         if not isinstance(fields, dict):
             raise ValueError("not an object")
@@ -72,7 +72,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is in an output folder: a marker or none, what oncebus has written beside it, and what it has not."""
+    """The content of an output folder: the marker if any, the part files of oncebus, and the first foreign file."""
 
     folder: Path
     marker: Marker | None = None
@@ -81,15 +81,16 @@ class Found:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing but, at most, an abandoned staging folder."""
+        """Whether the folder is empty, or contains only an abandoned staging folder."""
         return self.marker is None and self.foreign is None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do: tell what a `finished` run did, or write.
+    """What a run must do: report the result of a `finished` run, or write.
 
-    `leftovers` are deleted before that; what is in the folders of `replacing`, at the last moment.
+    Before writing, the run deletes the contents of the folders in `leftovers`. It deletes the contents of those in
+    `replacing` only when its own rows are ready.
     """
 
     finished: Marker | None = None
@@ -98,12 +99,12 @@ class Decision:
 
 
 def fingerprint(arguments: Mapping[str, Any], files: Sequence[tuple[str, int, int]]) -> str:
-    """A digest of all that decides what a run writes: its arguments and the path, size and time of each file."""
+    """Return a digest of everything that decides a run's result: arguments, and path, size and time of each file."""
     return hashlib.sha256(json.dumps([arguments, files], sort_keys=True).encode()).hexdigest()
 
 
-def look(folder: Path) -> Found:
-    """What is in the folder."""
+def inspect(folder: Path) -> Found:
+    """Return the content of an output folder. Raises `OutputError` if it is not a folder."""
     if not folder.exists():
         return Found(folder)
     if not folder.is_dir():
@@ -129,17 +130,20 @@ def decide(
     *,
     overwrite: bool,
 ) -> Decision:
-    """What a run with the fingerprint `wanted` has to do, given what it finds. Raises `OutputError`."""
+    """Return what a run with the fingerprint `wanted` must do, given the content of its folders.
+
+    Raises `OutputError` if the run would replace something without `overwrite`.
+    """
     marker = out.marker
     is_failed = marker is not None and _has_failed(marker, is_committed)
     if marker is not None and not is_failed and marker.fingerprint == wanted:
         if all(out.files.get(name) == size for name, size in marker.files.items()):
             return Decision(finished=marker)
         if not overwrite:
-            gone = next(name for name, size in marker.files.items() if out.files.get(name) != size)
+            broken = next(name for name, size in marker.files.items() if out.files.get(name) != size)
             raise OutputError(
-                f"Output '{out.folder}' is of a finished run of these arguments, but '{gone}' is missing or changed. "
-                "Give a new folder or --overwrite."
+                f"Output '{out.folder}' is from a finished run with these arguments, but '{broken}' is missing or "
+                "changed. Give a new folder or --overwrite."
             )
     leftovers: list[Path] = []
     replacing: list[Path] = []
@@ -157,7 +161,10 @@ def decide(
 
 
 def decide_follow(found: Found, arguments: Mapping[str, Any], *, overwrite: bool) -> Marker | None:
-    """The marker of the stream to continue, or None to start one in a folder that is empty or to be overwritten."""
+    """Return the marker of the stream to continue, or None to start a new stream.
+
+    Raises `OutputError` if the folder contains something else, or if other arguments were used, without `overwrite`.
+    """
     marker = found.marker
     if marker is not None and marker.state == "follow":
         changed = [name for name in arguments if marker.arguments.get(name) != arguments[name]]
@@ -175,7 +182,7 @@ def decide_follow(found: Found, arguments: Mapping[str, Any], *, overwrite: bool
 
 
 class Outputs:
-    """The folders of one run, locked from `__enter__` to `__exit__`. The first is that of the accepted rows."""
+    """The folders of one run, locked from `__enter__` to `__exit__`. The first is the folder of accepted rows."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = tuple(folders)
@@ -187,7 +194,7 @@ class Outputs:
 
     def __enter__(self) -> Outputs:
         with ExitStack() as locks:
-            # If one of the folders cannot be had, none that was made for this run stays.
+            # If one of the folders cannot be locked, delete those that were created for this run.
             locks.callback(self._remove_made)
             for folder in self.folders:
                 self._lock(folder, locks)
@@ -202,11 +209,11 @@ class Outputs:
         self._locks.close()
 
     def find(self) -> list[Found]:
-        """What is in the folders now."""
-        return [look(folder) for folder in self.folders]
+        """Return the current content of the folders."""
+        return [inspect(folder) for folder in self.folders]
 
     def start(self, decision: Decision, fingerprint: str, arguments: Mapping[str, Any], ledger: str | None) -> None:
-        """Delete leftovers and mark the folders as being written. What is to be replaced stays until `publish`."""
+        """Delete leftovers and mark the folders as being written. Rows to be replaced stay until `publish`."""
         for folder in decision.leftovers:
             clear(folder)
         for folder in self.folders:
@@ -217,11 +224,11 @@ class Outputs:
             self._mark(self._marker)
 
     def staging(self, folder: Path) -> Path:
-        """Where to write the rows of a folder until `publish`: a path below it that is not there yet."""
+        """Return where to write the rows of a folder before `publish`: a path inside it that does not exist yet."""
         return folder / STATE / f"{_STAGING}{self.token}"
 
     def publish(self, summary: Mapping[str, Any], generation: Mapping[str, Any] | None) -> Marker:
-        """Move the staged rows into place. The run is finished once the generation, if any, is committed."""
+        """Move the staged rows into place. The run is finished once its generation, if any, is committed."""
         if self._marker is None:
             raise RuntimeError("publish before start")
         if self._replacing:
@@ -243,15 +250,15 @@ class Outputs:
         return written
 
     def roll_back(self) -> None:
-        """Delete what this run has written, marker and all. Not for a run whose generation may be committed."""
+        """Delete everything that this run has written. Not for a run whose generation may be committed."""
         for folder in reversed(self.folders):
-            found = look(folder)
+            found = inspect(folder)
             if found.marker is not None and found.marker.token == self.token:
                 clear(folder)
 
     def _remove_made(self) -> None:
         for folder in reversed(self._made):
-            # Only if nothing was put there.
+            # Fails for a folder that is not empty, which must stay.
             with suppress(OSError):
                 folder.rmdir()
 
@@ -262,7 +269,7 @@ class Outputs:
     def _lock(self, folder: Path, locks: ExitStack) -> None:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         try:
-            # Durable before its rows are: the ledger remembers them as soon as they are in place.
+            # The folder must be durable before its rows: the ledger remembers them as soon as they are in place.
             make_folder(folder)
             self._made.extend(reversed(missing))
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -273,12 +280,12 @@ class Outputs:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OutputError(
-                f"Output '{folder}' is being written by another oncebus. Wait for it, or stop it."
+                f"Output '{folder}' is being written by another oncebus process. Wait for it, or stop it."
             ) from error
 
 
 def write_marker(folder: Path, marker: Marker) -> None:
-    """Put the marker into the folder, in place of any other, in one step."""
+    """Write the marker to the folder atomically and durably, replacing any other."""
     new = folder / (MARKER + ".new")
     with new.open("wb") as file:
         file.write(marker.to_json())
@@ -289,7 +296,10 @@ def write_marker(folder: Path, marker: Marker) -> None:
 
 
 def move_parts(staging: Path, folder: Path, prefix: str = "part-") -> dict[str, int]:
-    """Move the part files that Spark has written into the folder, durably. What `part-` becomes is in `prefix`."""
+    """Move the part files of Spark into the folder, durably, and return their sizes by name.
+
+    `prefix` replaces `part-` in their names.
+    """
     moved = {}
     for name in sorted(os.listdir(staging)):
         if name.startswith("part-"):
@@ -303,7 +313,10 @@ def move_parts(staging: Path, folder: Path, prefix: str = "part-") -> dict[str, 
 
 
 def clear(folder: Path, *, everything: bool = False, keep: Sequence[str] = (), keep_staging: str = "") -> None:
-    """Delete what oncebus has written to the folder, or all, the marker last: until then it is known whose it is."""
+    """Delete the files of oncebus in a folder, or all files with `everything`.
+
+    The marker is deleted last, because it shows that the rest belongs to oncebus.
+    """
     names = [name for name in os.listdir(folder) if name not in keep and (everything or _OURS.fullmatch(name))]
     for name in sorted(names, key=lambda name: name == MARKER):
         path = folder / name
@@ -326,18 +339,18 @@ def _is_ours(folder: Path, name: str, marker: Marker | None) -> bool:
         return _OURS.fullmatch(name) is not None
     if name == MARKER + ".new":
         return True
-    # A run that was to overwrite, or was killed before its marker was there, leaves no more than this.
+    # This is all that a run leaves if it is killed before it writes its marker.
     return name == STATE and all(inner.startswith(_STAGING) for inner in os.listdir(folder / STATE))
 
 
 def _refusal(found: Found, *, is_ours: bool) -> str:
     if found.foreign is not None and (found.marker is None or is_ours):
-        holds = f"holds '{found.foreign}', which is not of this run"
+        content = f"'{found.foreign}', which is not from this run"
     elif found.marker is not None and found.marker.state == "follow":
-        holds = "holds what --follow wrote"
+        content = "the output of --follow"
     else:
-        holds = "holds the result of another run (other arguments, or other source files)"
-    return f"Output '{found.folder}' {holds}. Give a new folder or --overwrite."
+        content = "the result of another run (other arguments, or other source files)"
+    return f"Output '{found.folder}' contains {content}. Give a new folder or --overwrite."
 
 
 def _shown(value: object) -> str:
@@ -356,7 +369,7 @@ def _remove_staging(folder: Path) -> None:
 
 def _delete(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        # A killed run's Spark may be writing there for a moment still.
+        # The Spark of a killed run may still write there for a moment.
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a person sees while a command runs and when it ends. In a pipe: nothing, then the summary."""
+"""The progress display on a terminal, and the summary at the end. Without a terminal there is only the summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVERY_SECONDS = 0.25
 
 
 class Display:
-    """Rows read, duplicates and rows a second, on a terminal. All methods do nothing where standard error is none."""
+    """Shows rows read, duplicates and rows per second. Does nothing if standard error is not a terminal."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -30,25 +30,25 @@ class Display:
             self._task = progress.add_task("starting Spark", rows="0", duplicates="?", rate="")
 
     def phase(self, text: str) -> None:
-        """Say what is being done now."""
+        """Show what the run is doing now."""
         self._update(description=text)
 
     def rows(self, count: int) -> None:
-        """So many rows have been read."""
+        """Show the number of rows read so far."""
         seconds = time.monotonic() - self._started
         self._update(rows=f"{count:,}", rate=f"{count / seconds:,.0f} rows/s" if seconds else "")
 
     def duplicates(self, count: int) -> None:
-        """So many of them are duplicates."""
+        """Show the number of duplicates."""
         self._update(duplicates=f"{count:,}")
 
     def count_from_here(self) -> None:
-        """Measure the speed from now on."""
+        """Start measuring the speed now."""
         self._started = time.monotonic()
 
     @contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Show how many rows the jobs of the block have read so far, as Spark tells."""
+        """Show how many rows the Spark jobs of the block have read so far."""
         if self._progress is None:
             yield
             return
@@ -64,9 +64,9 @@ class Display:
     def _watch(self, spark: SparkSession, ended: threading.Event) -> None:
         stages: dict[int, int] = {}
         while not ended.wait(_EVERY_SECONDS):
-            # How far Spark has come is its private affair: where it does not tell, that is no reason to fail.
+            # The status store is a private API of Spark. A run must not fail because progress is unavailable.
             with suppress(Exception):
-                _ask_stages(spark, stages)
+                _update_stages(spark, stages)
             self.rows(sum(stages.values()))
 
     def _update(self, **fields: Any) -> None:
@@ -76,7 +76,7 @@ class Display:
 
 @contextmanager
 def display() -> Iterator[Display]:
-    """A display on standard error for the block, if that is a terminal."""
+    """Yield a display on standard error. It shows nothing if that is not a terminal."""
     if not Console(stderr=True).is_terminal:
         yield Display(None)
         return
@@ -88,7 +88,7 @@ def display() -> Iterator[Display]:
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
     )
-    # A handle of its own: while Spark starts, the usual one leads elsewhere.
+    # A duplicate of the descriptor, because standard error is redirected to a file while Spark starts.
     with (
         os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
         Progress(*columns, console=Console(file=terminal), transient=True) as progress,
@@ -97,7 +97,7 @@ def display() -> Iterator[Display]:
 
 
 def show_summary(summary: Mapping[str, Any], *, as_json: bool, title: str) -> None:
-    """The summary on standard output, as a table or one JSON object."""
+    """Print the summary on standard output, as a table or one JSON object."""
     if as_json:
         print(json.dumps(summary), flush=True)
         return
@@ -111,7 +111,7 @@ def show_summary(summary: Mapping[str, Any], *, as_json: bool, title: str) -> No
 
 
 def speed(rows: int, seconds: float) -> dict[str, Any]:
-    """The seconds and rows a second of a summary."""
+    """Return the seconds and the rows per second for a summary."""
     return {"seconds": round(seconds, 3), "rows_per_second": round(rows / seconds) if seconds > 0 else 0}
 
 
@@ -121,8 +121,8 @@ def _shown(value: object) -> str:
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
 
 
-def _ask_stages(spark: SparkSession, rows: dict[int, int]) -> None:
-    """Bring up to date how many rows each stage has read from files, those that ended since the last time too."""
+def _update_stages(spark: SparkSession, rows: dict[int, int]) -> None:
+    """Update the number of rows that each stage has read from files, including stages that have ended since."""
     store = spark.sparkContext._jsc.sc().statusStore()
     active = store.activeStages()
     running = [active.apply(at) for at in range(active.size())]

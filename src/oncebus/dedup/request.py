@@ -1,4 +1,4 @@
-"""What a run is asked to do."""
+"""The request for a run, from the arguments of the command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncebus.entities.timespans import duration_in, iso_timespan
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The sources, the options and the places of a run, checked as far as it can be without Spark."""
+    """The sources, options and folders of a run, checked as far as possible without Spark."""
 
     given: tuple[str, ...]
     key: tuple[str, ...]
@@ -32,22 +32,22 @@ class Request:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Where rows are written: the accepted, then, if they are wanted, the duplicates."""
+        """The output folders: the one for accepted rows, then the one for duplicates if requested."""
         return (self.out,) if self.duplicates is None else (self.out, self.duplicates)
 
     def window_among(self, columns: Sequence[str]) -> str:
-        """The window as Spark takes it: a column, where there is one of that name, else a duration."""
+        """Return the window in a form that Spark accepts: a column if there is one of that name, else a duration."""
         if self.window in columns:
             return self.window
         try:
             length = duration_in(self.window, "window")
         except NotADuration:
-            # It may have been meant for a column: the answer to that names them all.
+            # It may be a misspelled column. Passing it on gives an error that lists all columns.
             return self.window
         return iso_timespan(checked_duration(length, self.window, "window"))
 
     def arguments(self, format_name: str) -> dict[str, Any]:
-        """What decides the result, by the names of the options."""
+        """Return the arguments that decide the result, keyed by option name."""
         return {
             "key": list(self.key),
             "time": self.time,
@@ -62,7 +62,7 @@ class Request:
 
 
 def check_places(request: Request, given: tuple[Path, ...]) -> None:
-    """Refuse folders of which one would be read or deleted as part of another."""
+    """Raise `DedupError` if one folder is inside another, where it would be read or deleted with it."""
     named = [*(("Source", path) for path in given), *(("Output", path) for path in request.folders)]
     if request.ledger is not None and Path(request.ledger).is_absolute():
         named.append(("Ledger", Path(request.ledger)))
@@ -72,9 +72,9 @@ def check_places(request: Request, given: tuple[Path, ...]) -> None:
                 continue
             inner, outer = path.resolve(), other.resolve()
             if inner.is_relative_to(outer) or outer.is_relative_to(inner):
-                raise DedupError(f"{what} '{path}' and {other_what.lower()} '{other}' must not be in one another.")
+                raise DedupError(f"{what} '{path}' and {other_what.lower()} '{other}' must not contain each other.")
 
 
 def lateness_of(text: str) -> str:
-    """The lateness as Spark takes it. Raises `BadDuration`."""
+    """Return the lateness in a form that Spark accepts. Raises `BadDuration`."""
     return iso_timespan(checked_duration(duration_in(text, "lateness"), text, "lateness", least=0))

@@ -1,4 +1,4 @@
-"""The Spark session of a run: quiet, local unless told otherwise, and gone when the run ends."""
+"""The Spark session of a run: quiet, local by default, and stopped when the run ends."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, why_n
 
 @contextmanager
 def spark_session(master: str | None) -> Iterator[SparkSession]:
-    """A session for the block. What Spark says meanwhile goes to a file that is deleted with it."""
+    """Yield a session. The output of Spark's start goes to a temporary file. Raises `SparkStartError`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     quiet_py4j()
     with tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True) as scratch:
         log = Path(scratch, "spark.log")
         try:
-            with _signals_deferred() as asked, output_to(log):
+            with _signals_deferred() as signals, output_to(log):
                 spark = _start(master or "local[*]", scratch)
         except (PySparkRuntimeError, OSError) as error:
             raise SparkStartError(why_not(log, error)) from error
-        # Spark's own handler asks the JVM to cancel jobs, in the midst of another call, which ends in tracebacks.
+        # Spark's own handler calls the JVM to cancel jobs, even in the middle of another call. That ends in tracebacks.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            if asked:
+            if signals:
                 raise KeyboardInterrupt
             yield spark
         finally:
@@ -48,7 +48,7 @@ def _start(master: str, scratch: str) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": f"file:{scratch}/warehouse",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # How often tasks tell how many rows they have read.
+        # The interval at which tasks report how many rows they have read.
         "spark.executor.heartbeatInterval": "1s",
         "spark.sql.streaming.stopTimeout": "60s",
         **protection(master),
@@ -60,15 +60,15 @@ def _start(master: str, scratch: str) -> SparkSession:
 
 @contextmanager
 def _signals_deferred() -> Iterator[list[int]]:
-    """The signals to stop that came during the block, in which they do nothing.
+    """Yield a list that collects SIGINT and SIGTERM during the block instead of acting on them.
 
-    A JVM whose parent gives up while it starts is never told, and stays for ever.
+    If the parent process ended while the JVM starts, the JVM would never notice and would run for ever.
     """
-    asked: list[int] = []
+    signals: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in numbers}
+    before = {number: signal.signal(number, lambda given, _: signals.append(given)) for number in numbers}
     try:
-        yield asked
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

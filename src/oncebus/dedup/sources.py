@@ -1,4 +1,4 @@
-"""The files that a run reads, and their format."""
+"""The source files of a run, and their format."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SourceFile:
     modified_ns: int
 
     def has_changed(self) -> bool:
-        """Whether it is no longer the file that was listed."""
+        """Return whether the file has been deleted or changed since it was listed."""
         try:
             return SourceFile.at(self.path) != self
         except FileNotFoundError:
@@ -33,7 +33,7 @@ class SourceFile:
 
     @classmethod
     def at(cls, path: str) -> SourceFile:
-        """The file as it is now."""
+        """Return the current state of a file."""
         stat = os.stat(path)
         return cls(path, stat.st_size, stat.st_mtime_ns)
 
@@ -48,28 +48,28 @@ class Sources:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether there are folders like `day=1`, from whose names Spark makes columns."""
+        """Whether there are folders like `day=1`, whose names Spark turns into columns."""
         parents = (Path(file.path).parent for file in self.files)
         return any("=" in name for parent in set(parents) for name in _below(parent, self.given))
 
     @property
     def is_packed(self) -> bool:
-        """Whether the files are a good deal smaller than what is in them."""
+        """Whether the files are compressed, so that their content is much larger."""
         return self.format == "parquet" or any(file.path.endswith(_PACKED) for file in self.files)
 
 
 def local_path(text: str, what: str) -> Path:
-    """The absolute path of an argument that must be on this machine's file system."""
+    """Return the absolute path of a local file or folder. Raises `DedupError` for a remote address."""
     match = _SCHEME.fullmatch(text)
     if match is not None and not os.path.lexists(text):
         if match["scheme"].lower() != "file":
-            raise DedupError(f"{what} '{text}' is not a local path. Only local files and folders are supported here.")
+            raise DedupError(f"{what} '{text}' is not a local path. Only local files and folders are supported.")
         text = re.sub(r"^//(?=/)", "", match["path"])
     return Path(os.path.abspath(text))
 
 
 def find_sources(given: Sequence[str], format_name: str | None) -> Sources:
-    """List the files of all SRC arguments. Hidden ones (`.x`, `_x`) do not count, as in Spark."""
+    """List the files of all SRC arguments. Hidden files (`.x`, `_x`) are ignored, as in Spark. Raises `DedupError`."""
     paths = tuple(dict.fromkeys(local_path(text, "Source") for text in given))
     files: dict[str, SourceFile] = {}
     for path in paths:
@@ -77,14 +77,14 @@ def find_sources(given: Sequence[str], format_name: str | None) -> Sources:
             raise DedupError(f"Source '{path}' does not exist.")
         found = {name: SourceFile.at(name) for name in _files_of(path)}
         if not found:
-            raise DedupError(f"Source '{path}' holds no files.")
+            raise DedupError(f"Source '{path}' contains no files.")
         files.update(found)
     ordered = tuple(files[name] for name in sorted(files))
     return Sources(paths, ordered, format_name or guess_format(file.path for file in ordered))
 
 
 def guess_format(names: Iterable[str]) -> str:
-    """The format that all the names' extensions tell."""
+    """Return the format that the extensions of all names agree on. Raises `DedupError` if there is none."""
     first: tuple[str, str] | None = None
     for name in names:
         stem, extension = os.path.splitext(name.lower())

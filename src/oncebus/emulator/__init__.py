@@ -1,1 +1,1 @@
-"""What the official emulator's users bring along: its configuration file."""
+"""Reads the configuration file of the official Service Bus emulator."""

@@ -1,4 +1,4 @@
-"""The official emulator's `Config.json`, as it is:
+"""The official emulator's `Config.json`, unchanged:
 
     {"UserConfig": {"Logging": {"Type": "File"}, "Namespaces": [{"Name": "sbemulatorns",
        "Queues": [{"Name": "orders", "Properties": {"LockDuration": "PT1M", "ForwardTo": "", …}}],
@@ -6,8 +6,8 @@
           "Rules": [{"Name": "above", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "price > 9"},
                                                      "Action": {"SqlExpression": "SET urgent = true"}}}]}]}]}]}}
 
-It may hold comments, and names in any case of letters. What is left out has the emulator's default, not Azure's. How a
-property is written is for `oncebus.management` to say: the names are the Resource Manager's.
+It may contain comments, and names in any case. A property that is left out has the emulator's default, not Azure's.
+Names and formats of properties are the Resource Manager's, so `oncebus.management` reads them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEFAULTS: dict[EntityKind, dict[str, Any]] = {
     Topic: {**_TIME_TO_LIVE, WINDOW: 20 * SECOND},
     Subscription: {**_TIME_TO_LIVE, **_DELIVERY},
 }
-"""What the emulator takes for what is left out."""
+"""The emulator's defaults for properties that are left out."""
 
 WHAT = "Configuration file"
 
@@ -45,7 +45,7 @@ _FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
 
 
 def read_config(content: Any, problems: Problems) -> Wanted:
-    """What a configuration asks for, as far as that can be said. What is wrong is noted."""
+    """Return the entities and rules of a configuration, as far as they can be read. Notes each problem."""
     return _Reader(problems).read(content)
 
 
@@ -82,7 +82,7 @@ class _Reader(FileReader):
         )
 
     def _check_logging(self, config: Object, path: str) -> None:
-        """What is logged where is for our own settings to say; only its form is looked at."""
+        """Check the form of the logging settings. They have no effect: the broker has its own settings for logs."""
         written = written_name(config, "Logging")
         if written is not None:
             logging = self.object_of(config[written], member(path, written), "The member")
@@ -121,7 +121,7 @@ class _Reader(FileReader):
                 given |= read
                 places |= dict.fromkeys(read, member(path, each))
         if WINDOW not in places and not given.get("requires_duplicate_detection"):
-            # It would decide nothing.
+            # Without duplicate detection a default window has no effect.
             given.pop(WINDOW, None)
         self._raise_window(given, places)
         entity = WantedEntity(
@@ -143,7 +143,7 @@ class _Reader(FileReader):
             given[WINDOW] = SHORTEST_WINDOW
             shortest = iso_timespan(SHORTEST_WINDOW)
             self._warnings.append(
-                f"{places[WINDOW]}: The window {iso_timespan(window)} is raised to {shortest}, the shortest there is."
+                f"{places[WINDOW]}: The window {iso_timespan(window)} is raised to {shortest}, the shortest allowed."
             )
 
     def _rule(self, written: Object, place: str, topic: str, subscription: str) -> None:
@@ -151,10 +151,10 @@ class _Reader(FileReader):
         name = self.name_of(written, place)
         properties, path = self.inner(written, place, "Properties")
         self.check_known(properties, path, ["FilterType", "CorrelationFilter", "SqlFilter", "Action"])
-        asked = find(properties, "FilterType")
-        kind = _FILTERS.get(str(asked).lower().removesuffix("filter"))
+        given = find(properties, "FilterType")
+        kind = _FILTERS.get(str(given).lower().removesuffix("filter"))
         if kind is None:
-            self._problems.add(member(path, "FilterType"), f"The value {asked!r} is not one of Correlation, Sql.")
+            self._problems.add(member(path, "FilterType"), f"The value {given!r} is not one of Correlation, Sql.")
             return
         content, inner = self.inner(properties, path, kind)
         if written_name(properties, kind) is None:
@@ -176,6 +176,6 @@ class _Reader(FileReader):
 
 
 def _present(part: Object) -> Object:
-    """A part of a rule without what is empty; the emulator's files name all there could be."""
+    """Return a part of a rule without its empty values: the emulator's files name every possible member."""
     renamed = {"Label" if name.lower() == "subject" else name: value for name, value in part.items()}
     return {name: value for name, value in renamed.items() if value not in ("", None)}

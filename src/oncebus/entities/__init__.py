@@ -1,4 +1,4 @@
-"""Queues, topics, subscriptions and rules: what they may be, and the durable catalogue of them."""
+"""Queues, topics, subscriptions and rules: their descriptions, the limits on them, and the durable catalogue."""
 
 from oncebus.access import AuthorizationRule, Right
 from oncebus.entities.catalogue import Catalogue

@@ -1,4 +1,4 @@
-"""Which shared access rules an entity may have together. What a rule itself may be is `oncebus.access`' to say."""
+"""Checks on the set of authorization rules of an entity. `oncebus.access` checks each single rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oncebus.entities.errors import BadRequest, QuotaExceeded
 
 
 def check_authorization_rules(rules: Sequence[AuthorizationRule]) -> None:
-    """Refuse rules that an entity cannot have together."""
+    """Raise `QuotaExceeded` for too many rules, or `BadRequest` for two rules with the same name."""
     if len(rules) > MOST_RULES:
         raise QuotaExceeded(f"The entity has {len(rules)} authorization rules, but at most {MOST_RULES} are allowed.")
     names: set[str] = set()

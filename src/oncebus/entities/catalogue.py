@@ -1,8 +1,8 @@
-"""All entities of a namespace at one moment, and the changes that lead to the next.
+"""All entities of a namespace in one version, and the changes that lead to the next version.
 
-A catalogue is a value: a change returns a new one whose version is one higher, or raises and leaves nothing behind.
-Entities are found by path, in any case of letters, and by id. An id is new at each creation and never used again, so
-that what is in flight to a deleted entity is not taken for its successor's.
+A catalogue is an immutable value: a change returns a new catalogue whose version is one higher, or raises. Entities are
+found by path, in any letter case, and by id. Each creation gives a new id, which is never reused. So messages on their
+way to a deleted entity do not reach a new entity of the same name.
 """
 
 from __future__ import annotations
@@ -35,124 +35,130 @@ from oncebus.entities.limits import (
     check_entity,
     check_forward_target,
     check_rule,
+    filled_in,
     has_message_size_of,
     largest_message,
-    settled,
 )
 from oncebus.entities.names import key_of_path, property_name, rule_path, subscription_path
 
 MOST_QUEUES_AND_TOPICS = 10_000
 MOST_SUBSCRIPTIONS = 2_000
-"""Of a topic."""
+"""Per topic."""
 
-# Of a topic, all its subscriptions together.
+# Per topic, in all its subscriptions together.
 _MOST_FILTERS: dict[type[Filter], tuple[str, int]] = {
     SqlFilter: ("SQL filters", 2_000),
     CorrelationFilter: ("correlation filters", 100_000),
 }
 
-# What stands below a queue or a topic and is part of it, besides names that begin with $.
+# Segments that may follow the path of a queue or topic and belong to it. So do segments that begin with $.
 _PARTS = ("subscriptions", "messages")
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The entities of one version. `entities` is keyed by `key_of_path` of each path."""
+    """The entities of one version. The keys of `entities` are the paths, as `key_of_path` returns them."""
 
     version: int = 0
     namespace: Namespace = field(default_factory=Namespace)
     next_id: int = 1
     entities: Mapping[str, Entity] = field(default_factory=dict)
 
-    # Looking up
+    # Lookups
 
     def find(self, path: str) -> Entity | None:
-        """What is at a path: a queue, a topic, or a subscription at `topic/Subscriptions/name`."""
+        """Return the entity at a path, or None. The path of a subscription is `topic/Subscriptions/name`."""
         return self.entities.get(key_of_path(path))
 
     def entity(self, id: int) -> Entity | None:  # noqa: A002
-        """What has that id; None if it is deleted or was never here."""
+        """Return the entity with an id; None if it was deleted or never existed."""
         return self._by_id.get(id)
 
     def get(self, path: str, kind: type[E]) -> E:
-        """Return the entity of a kind at a path. Raises `NotFound`, also where there is one of another kind."""
+        """Return the entity of a kind at a path. Raises `NotFound`, even if an entity of another kind is there."""
         found = self.find(path)
         if not isinstance(found, kind):
             raise NotFound(path)
         return found
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name."""
+        """Return the queue of that name. Raises `NotFound`."""
         return self.get(name, Queue)
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name."""
+        """Return the topic of that name. Raises `NotFound`."""
         return self.get(name, Topic)
 
     def subscription(self, topic: str, name: str) -> Subscription:
-        """The subscription of that name."""
+        """Return the subscription of that name. Raises `NotFound`."""
         return self.get(subscription_path(topic, name), Subscription)
 
     def rule(self, topic: str, subscription: str, name: str) -> Rule:
-        """The rule of that name."""
+        """Return the rule of that name. Raises `NotFound`."""
         for rule in self.subscription(topic, subscription).rules:
             if _same_name(rule.name, name):
                 return rule
         raise NotFound(rule_path(topic, subscription, name))
 
     def listed(self, kind: EntityKind, topic: str = "") -> Sequence[Entity]:
-        """Return all entities of a kind, by name: of subscriptions those of a topic, which must exist."""
+        """Return all queues, all topics, or all subscriptions of an existing topic, sorted by name."""
         if kind is Subscription:
             return self.subscriptions_of(self.topic(topic))
         return self.queues if kind is Queue else self.topics
 
     @property
     def queues(self) -> list[Queue]:
-        """All queues, by name."""
+        """All queues, sorted by name."""
         return sorted((each for each in self.entities.values() if isinstance(each, Queue)), key=_key)
 
     @property
     def topics(self) -> list[Topic]:
-        """All topics, by name."""
+        """All topics, sorted by name."""
         return sorted((each for each in self.entities.values() if isinstance(each, Topic)), key=_key)
 
     def subscriptions_of(self, topic: str | Topic) -> tuple[Subscription, ...]:
-        """A topic's subscriptions, by name; none if there is no such topic."""
+        """Return the subscriptions of a topic, sorted by name. Empty if there is no such topic."""
         found = self.find(topic) if isinstance(topic, str) else topic
         return self._by_topic.get(found.id, ()) if found is not None else ()
 
     def topic_of(self, subscription: Subscription) -> Topic:
-        """The topic that a subscription belongs to."""
+        """Return the topic that a subscription belongs to."""
         return self.topic(subscription.topic)
 
     def window_of(self, entity: Entity) -> int | None:
-        """How long an id is remembered for what is sent here; a subscription has its topic's. None if not at all."""
+        """Return the duplicate detection window of an entity, or None without detection.
+
+        A subscription has the window of its topic.
+        """
         return self.topic_of(entity).window if isinstance(entity, Subscription) else entity.window
 
     def largest_message(self, entity: Entity | None) -> int:
-        """Return how many bytes a message in an entity may have; a subscription holds those of its topic.
+        """Return the maximum size of a message in an entity, in bytes. A subscription has the limit of its topic.
 
-        Of an entity that was deleted since, what most have.
+        For None, which stands for a deleted entity, it returns the default limit.
         """
         holder = self.topic_of(entity) if isinstance(entity, Subscription) else entity
         return largest_message(holder if holder is not None else Queue(name=""))
 
     def forward_target(self, path: str | None) -> Queue | Topic | None:
-        """Where `forward_to` or `forward_dead_lettered_messages_to` leads today; None if it was deleted since."""
+        """Return the queue or topic at the path in `forward_to` or `forward_dead_lettered_messages_to`.
+
+        Returns None if the path is None or if there is no such entity any more.
+        """
         found = self.find(path) if path is not None else None
         return None if isinstance(found, Subscription) else found
 
-    # Who owns what: what `oncebus.access` asks
+    # Ownership and authorization rules: the interface that `oncebus.access.guard` needs
 
     def authorization_rules_of(self, path: str) -> tuple[AuthorizationRule, ...]:
-        """Return the authorization rules of the entity at a path. A subscription has none of its own."""
+        """Return the authorization rules of the entity at a path. A subscription has no rules of its own."""
         found = self.forward_target(path)
         return () if found is None else found.authorization_rules
 
     def owner_of(self, path: str) -> str:
-        """Return the path of the queue or topic that a path in lower case belongs to, or the path itself.
+        """Return the path of the queue or topic that a lower-case path belongs to, or the path itself.
 
-        A path belongs to an entity if it is the entity's own or names a part of it.
+        A path belongs to an entity if it is the path of the entity or of a part of it.
         """
         segments = path.split("/")
         for size in range(len(segments), 0, -1):
@@ -171,8 +177,8 @@ class Catalogue:
     def created(self, entity: Entity, now: int, rules: Iterable[Rule] | None = None) -> Catalogue:
         """Return the catalogue with a new entity.
 
-        A new topic has no subscriptions. A new subscription has these rules: unless given, the one named $Default,
-        which takes all messages.
+        A new topic has no subscriptions. A new subscription has the given rules. `rules=None` means one rule named
+        $Default, which selects all messages.
         """
         if isinstance(entity, Subscription):
             topic = self.topic(entity.topic)
@@ -186,41 +192,41 @@ class Catalogue:
         return replace(self._with(new), next_id=self.next_id + 1)
 
     def updated(self, entity: Entity, now: int) -> Catalogue:
-        """Return the catalogue in which the entity of that kind and name has these properties.
+        """Return the catalogue in which the entity of that kind and name has the given properties.
 
-        A subscription keeps its rules.
+        Raises `NotFound` if there is no such entity. A subscription keeps its rules.
         """
         old = self.get(entity.path, type(entity))
         kept: dict[str, Any] = {"name": old.name}
         if isinstance(old, Subscription):
             kept |= {"topic": old.topic, "topic_id": old.topic_id, "rules": old.rules}
         new = self._checked(replace(entity, **kept), Occasion(self.namespace, "updating"), old)
-        # A clock that steps back does not make a change older than what it changes.
+        # After the clock steps back, an update must not look older than the version before it.
         changed_at = max(now, old.updated_at)
         return self._with(
             replace(new, id=old.id, created_at=old.created_at, updated_at=changed_at, accessed_at=old.accessed_at)
         )
 
     def deleted(self, entity: Entity) -> Catalogue:
-        """Return the catalogue without the entity of that kind and name, nor any subscription of a topic.
+        """Return the catalogue without the entity of that kind and name. A topic's subscriptions are deleted with it.
 
-        What forwarded to it leads nowhere until there is an entity of that name again.
+        Entities that forward to it keep their target, which stays dangling until an entity of that name exists again.
         """
         found = self.get(entity.path, type(entity))
-        gone: list[Entity] = [found, *(self.subscriptions_of(found) if isinstance(found, Topic) else ())]
+        removed: list[Entity] = [found, *(self.subscriptions_of(found) if isinstance(found, Topic) else ())]
         entities = dict(self.entities)
-        for each in gone:
+        for each in removed:
             del entities[key_of_path(each.path)]
         return self._changed(entities)
 
     # Changing rules
 
     def create_rule(self, topic: str, subscription: str, rule: Rule, now: int) -> Catalogue:
-        """A new rule."""
+        """Return the catalogue with a new rule in a subscription."""
         return self._with(self._with_rule(self.subscription(topic, subscription), rule, now))
 
     def update_rule(self, topic: str, subscription: str, rule: Rule) -> Catalogue:
-        """The rule of that name gets this filter and action."""
+        """Return the catalogue in which the rule of that name has the given filter and action."""
         owner = self.subscription(topic, subscription)
         old = self.rule(topic, subscription, rule.name)
         new = replace(rule, name=old.name, created_at=old.created_at)
@@ -230,7 +236,7 @@ class Catalogue:
         return self._with(replace(owner, rules=tuple(new if each is old else each for each in owner.rules)))
 
     def delete_rule(self, topic: str, subscription: str, name: str) -> Catalogue:
-        """No such rule any more. A subscription without rules gets no messages."""
+        """Return the catalogue without a rule. A subscription without rules gets no messages."""
         owner = self.subscription(topic, subscription)
         old = self.rule(topic, subscription, name)
         return self._with(replace(owner, rules=tuple(each for each in owner.rules if each is not old)))
@@ -238,7 +244,7 @@ class Catalogue:
     # Changing the namespace
 
     def at_tier(self, tier: Tier) -> Catalogue:
-        """The same entities in another tier, if it allows all of them."""
+        """Return the catalogue in another tier. Raises `BadRequest` if the tier does not allow one of the entities."""
         namespace = replace(self.namespace, tier=tier)
         occasion = Occasion(namespace, "keeping")
         entities: dict[str, Entity] = {}
@@ -247,12 +253,12 @@ class Catalogue:
             if not isinstance(moved, Subscription) and has_message_size_of(self.namespace.tier, moved):
                 moved = replace(moved, max_message_size_in_kilobytes=None)
             if not isinstance(moved, Subscription):
-                moved = settled(moved, namespace)
+                moved = filled_in(moved, namespace)
                 check_entity(moved, occasion)
             entities[key] = moved
         return replace(self._changed(entities), namespace=namespace)
 
-    # Inside
+    # Internals
 
     @cached_property
     def _by_id(self) -> dict[int, Entity]:
@@ -260,8 +266,9 @@ class Catalogue:
 
     @cached_property
     def _by_key(self) -> dict[tuple[str, str], list[str]]:
-        # Anybody may ask by trying to sign in, and very many entities may have a rule of the same name: they are gone
-        # through once for each catalogue. A dictionary compares only keys of the same hash, so timing tells nothing.
+        # Anyone can trigger this lookup with a login attempt, and very many entities may have a rule of the same name.
+        # So the index is built once per catalogue. A dictionary compares only keys with the same hash, so the time of a
+        # lookup reveals nothing about a key.
         paths: dict[tuple[str, str], list[str]] = {}
         for entity in self.entities.values():
             for rule in self.authorization_rules_of(entity.path):
@@ -287,7 +294,7 @@ class Catalogue:
             raise QuotaExceeded(_too_many(where, "queues and topics", MOST_QUEUES_AND_TOPICS))
 
     def _checked(self, entity: E, occasion: Occasion, old: Entity | None = None) -> E:
-        new = settled(entity, self.namespace)
+        new = filled_in(entity, self.namespace)
         check_entity(new, occasion)
         if old is not None:
             check_change(old, new)
@@ -295,11 +302,12 @@ class Catalogue:
         return new
 
     def _check_forwarding(self, source: Entity, old: Entity | None) -> None:
-        """Refuse targets that cannot be. One that was there before may have been deleted since."""
+        """Raise `BadRequest` for an invalid forwarding target. An unchanged target may have been deleted meanwhile."""
         before = forward_targets(old)
         for name, path in forward_targets(source).items():
             if path != before.get(name):
-                # A new queue that forwards to itself is not here yet, and is to be told so.
+                # A new queue that forwards to itself is not in the catalogue yet. Passing it as its own target gives
+                # the error about itself instead of "does not exist".
                 is_itself = isinstance(source, Queue) and _same_name(path, source.name)
                 check_forward_target(source, property_name(name), path, source if is_itself else self.find(path))
 

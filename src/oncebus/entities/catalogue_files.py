@@ -1,9 +1,9 @@
-"""Where catalogues are kept: each version a file that is written once, whole, and never changed.
+"""The folder of catalogues. Each version is a file that is written once, atomically, and never changed.
 
     <folder>/000000000012.json     see `oncebus.entities.catalogue_json`
-    <folder>/.tmp-…                being written, or left by a writer that died
+    <folder>/.tmp-…                being written, or left behind by a writer that died
 
-The files hold the keys of authorization rules, so only their owner and group may read them.
+The files contain the keys of authorization rules, so only their owner may read them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _cache_lock = Lock()
 
 
 class CatalogueFileError(OncebusError):
-    """A file of the catalogue is missing, damaged or not ours."""
+    """A catalogue file is missing or damaged, cannot be read or written, or does not belong in the folder."""
 
 
 class CatalogueFiles:
-    """The versions of one catalogue in a folder. One process publishes; any number load."""
+    """The versions of one catalogue in a folder. Only one process may publish; any number may load."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder).absolute()
 
     def versions(self) -> list[int]:
-        """All that are there, in ascending order."""
+        """Return the numbers of all versions in the folder, in ascending order."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
@@ -54,16 +54,16 @@ class CatalogueFiles:
         return sorted(versions)
 
     def latest(self) -> Catalogue | None:
-        """The highest version; None where nothing was ever published."""
+        """Return the highest version; None if nothing was ever published."""
         versions = self.versions()
         return self.load(versions[-1]) if versions else None
 
     def load(self, version: int) -> Catalogue:
-        """A version by its number. What was loaded lately in this process is not read again."""
+        """Return a version by its number. Recently loaded versions come from a cache of the process."""
         path = self._path(version)
         try:
             status = os.stat(path)
-            # A file is known by more than its name, so that a folder that was made anew is not taken for the old one.
+            # The cache key is more than the name: a folder may have been deleted and created again.
             stamp = (str(path), status.st_ino, status.st_mtime_ns, status.st_size)
             with _cache_lock:
                 if stamp in _cache:
@@ -84,9 +84,10 @@ class CatalogueFiles:
         return catalogue
 
     def publish(self, catalogue: Catalogue) -> None:
-        """Make a version durable. Once this returns, every reader can load it, whatever dies.
+        """Make a version durable. Once this returns, every reader can load it, even after a crash.
 
-        Versions only go up; some may be left out. One that exists is refused.
+        Versions only go up, and may skip numbers. Raises `CatalogueFileError` for a version that is not above the
+        latest one, and if the file cannot be written.
         """
         versions = self.versions()
         if versions and catalogue.version <= versions[-1]:
@@ -107,15 +108,15 @@ class CatalogueFiles:
             os.rename(temporary, path)
             sync_folder(os.fspath(self._folder))
         except OSError as error:
-            # Also what has its name already: a change that was refused must not be there after the next start, nor
-            # stand in the way of the next change.
+            # Delete the file even if it already has its final name: a refused change must not appear after a restart,
+            # and the next change needs the same version number.
             for written in (temporary, path):
                 with contextlib.suppress(OSError):
                     os.unlink(written)
             raise CatalogueFileError(f"Catalogue file '{path}' cannot be written: {error.strerror}") from error
 
     def delete_below(self, version: int) -> None:
-        """Delete the versions below that nobody needs any more; never the latest."""
+        """Delete all versions below the given one, but never the latest."""
         for each in self.versions()[:-1]:
             if each < version:
                 self._path(each).unlink(missing_ok=True)

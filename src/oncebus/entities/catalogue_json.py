@@ -1,12 +1,12 @@
-"""A catalogue as JSON.
+"""The JSON format of a catalogue.
 
     {"format": "oncebus catalogue 1", "version": 12, "namespace": "oncebus", "tier": "Standard", "next_id": 8,
      "entities": [{"is": "queue", "name": "orders", "id": 1, …}, {"is": "subscription", …, "rules": [
          {"name": "$Default", "filter": {"is": "true"}, "action": null, "created_at": 1731700000000000}]}]}
 
-Every property is written, defaults too: a version means the same whatever later defaults are. Filter values that
-JSON has no type for are objects with one member, named by the type: {"datetime": "2026-01-01T00:00:00+00:00"},
-{"microseconds": 1000}, {"uuid": "…"}, {"base64": "…"}, {"float": "nan"}.
+Every property is written, even if it has its default, so that a version keeps its meaning when defaults change. Filter
+values of types that JSON does not have are objects with one member, which is named after the type:
+{"datetime": "2026-01-01T00:00:00+00:00"}, {"microseconds": 1000}, {"uuid": "…"}, {"base64": "…"}, {"float": "nan"}.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _T = TypeVar("_T")
 
 
 class BadCatalogue(OncebusError, ValueError):
-    """A text is no catalogue. Says what is wrong but quotes nothing: there are keys in it."""
+    """A text is not a valid catalogue. The message never quotes the text, which may contain keys."""
 
 
 def catalogue_to_json(catalogue: Catalogue) -> str:
-    """The text of a catalogue: the same for the same catalogue. Each entity has a line of its own."""
+    """Return the text of a catalogue, one line per entity. Equal catalogues have equal texts."""
     head = {
         "format": FORMAT,
         "version": catalogue.version,
@@ -83,13 +83,13 @@ def catalogue_to_json(catalogue: Catalogue) -> str:
 
 
 def catalogue_from_json(text: str | bytes) -> Catalogue:
-    """The catalogue of a text. Raises `BadCatalogue`."""
+    """Parse the text of a catalogue. Raises `BadCatalogue`."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadCatalogue("it is not JSON, or not all of it") from error
+        raise BadCatalogue("it is not complete JSON") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise BadCatalogue(f"it is not of the format '{FORMAT}'")
+        raise BadCatalogue(f"its format is not '{FORMAT}'")
     try:
         entities = [_entity(each) for each in document["entities"]]
         catalogue = Catalogue(
@@ -99,10 +99,10 @@ def catalogue_from_json(text: str | bytes) -> Catalogue:
             {key_of_path(entity.path): entity for entity in entities},
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise BadCatalogue("a part of it is missing or has an unknown name or value") from error
+        raise BadCatalogue("a part is missing, or has an unknown name or value") from error
     ids = {entity.id for entity in entities}
     if len(ids) < len(entities) or len(catalogue.entities) < len(entities) or max(ids, default=0) >= catalogue.next_id:
-        raise BadCatalogue("an id or a path in it is used twice, or an id that was never given")
+        raise BadCatalogue("an id or a path is used twice, or an id is not below 'next_id'")
     return catalogue
 
 
@@ -157,8 +157,8 @@ def _authorization_rules(written: list[_Object]) -> Iterator[AuthorizationRule]:
         try:
             yield _built(AuthorizationRule, {**each, "rights": frozenset(map(Right, each["rights"]))})
         except BadRule as error:
-            # An entity could once have rules with names or keys that no token can bear: nobody misses them.
-            log.warning("A rule of an entity is left out: %s", error)
+            # Older versions accepted rules with names or keys that no token can contain. Nobody can use such a rule.
+            log.warning("Ignoring an authorization rule in the catalogue that no token can use: %s", error)
 
 
 def _rule(written: _Object) -> Rule:

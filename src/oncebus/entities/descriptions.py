@@ -1,7 +1,7 @@
-"""What a namespace holds: queues, topics, subscriptions and their rules, with the defaults of the service.
+"""The contents of a namespace: queues, topics, subscriptions and their rules, with the defaults of the service.
 
-Descriptions are plain values. `id`, the times and a subscription's rules belong to the catalogue: what a caller puts
-there when it creates or changes an entity does not count.
+Descriptions are plain values. The catalogue sets `id`, the times and a subscription's rules. It ignores these fields in
+descriptions that a caller passes to create or update an entity.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ FORWARDING = ("forward_to", "forward_dead_lettered_messages_to")
 """The fields of a description that name another entity."""
 
 CHOSEN_AT_CREATION = ("requires_duplicate_detection", "requires_session", "enable_partitioning")
-"""The fields that cannot be changed once there is an entity."""
+"""The fields that cannot be changed after an entity is created."""
 
 NO_ID = 0
-"""Of a description that is in no catalogue. Ids start at 1."""
+"""The id of a description that is not in a catalogue. Real ids start at 1."""
 
 
 class Tier(enum.StrEnum):
-    """What is paid for at Azure, and decides what a namespace can do."""
+    """The pricing tier of a namespace, which decides which features it has."""
 
     BASIC = "Basic"
     STANDARD = "Standard"
@@ -40,7 +40,7 @@ class Tier(enum.StrEnum):
 
 
 class EntityStatus(enum.StrEnum):
-    """Whether messages may go in and out."""
+    """Whether an entity accepts and delivers messages."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -50,7 +50,7 @@ class EntityStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """What all entities share."""
+    """The properties of the namespace itself."""
 
     name: str = "oncebus"
     tier: Tier = Tier.STANDARD
@@ -58,7 +58,7 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue. `max_message_size_in_kilobytes` is None where the tier's own is meant."""
+    """A queue. `max_message_size_in_kilobytes` is None for the default of the tier."""
 
     name: str
     id: int = NO_ID
@@ -88,18 +88,18 @@ class Queue:
 
     @property
     def path(self) -> str:
-        """Where it is addressed."""
+        """The path that addresses the entity."""
         return self.name
 
     @property
     def window(self) -> int | None:
-        """How long an id is remembered; None where none is."""
+        """The duplicate detection window, or None without detection."""
         return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic. `max_message_size_in_kilobytes` is None where the tier's own is meant."""
+    """A topic. `max_message_size_in_kilobytes` is None for the default of the tier."""
 
     name: str
     id: int = NO_ID
@@ -124,17 +124,17 @@ class Topic:
 
     @property
     def path(self) -> str:
-        """Where it is addressed."""
+        """The path that addresses the entity."""
         return self.name
 
     @property
     def window(self) -> int | None:
-        """How long an id is remembered; None where none is."""
+        """The duplicate detection window, or None without detection."""
         return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
 
 
 FilterValue = str | bool | int | float | bytes | datetime | timedelta | UUID
-"""What a correlation filter or a parameter compares with."""
+"""The types of values in correlation filters and parameters."""
 
 Parameters = tuple[tuple[str, FilterValue], ...]
 
@@ -151,17 +151,17 @@ class SqlFilter:
 
 @dataclass(frozen=True, slots=True)
 class TrueFilter:
-    """All messages."""
+    """A filter that selects all messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class FalseFilter:
-    """No message."""
+    """A filter that selects no messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationFilter:
-    """Messages in which everything that is given here is equal. `label` is what newer clients call the subject."""
+    """A filter that selects messages which equal it in every given field. Newer clients call `label` the subject."""
 
     correlation_id: str | None = None
     message_id: str | None = None
@@ -175,12 +175,12 @@ class CorrelationFilter:
 
 
 CORRELATION_FIELDS = tuple(each.name for each in fields(CorrelationFilter) if each.name != "properties")
-"""What a correlation filter compares besides the message's own properties, in the service's order."""
+"""The system properties that a correlation filter compares, in the order of the service."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlAction:
-    """What is changed in a copy, in the action language."""
+    """Changes to a rule's copy of a message, in the action language."""
 
     expression: str
     parameters: Parameters = ()
@@ -193,7 +193,7 @@ Filter = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which messages a subscription gets a copy of, and what is changed in it."""
+    """A filter that selects messages for a subscription, and an optional action that changes the copies."""
 
     name: str = DEFAULT_RULE
     filter: Filter = TrueFilter()
@@ -203,7 +203,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A subscription of the topic that is named. Its rules are in the order of their creation."""
+    """A subscription to the topic named in `topic`. Its rules are in the order of their creation."""
 
     topic: str
     name: str
@@ -228,23 +228,23 @@ class Subscription:
 
     @property
     def path(self) -> str:
-        """Where it is addressed."""
+        """The path that addresses the entity."""
         return subscription_path(self.topic, self.name)
 
 
 Entity = Queue | Topic | Subscription
 
 EntityKind = type[Queue] | type[Topic] | type[Subscription]
-"""A queue, a topic or a subscription, when it is not known which."""
+"""The class of an entity."""
 
 
 def blank(kind: EntityKind, name: str, topic: str = "") -> Entity:
-    """Return a new entity with the service's defaults. `topic` counts for a subscription only."""
+    """Return a new entity with the service's defaults. `topic` is used for a subscription only."""
     return Subscription(topic=topic, name=name) if kind is Subscription else kind(name=name)  # type: ignore[call-arg]
 
 
 def forward_targets(entity: Entity | None) -> dict[str, str]:
-    """Return the paths that an entity forwards to, by field; none for a topic, or where there is no entity."""
+    """Return the paths that an entity forwards to, by field. Empty for a topic and for None."""
     addresses = {field: getattr(entity, field, None) for field in FORWARDING}
     paths = {field: path_of_address(address) for field, address in addresses.items() if address}
     return {field: path for field, path in paths.items() if path}

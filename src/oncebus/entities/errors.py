@@ -1,7 +1,7 @@
-"""Why the namespace refuses something about an entity. Protocols translate the class, the kind and the sub code.
+"""Errors about entities. Protocols translate the class, the kind and the sub code.
 
-The texts are the service's own where they are known, and keep to its form elsewhere: properties have the names of the
-Atom feed, lengths of time are .NET time spans, and what belongs to a parameter comes on lines of its own.
+The texts are those of the service where they are known, and follow its style elsewhere: properties have their names in
+the Atom feed, durations are .NET time spans, and the parameter name comes on a line of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from oncebus.errors import OncebusError
 
 
 class ErrorKind(enum.StrEnum):
-    """What sort of error it is: a protocol derives its status from it."""
+    """The kind of an error. A protocol derives its status code from it."""
 
     BAD_REQUEST = "bad-request"
     CONFLICT = "conflict"
@@ -23,7 +23,7 @@ class ErrorKind(enum.StrEnum):
 
 
 class EntityError(OncebusError):
-    """A request about an entity, or a message to it, is refused. `sub_code` is what the service writes as SubCode."""
+    """A request about an entity, or a message to it, is refused. `sub_code` is the SubCode of the service."""
 
     kind: ClassVar[ErrorKind]
     sub_code: int
@@ -34,12 +34,12 @@ class EntityError(OncebusError):
 
     @property
     def text(self) -> str:
-        """What is wrong, without the sub code."""
+        """The message without the sub code."""
         return str(self)
 
     @property
     def detail(self) -> str:
-        """The text as the service puts it into the body of an answer."""
+        """The message with the sub code, as the service writes it in the body of a response."""
         return f"SubCode={self.sub_code}. {self}"
 
 
@@ -53,17 +53,17 @@ class BadRequest(EntityError, ValueError):
 
 
 class OutOfRange(BadRequest):
-    """A value lies outside of what is allowed."""
+    """A value is outside the allowed range."""
 
 
 class InvalidOperation(BadRequest):
-    """The entity is not made for this: a message without a session, a receiver of the wrong sort."""
+    """The entity does not support the operation: a message without a session, or a receiver of the wrong kind."""
 
 
 class AlreadyExists(EntityError):
     """The name is taken.
 
-    The sub code is not 40901: by that one clients know "another operation is in progress", and try again.
+    The sub code is not 40901, which clients read as "another operation is in progress" and retry.
     """
 
     kind = ErrorKind.CONFLICT
@@ -73,7 +73,7 @@ class AlreadyExists(EntityError):
 
 
 class NotFound(EntityError):
-    """There is no such entity, or none of that sort."""
+    """There is no entity of that path and kind."""
 
     kind = ErrorKind.NOT_FOUND
 
@@ -82,7 +82,7 @@ class NotFound(EntityError):
 
 
 class EntityDisabled(EntityError):
-    """The entity's status does not allow it."""
+    """The entity's status does not allow the operation."""
 
     kind = ErrorKind.FORBIDDEN
 
@@ -91,7 +91,7 @@ class EntityDisabled(EntityError):
 
 
 class QuotaExceeded(EntityError):
-    """There are as many as there may be."""
+    """A limit on the number or size of things is reached."""
 
     kind = ErrorKind.QUOTA
 

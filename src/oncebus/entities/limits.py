@@ -1,4 +1,4 @@
-"""Which descriptions a namespace takes, and what of an existing entity may be changed."""
+"""The limits on descriptions of entities, and on changes to existing entities."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PREMIUM_MESSAGE_KILOBYTES = (1024, 102400)
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Where and why a description is looked at; for the texts."""
+    """The namespace and the operation for which a description is checked. Error texts name both."""
 
     namespace: Namespace
     verb: str = "creating"
@@ -65,16 +65,16 @@ class Occasion:
         return self.namespace.tier
 
 
-def settled(entity: E, namespace: Namespace) -> E:
-    """Return the entity with what the service fills in itself."""
+def filled_in(entity: E, namespace: Namespace) -> E:
+    """Return the entity with the values that the service fills in: sizes, time to live, paths of forward targets."""
     filled: dict[str, Any] = {}
     if isinstance(entity, Queue):
         is_endless = entity.default_message_time_to_live >= NO_LIMIT
         if namespace.tier is Tier.BASIC and is_endless:
             filled["default_message_time_to_live"] = LONGEST_TIME_TO_LIVE_BASIC
     if isinstance(entity, Queue | Topic):
-        filled["max_size_in_megabytes"] = _settled_size(entity, namespace.tier)
-        filled["max_message_size_in_kilobytes"] = _settled_message_size(entity, namespace.tier)
+        filled["max_size_in_megabytes"] = _filled_in_size(entity, namespace.tier)
+        filled["max_message_size_in_kilobytes"] = _filled_in_message_size(entity, namespace.tier)
     if isinstance(entity, Queue | Subscription):
         targets = forward_targets(entity)
         filled |= {field: targets.get(field) for field in FORWARDING}
@@ -82,7 +82,10 @@ def settled(entity: E, namespace: Namespace) -> E:
 
 
 def check_entity(entity: Entity, occasion: Occasion) -> None:
-    """Refuse a settled entity that breaks a rule by itself."""
+    """Raise `BadRequest` or `QuotaExceeded` if an entity from `filled_in` breaks a limit.
+
+    Checks that need other entities, such as a forward target, are not made here.
+    """
     match entity:
         case Queue():
             check_path(entity.name)
@@ -106,7 +109,7 @@ def check_entity(entity: Entity, occasion: Occasion) -> None:
 
 
 def check_change(old: Entity, new: Entity) -> None:
-    """Refuse to change a property that is chosen at creation. The two are of one kind."""
+    """Raise `BadRequest` if a property that is fixed at creation has changed. Both entities have the same kind."""
     for field in CHOSEN_AT_CREATION:
         if getattr(old, field, None) == getattr(new, field, None):
             continue
@@ -117,7 +120,7 @@ def check_change(old: Entity, new: Entity) -> None:
 
 
 def check_rule(rule: Rule) -> None:
-    """Refuse a rule that breaks a rule by itself. What its expressions say is not looked at."""
+    """Raise `BadRequest` if a rule has a bad name or filter. The expressions are not parsed here."""
     check_rule_name(rule.name)
     expressions = [("sqlExpression", rule.filter.expression)] if isinstance(rule.filter, SqlFilter) else []
     if rule.action is not None:
@@ -137,9 +140,9 @@ def check_rule(rule: Rule) -> None:
 
 
 def check_forward_target(source: Entity, name: str, address: str, target: Entity | None) -> None:
-    """Refuse to forward to what cannot take messages. `target` is what is found at the address.
+    """Raise `BadRequest` unless messages can be forwarded to a target. `target` is the entity at the address.
 
-    Longer circles are not refused: a message goes round no more often than hops are counted.
+    Longer cycles are allowed: the limit on hops stops a message that goes round.
     """
     if target is None or isinstance(target, Subscription):
         raise BadRequest(
@@ -150,22 +153,23 @@ def check_forward_target(source: Entity, name: str, address: str, target: Entity
 
 
 def largest_message(entity: Queue | Topic) -> int:
-    """Return how many bytes a message to an entity may have."""
+    """Return the maximum size of a message to an entity, in bytes."""
     return (entity.max_message_size_in_kilobytes or _MESSAGE_KILOBYTES) * 1024
 
 
 def has_message_size_of(tier: Tier, entity: Queue | Topic) -> bool:
-    """Whether an entity's greatest message is just what its tier allows without being asked."""
+    """Return whether an entity has the default message size of a tier."""
     return entity.max_message_size_in_kilobytes == _message_size_of(tier)
 
 
-def _settled_size(entity: Queue | Topic, tier: Tier) -> int:
-    # Asked for is the size of one partition, shown the size of all, and clients send back what they were shown.
+def _filled_in_size(entity: Queue | Topic, tier: Tier) -> int:
+    # Clients request the size of one partition but see the total size. A client that updates an entity sends back the
+    # total, so a size that no single partition can have is already the total.
     is_of_one = entity.enable_partitioning and tier is not Tier.PREMIUM and entity.max_size_in_megabytes in _SIZES
     return entity.max_size_in_megabytes * (PARTITIONS if is_of_one else 1)
 
 
-def _settled_message_size(entity: Queue | Topic, tier: Tier) -> int:
+def _filled_in_message_size(entity: Queue | Topic, tier: Tier) -> int:
     if entity.max_message_size_in_kilobytes is not None:
         return entity.max_message_size_in_kilobytes
     return _message_size_of(tier)
@@ -198,7 +202,7 @@ def _check_queue_or_topic(entity: Queue | Topic, occasion: Occasion) -> None:
     if tier is Tier.PREMIUM and entity.enable_express:
         raise _not_in_tier("EnableExpress", entity, occasion, Tier.STANDARD)
     if entity.enable_express and entity.requires_duplicate_detection:
-        # The service's name for what EnableExpress means.
+        # DelayedPersistence is the name that the service uses here for EnableExpress.
         raise BadRequest("Both DelayedPersistence and RequiresDuplicateDetection property cannot be enabled together.")
     if entity.is_anonymous_accessible:
         raise BadRequest("Anonymous access is not supported.\nParameter name: IsAnonymousAccessible")

@@ -1,4 +1,4 @@
-"""What entities may be called, and how their paths are written and compared."""
+"""Names of entities: which are valid, and how paths are written and compared."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from oncebus.access.scopes import MOST_SEGMENTS
 from oncebus.entities.errors import BadRequest, OutOfRange
 
 LONGEST_PATH = 260
-"""Of a queue or a topic, whose names may have segments."""
+"""For a queue or a topic, whose names may have several segments."""
 
 LONGEST_NAME = 50
-"""Of a subscription or a rule."""
+"""For a subscription or a rule."""
 
 DEFAULT_RULE = "$Default"
 SUBSCRIPTIONS = "Subscriptions"
 
-# The tilde is in no list of the service's, but it takes it, and MassTransit names topics with it.
+# The service does not document the tilde, but accepts it, and MassTransit uses it in names of topics.
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")
 
 
 def key_of_path(path: str) -> str:
-    """What two paths have in common that mean the same entity."""
+    """Return the key of a path. Two paths that mean the same entity have the same key."""
     return path.lower()
 
 
 def subscription_path(topic: str, subscription: str) -> str:
-    """The path under which a subscription is addressed."""
+    """Return the path of a subscription."""
     return f"{topic}/{SUBSCRIPTIONS}/{subscription}"
 
 
 def rule_path(topic: str, subscription: str, rule: str) -> str:
-    """The path under which a rule is addressed."""
+    """Return the path of a rule."""
     return f"{subscription_path(topic, subscription)}/Rules/{rule}"
 
 
 def property_name(field: str) -> str:
-    """Return the name that the service has for a field of a description: `lock_duration` is LockDuration."""
+    """Return the service's name for a field of a description, such as LockDuration for `lock_duration`."""
     return "".join(word.capitalize() for word in field.split("_"))
 
 
 def path_of_address(address: str) -> str:
-    """The path in what a client gives as an address: with or without scheme, host and slashes around it."""
+    """Return the path in a client's address, which may have a scheme, a host and slashes around the path."""
     _, found, after_scheme = address.partition("://")
     if found:
         _, _, address = after_scheme.partition("/")
@@ -49,7 +49,7 @@ def path_of_address(address: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """Refuse what cannot be the name of a queue or a topic."""
+    """Raise `BadRequest` unless a path is valid for a queue or a topic."""
     if not path:
         raise BadRequest("The entity path is empty.")
     if len(path) > LONGEST_PATH:
@@ -70,12 +70,12 @@ def check_path(path: str) -> None:
 
 
 def check_subscription_name(name: str) -> None:
-    """Refuse what cannot be the name of a subscription."""
+    """Raise `BadRequest` unless a name is valid for a subscription."""
     _check_name(name)
 
 
 def check_rule_name(name: str) -> None:
-    """Refuse what cannot be the name of a rule."""
+    """Raise `BadRequest` unless a name is valid for a rule."""
     if name.lower() != DEFAULT_RULE.lower():
         _check_name(name)
 

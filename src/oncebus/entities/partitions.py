@@ -1,7 +1,7 @@
-"""Where in a partitioned entity a message goes, and what of it joins the key by which duplicates are known.
+"""The partition of a message in a partitioned entity, and the partition key that is part of its detection key.
 
-The partition is the first byte of the 8-byte blake2b digest of what decides (text as UTF-8), modulo 16. It is in
-sequence numbers that are long handed out, so the function can never change.
+The partition is the first byte of the 8-byte blake2b digest of the deciding value (text as UTF-8), modulo 16. Sequence
+numbers that clients already have contain it, so the function can never change.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from oncebus.entities.limits import PARTITIONS
 def partition_of(
     session: str | None, partition_key: str | None, message_id: str | bytes | None, *, detects: bool, turn: int
 ) -> int:
-    """The partition, 0 to 15: by session, else partition key, else message id where duplicates are detected.
+    """Return the partition, 0 to 15. The session decides, else the partition key, else the message id.
 
-    A message that has nothing to go by takes the partition whose turn it is; the caller counts the turns.
+    The message id counts only if `detects` is set. A message without any of these goes to partitions in turn; the
+    caller counts the turns in `turn`.
     """
     decisive: str | bytes | None = session or partition_key
     if not decisive and detects:
@@ -28,7 +29,10 @@ def partition_of(
 
 
 def effective_partition_key(is_partitioned: bool, session: str | None, partition_key: str | None) -> str | None:
-    """What tells two messages of one id apart: on a partitioned entity its session, else its partition key."""
+    """Return the part of the detection key besides the message id, or None.
+
+    On a partitioned entity this is the session, else the partition key. Other entities have none.
+    """
     if not is_partitioned:
         return None
     return session or partition_key or None

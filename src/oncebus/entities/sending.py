@@ -1,4 +1,4 @@
-"""Whether a message may go into an entity, and whether a receiver may be opened on it."""
+"""Checks whether an entity accepts a message, and whether it can have a receiver."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from oncebus.entities.descriptions import EntityStatus, Namespace, Queue, Subscr
 from oncebus.entities.errors import BadRequest, EntityDisabled, InvalidOperation, OutOfRange
 
 LONGEST_ID = 128
-"""Of a MessageId, SessionId or PartitionKey, in UTF-16 units as .NET counts; of a binary id, in bytes."""
+"""For a MessageId, SessionId or PartitionKey, in UTF-16 units as .NET counts; for a binary id, in bytes."""
 
 
 def may_send(status: EntityStatus) -> bool:
-    """Whether messages may go into an entity of this status."""
+    """Return whether an entity with this status accepts messages."""
     return status in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
 
 
 def may_receive(status: EntityStatus) -> bool:
-    """Whether messages may be taken out of an entity of this status."""
+    """Return whether messages can be received from an entity with this status."""
     return status in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
@@ -27,7 +27,10 @@ def check_message(
     session: str | None,
     partition_key: str | None,
 ) -> None:
-    """Refuse a message that this entity does not take. An empty session is none, as for the service."""
+    """Raise an `EntityError` unless the entity accepts the message.
+
+    An empty session counts as no session, as in the service.
+    """
     if not may_send(entity.status):
         raise EntityDisabled(entity.path)
     if message_id is not None:
@@ -55,7 +58,11 @@ def check_message(
 def check_receiver(
     entity: Queue | Subscription, *, is_sessionful: bool, is_of_dead_letters: bool = False, is_browser: bool = False
 ) -> None:
-    """Refuse a receiver that this entity cannot have. Dead letters have no sessions; a browser only peeks."""
+    """Raise an `EntityError` unless the entity can have the receiver.
+
+    Dead-letter queues have no sessions. A browser only peeks, so it needs no session and may open an entity that
+    forwards.
+    """
     if not may_receive(entity.status):
         raise EntityDisabled(entity.path)
     requires_session = entity.requires_session and not is_of_dead_letters
@@ -76,7 +83,7 @@ def check_receiver(
 
 
 def check_id(name: str, value: str | bytes) -> None:
-    """Refuse an id that is too long, or that is no text: half of a surrogate pair."""
+    """Raise `BadRequest` for an id that is too long or contains half of a surrogate pair."""
     if isinstance(value, bytes) or value.isascii():
         units = len(value)
     else:

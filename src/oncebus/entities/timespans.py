@@ -1,6 +1,6 @@
-"""Lengths of time as Service Bus writes them: ISO 8601 ("PT20S") on the wire, .NET time spans ("00:00:20") in texts.
+"""Durations as Service Bus writes them: ISO 8601 ("PT20S") on the wire, .NET time spans ("00:00:20") in texts.
 
-All are whole microseconds here. .NET counts in tenths of a microsecond; the tenth is dropped on reading.
+Here, durations are whole microseconds. .NET counts in tenths of a microsecond; parsing drops the tenths.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from oncebus.durations import DAY, HOUR, MINUTE, SECOND, BadDuration, NotADurati
 from oncebus.entities.errors import BadRequest
 
 NO_LIMIT = 922_337_203_685_477_580
-"""TimeSpan.MaxValue, for ever. It ends on a tenth of a microsecond, which only the written forms show."""
+"""TimeSpan.MaxValue, which means for ever. Its last digit, a tenth of a microsecond, is only in the written forms."""
 
 NO_LIMIT_ISO = "P10675199DT2H48M5.4775807S"
 NO_LIMIT_DOTNET = "10675199.02:48:05.4775807"
 
-# Clients that count in floats or milliseconds write the last seconds of no limit differently; nobody means a duration
-# of 29 thousand years that is not for ever.
+# Clients that count in floats or milliseconds write the last seconds of TimeSpan.MaxValue differently. Nobody means a
+# duration of 29 thousand years that is not for ever.
 _AS_GOOD_AS_NO_LIMIT = NO_LIMIT // DAY * DAY
 
 FORMS = "Write it like 90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'."
-"""The forms that `duration_in` takes, for errors and help texts."""
+"""The forms that `duration_in` accepts, for errors and help texts."""
 
 _LONGEST_TEXT = 100
 
@@ -34,7 +34,10 @@ _DOTNET = re.compile(
 
 
 def parse_timespan(text: str, name: str) -> int:
-    """The microseconds of an ISO 8601 duration or a .NET time span. `name` is the property that the error names."""
+    """Parse an ISO 8601 duration or a .NET time span into microseconds.
+
+    Raises `BadRequest`, which calls the property by `name`.
+    """
     stripped = text.strip()
     microseconds = None
     if len(stripped) <= _LONGEST_TEXT:
@@ -47,9 +50,9 @@ def parse_timespan(text: str, name: str) -> int:
 
 
 def duration_in(text: str, name: str) -> int:
-    """The microseconds of a duration that a person typed: as the protocols write it, in words, or like 10m.
+    """Parse a duration that a person typed into microseconds: in a protocol's form, in words, or like 10m.
 
-    `name` is what the error calls it. Raises `BadDuration`.
+    Raises `BadDuration`, which calls the value by `name`.
     """
     why: BadDuration
     try:
@@ -58,14 +61,14 @@ def duration_in(text: str, name: str) -> int:
         why = NotADuration(f"{name.capitalize()} {text!r} is not a duration. {FORMS}")
     except BadDuration as error:
         why = error
-    # As the protocols read it: with colons, or in ISO 8601 with fractions that are finer than ours.
+    # Try the forms of the protocols: with colons, or ISO 8601 with tenths of a microsecond.
     with suppress(BadRequest):
         return parse_timespan(text, name)
     raise why
 
 
 def iso_timespan(microseconds: int) -> str:
-    """ISO 8601, as .NET's XmlConvert writes it: days are the greatest unit, zero is PT0S."""
+    """Return the ISO 8601 form that XmlConvert of .NET writes: days are the largest unit, zero is PT0S."""
     if microseconds >= NO_LIMIT:
         return NO_LIMIT_ISO
     days, hours, minutes, seconds, fraction = _split(abs(microseconds))
@@ -79,7 +82,7 @@ def iso_timespan(microseconds: int) -> str:
 
 
 def dotnet_timespan(microseconds: int) -> str:
-    """[-][d.]hh:mm:ss[.fffffff], as TimeSpan.ToString writes it."""
+    """Return the form [-][d.]hh:mm:ss[.fffffff] that TimeSpan.ToString of .NET writes."""
     if microseconds >= NO_LIMIT:
         return NO_LIMIT_DOTNET
     days, hours, minutes, seconds, fraction = _split(abs(microseconds))

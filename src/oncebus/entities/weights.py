@@ -1,6 +1,6 @@
-"""How much a message weighs that a topic copies for many subscriptions: the copies have to fit into memory too.
+"""The weight of a message that a topic copies for many subscriptions, since the copies must fit into memory too.
 
-Weight bounds what goes together: the messages of one commit in the gateway, the commits of one micro-batch in Spark.
+The weight limits the messages of one commit in the gateway, and the commits of one micro-batch in Spark.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.descriptions import Topic
 
 LIGHT_COPIES = 8
-"""A message with so many copies weighs as much as one; beyond that its weight grows with them."""
+"""Up to this many copies, a message weighs as much as a single one. Beyond, its weight grows with the copies."""
 
 
 def copies_by_topic(catalogue: Catalogue, above: int = LIGHT_COPIES) -> dict[int, int]:
-    """How many copies there may be of a message, for each topic that makes more than `above`."""
+    """Return the maximum number of copies of a message, by topic id, for topics that make more than `above`."""
     found = {}
     for entity in catalogue.entities.values():
         if isinstance(entity, Topic):
@@ -26,5 +26,5 @@ def copies_by_topic(catalogue: Catalogue, above: int = LIGHT_COPIES) -> dict[int
 
 
 def weight(size: int, copies: int) -> int:
-    """What counts of so many bytes that are copied so often."""
+    """Return the weight of a message of `size` bytes with this number of copies."""
     return size * max(copies, LIGHT_COPIES) // LIGHT_COPIES

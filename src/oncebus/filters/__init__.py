@@ -1,4 +1,4 @@
-"""Service Bus' rules: the SQL filter and action languages, correlation filters, and the copies a subscription takes."""
+"""Service Bus rules: the SQL filter and action languages, correlation filters, and the copies a subscription gets."""
 
 from oncebus.filters.action import Action, Failure, parse_action
 from oncebus.filters.errors import BadRule

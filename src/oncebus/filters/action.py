@@ -1,4 +1,4 @@
-"""Actions: what a rule changes in its copy of a message."""
+"""Actions: the changes that a rule makes to its copy of a message."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from oncebus.filters.properties import SETTABLE, SHORT, Properties
 
 LONGEST_SHORT = 128
 _STEPS_PER_PROPERTY = 500
-"""What a changed copy costs for each user property: they are all written anew."""
+"""The cost of a changed copy per user property, because the copy writes all of them again."""
 
 Change = Callable[[Properties, dict[str, object], dict[str, object]], None]
-"""Reads the properties, which show the two dictionaries of system and user properties, and changes one of these."""
+"""Evaluates against the properties and changes one of the two dictionaries behind them: system or user properties."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an action has no result for a message."""
+    """The reason why an action has no result for a message."""
 
     error: str
 
 
 class Action:
-    """SET and REMOVE statements. Made by `parse_action`. It may be pickled."""
+    """A sequence of SET and REMOVE statements. Created by `parse_action`. Can be pickled."""
 
     __slots__ = ("_changes", "parameters", "text", "tree")
 
@@ -41,10 +41,10 @@ class Action:
         self._changes = [_change(statement, values) for statement in self.tree]
 
     def apply(self, properties: Properties, seed: bytes = b"") -> Properties | Failure:
-        """The properties after all statements in order, each seeing what those before it did; nothing is raised.
+        """Return the properties after all statements, or a `Failure`. Never raises.
 
-        The properties given are not changed. If one statement fails there is no result. `seed` is where newid() comes
-        from.
+        The statements run in order, and each sees the changes of those before it. If one fails, there is no result.
+        The given properties are not changed. newid() derives its values from `seed`.
         """
         try:
             budget = properties.budget
@@ -72,7 +72,10 @@ class Action:
 
 
 def parse_action(text: str, parameters: Mapping[str, object] | None = None) -> Action:
-    """The action of a text in Service Bus' SQL action language, or BadRule. `parameters` are as in `parse_filter`."""
+    """Parse a text in the SQL action language of Service Bus. Raises `BadRule`.
+
+    `parameters` are as in `parse_filter`.
+    """
     return Action(text, parameters)
 
 
@@ -121,7 +124,7 @@ def _set_user(name: str, value: closures.Evaluate) -> Change:
     def change(properties: Properties, _: dict[str, object], user: dict[str, object]) -> None:
         result = value(properties)
         if isinstance(result, str | bytes):
-            # Each copy is written whole: a few statements could make a message many times as large.
+            # Every copy is written in full, so a few statements could make a message many times larger.
             properties.budget.spend(len(result))
         spelling = properties.spelling(name)
         if spelling is None:
@@ -135,7 +138,7 @@ def _set_user(name: str, value: closures.Evaluate) -> Change:
 def _system_value(name: str, value: object) -> object:
     kind = SETTABLE[name]
     if name == "MessageId" and value in (None, ""):
-        raise EvaluationFailure("a message cannot be without its MessageId")
+        raise EvaluationFailure("the MessageId of a message cannot be removed")
     if value is None:
         return None
     if kind is str:
@@ -150,7 +153,7 @@ def _system_value(name: str, value: object) -> object:
 
 
 def _as_before(before: object, after: object) -> object:
-    """The new value in the type of the old where C# would convert it by itself: an integer to a double or a decimal."""
+    """Return the new value in the type of the old one where C# converts implicitly: integer to double or decimal."""
     if isinstance(after, int) and not isinstance(after, bool):
         if isinstance(before, float):
             return float(after)

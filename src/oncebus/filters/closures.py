@@ -1,9 +1,10 @@
-"""Tree to Python closures, once per rule, so that a message costs a few calls and no walk over the tree.
+"""Compiles a rule's tree into Python closures, once per rule, so that a message costs a few calls and no tree walk.
 
-A closure takes the properties of one message. For an expression it returns the value, for a predicate True or False,
-and None where that is unknown. It raises EvaluationFailure where a value cannot be had, or would cost too much: before
-work that grows with the values of the message, it charges the message's budget. AND and OR go from the left
-and stop once the result is certain: what stands behind is not evaluated, and cannot fail.
+A closure takes the properties of one message. The closure of an expression returns its value, and that of a predicate
+True or False; both return None for unknown. A closure raises `EvaluationFailure` if there is no value or if it would
+cost too much: it charges the message's budget before any work that grows with the values of the message. AND and OR
+evaluate from left to right and stop once the result is certain. The operands after that are not evaluated, so they
+cannot fail.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ Parameters = Mapping[str, object]
 
 _LONG = (str, bytes)
 _SIMPLE = (str, int, float, Timestamp, Duration)
-"""Types whose own comparison is the language's, when both sides are exactly of that type."""
+"""Types that Python compares as the language does, if both sides have exactly that type."""
 
 
 def expression(node: tree.Expression, parameters: Parameters) -> Evaluate:
-    """The closure of an expression."""
+    """Return the closure of an expression."""
     if _is_known(node):
         value = _known(node, parameters)
         return lambda properties: value  # noqa: ARG005
@@ -57,7 +58,7 @@ def expression(node: tree.Expression, parameters: Parameters) -> Evaluate:
 
 
 def predicate(node: tree.Predicate, parameters: Parameters) -> Decide:
-    """The closure of a predicate."""
+    """Return the closure of a predicate."""
     match node:
         case tree.And(operands):
             return _and([predicate(operand, parameters) for operand in operands])
@@ -81,7 +82,7 @@ def predicate(node: tree.Predicate, parameters: Parameters) -> Decide:
 
 
 def new_id(seed: bytes, number: int) -> uuid.UUID:
-    """The uuid of one newid() for one message: the same whenever the same seed comes again."""
+    """Return the UUID of one newid() call for one message. The same seed and number give the same UUID."""
     digest = hashlib.blake2b(seed, digest_size=16, salt=number.to_bytes(16, "big")).digest()
     return uuid.UUID(bytes=digest, version=4)
 
@@ -93,7 +94,7 @@ def _is_known(node: tree.Expression) -> bool:
 
 
 def _known(node: tree.Expression, parameters: Parameters) -> object:
-    """The value of a node for which `_is_known` holds."""
+    """Return the value of a node for which `_is_known` holds."""
     match node:
         case tree.Constant(value):
             return value
@@ -101,7 +102,7 @@ def _known(node: tree.Expression, parameters: Parameters) -> object:
             return parameters[name]
         case tree.Sign(symbol, tree.Constant(value)):
             return signed(symbol, value)
-    raise TypeError(f"{type(node).__name__} has no value before there is a message")
+    raise TypeError(f"{type(node).__name__} has no value without a message")
 
 
 def _user(name: str) -> Evaluate:
@@ -128,19 +129,19 @@ def _system(name: str) -> Evaluate:
 
 def _property_call(name: Evaluate) -> Evaluate:
     def read(properties: Properties) -> object:
-        asked = name(properties)
-        if asked is None:
+        full_name = name(properties)
+        if full_name is None:
             return None
-        if not isinstance(asked, str):
-            raise EvaluationFailure(f"property() takes the name of a property, not {kind_name(asked)}")
-        properties.budget.spend(len(asked))
-        scope, dot, rest = asked.partition(".")
+        if not isinstance(full_name, str):
+            raise EvaluationFailure(f"property() takes the name of a property, not {kind_name(full_name)}")
+        properties.budget.spend(len(full_name))
+        scope, dot, rest = full_name.partition(".")
         if dot and scope.lower() == "sys":
             known = system_name(rest)
             if known is None:
                 raise EvaluationFailure(f"there is no system property {rest[:40]!r}")
             return _system(known)(properties)
-        return _user(rest if dot and scope.lower() == "user" else asked)(properties)
+        return _user(rest if dot and scope.lower() == "user" else full_name)(properties)
 
     return read
 
@@ -171,7 +172,7 @@ def _arithmetic(symbol: str, left: Evaluate, right: Evaluate) -> Evaluate:
             return None
         result = calculate(symbol, first, second)
         if type(result) is str:
-            # Bounded by itself, so it may be charged afterwards.
+            # `calculate` limits the length of its result, so charging after the work is safe here.
             properties.budget.spend(len(result))
         return result
 
@@ -226,7 +227,7 @@ def _comparison(symbol: str, left: Evaluate, right: Evaluate) -> Decide:
 
 
 def _comparison_with(symbol: str, left: Evaluate, known: object) -> Decide:
-    """The commonest comparison: with a value that is known beforehand."""
+    """Return a faster closure for the most common comparison: with a value that the rule itself contains."""
     kind = type(known)
     if kind not in _SIMPLE:
         return _comparison(symbol, left, lambda properties: known)  # noqa: ARG005
@@ -243,7 +244,7 @@ def _comparison_with(symbol: str, left: Evaluate, known: object) -> Decide:
 
 def _charge_comparison(properties: Properties, first: object, second: object) -> None:
     if isinstance(first, _LONG) and isinstance(second, _LONG):
-        # Memory is compared many characters at a time.
+        # The processor compares many characters at a time.
         steps = min(len(first), len(second)) // 16
         if steps:
             properties.budget.spend(steps)
@@ -293,7 +294,7 @@ def _like(
         if not isinstance(value, str) or not isinstance(wanted, str) or not isinstance(mark, str | None):
             wrong = next(given for given in (value, wanted, mark) if not isinstance(given, str))
             raise EvaluationFailure(f"LIKE takes strings, not {kind_name(wrong)}")
-        # Also where the pattern is remembered: what a message may cost must not depend on the messages before it.
+        # Charged even if the matcher is cached: the cost of a message must not depend on the messages before it.
         properties.budget.spend(steps_to_read(wanted))
         try:
             matches = matcher(wanted, mark)

@@ -1,4 +1,4 @@
-"""What can be wrong with the text of a rule, and with its evaluation on a message."""
+"""Errors in the text of a rule, and in its evaluation on a message."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from oncebus.errors import OncebusError
 
 
 class BadRule(OncebusError, ValueError):
-    """A filter or an action cannot be accepted. `position` counts characters from 1; 0 where there is no one place."""
+    """A filter or an action is invalid. `position` counts characters from 1; it is 0 if the error has no position."""
 
     def __init__(self, message: str, position: int = 0) -> None:
         super().__init__(message)
@@ -17,4 +17,4 @@ class BadRule(OncebusError, ValueError):
 
 
 class EvaluationFailure(Exception):
-    """Raised and caught inside the package and by who applies its results: why a rule has no result for a message."""
+    """A rule has no result for a message. The package raises and catches it, and so do callers that apply actions."""

@@ -1,4 +1,4 @@
-"""Filters: which messages a rule selects."""
+"""Filters: they decide which messages a rule selects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oncebus.filters.properties import VALUE_TYPES, Properties
 
 
 class Verdict(enum.Enum):
-    """What a filter says of a message."""
+    """The decision of a filter about a message."""
 
     MATCH = "match"
     NO_MATCH = "no match"
@@ -28,7 +28,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a filter on a message. `error` is there where the verdict is ERROR."""
+    """The result of a filter on a message. `error` is set if the verdict is ERROR."""
 
     verdict: Verdict
     error: str | None = None
@@ -39,22 +39,22 @@ NO_MATCH: Final = Outcome(Verdict.NO_MATCH)
 
 
 class Filter(ABC):
-    """Selects messages. It may be pickled, and compares equal to a filter made from the same."""
+    """A condition that selects messages. Can be pickled. Equals any other filter with the same text and values."""
 
     makes_ids: bool = False
-    """Whether it calls newid(), so that the seed matters."""
+    """Whether the filter calls newid(), so that its outcome depends on the seed."""
 
     @abstractmethod
     def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
-        """The outcome for one message; nothing is raised, whatever the values are.
+        """Return the outcome for one message. Never raises, whatever the values are.
 
-        `seed` is where newid() comes from. The same properties and seed have the same outcome. What it costs is taken
-        from the budget of the properties; a filter that needs more than is left fails.
+        newid() derives its values from `seed`, so the same properties and seed give the same outcome. The cost comes
+        out of the properties' budget; a filter that needs more than is left has the verdict ERROR.
         """
 
 
 class SqlFilter(Filter):
-    """A filter in the SQL language. Made by `parse_filter`."""
+    """A filter in the SQL language. Created by `parse_filter`."""
 
     __slots__ = ("_decide", "makes_ids", "parameters", "text", "tree")
 
@@ -66,12 +66,12 @@ class SqlFilter(Filter):
         self.makes_ids = has_new_id(self.tree)
 
     def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
-        """See Filter."""
+        """See `Filter`."""
         try:
             properties.budget.start_rule()
             if self.makes_ids:
                 properties = dataclasses.replace(properties, seed=seed)
-            # Unknown selects nothing.
+            # The language has three truth values: unknown does not select the message.
             return MATCH if self._decide(properties) else NO_MATCH
         except Exception as error:
             return Outcome(Verdict.ERROR, failure_text(error))
@@ -91,12 +91,12 @@ class SqlFilter(Filter):
 
 @dataclass(frozen=True, slots=True)
 class BooleanFilter(Filter):
-    """All messages, or none."""
+    """A filter that selects all messages, or none."""
 
     selects: bool
 
     def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:  # noqa: ARG002
-        """See Filter."""
+        """See `Filter`."""
         return MATCH if self.selects else NO_MATCH
 
 
@@ -106,9 +106,9 @@ FALSE: Final = BooleanFilter(False)
 
 @dataclass(frozen=True, slots=True)
 class CorrelationFilter(Filter):
-    """Messages whose properties equal all of those given: names and strings to the letter.
+    """A filter that selects messages whose properties equal all the given ones. Names and strings are case-sensitive.
 
-    A value of another type is another value; only numbers may differ in type. Without any condition it selects all.
+    Values of different types are not equal, except numbers. Without any condition the filter selects all messages.
     """
 
     correlation_id: str | None = None
@@ -139,7 +139,7 @@ class CorrelationFilter(Filter):
         object.__setattr__(self, "_system", given)
 
     def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:  # noqa: ARG002
-        """See Filter."""
+        """See `Filter`."""
         try:
             system, user = properties.system, properties.user
             for name, wanted in self._system:
@@ -155,9 +155,10 @@ class CorrelationFilter(Filter):
 
 
 def parse_filter(text: str, parameters: Mapping[str, object] | None = None) -> Filter:
-    """The filter of a text in Service Bus' SQL filter language, or BadRule.
+    """Parse a text in the SQL filter language of Service Bus. Raises `BadRule`.
 
-    `parameters` are the values of @names, the @ being optional in the key; each is one of the types of `Value`.
+    `parameters` maps the names of @parameters, with or without the @, to their values. Each value has a type of
+    `Value`.
     """
     return SqlFilter(text, parameters)
 
@@ -165,7 +166,10 @@ def parse_filter(text: str, parameters: Mapping[str, object] | None = None) -> F
 def checked_parameters(
     root: tree.Predicate | tuple[tree.Statement, ...], given: Mapping[str, object], what: str
 ) -> dict[str, object]:
-    """The values by the names that the tree uses, or BadRule."""
+    """Return the parameter values under the names that the tree uses.
+
+    Raises `BadRule` if a value is missing, given twice or of an unsupported type.
+    """
     values: dict[str, object] = {}
     for name, value in given.items():
         key = name.removeprefix("@").lower()
@@ -180,15 +184,15 @@ def checked_parameters(
 
 
 def check_value(name: str, value: object) -> None:
-    """BadRule unless the value is one that a rule can work with."""
+    """Raise `BadRule` unless rules can work with the value."""
     if not isinstance(value, VALUE_TYPES):
-        raise BadRule(f"The {name} is of type {type(value).__name__}, which has no place in a rule.")
+        raise BadRule(f"The {name} has type {type(value).__name__}, which rules do not support.")
     if isinstance(value, float) and math.isnan(value):
-        raise BadRule(f"The {name} is not a number.")
+        raise BadRule(f"The {name} is NaN, which rules do not support.")
 
 
 def nodes_of(root: object) -> list[object]:
-    """All nodes of a tree, in no particular order."""
+    """Return all nodes of a tree, in no particular order."""
     found: list[object] = []
     waiting = [root]
     while waiting:
@@ -202,15 +206,15 @@ def nodes_of(root: object) -> list[object]:
 
 
 def has_new_id(root: object) -> bool:
-    """Whether evaluation needs a seed."""
+    """Return whether a tree calls newid(), so that its evaluation needs a seed."""
     return any(isinstance(node, tree.NewId) for node in nodes_of(root))
 
 
 def failure_text(error: Exception) -> str:
-    """One line about a failed evaluation."""
+    """Return one line that says why an evaluation failed."""
     if isinstance(error, EvaluationFailure):
         return str(error)
-    # A value that is none of those promised, or beyond every range.
+    # The message has a value of an unexpected type, or one that is out of range for an operator.
     return f"a property has a value that cannot be used ({type(error).__name__})"
 
 

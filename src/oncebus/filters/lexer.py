@@ -1,4 +1,4 @@
-"""The words of a rule: text to tokens, in one pass from left to right."""
+"""Splits the text of a rule into tokens, in one pass from left to right."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncebus.filters.errors import BadRule
 KEYWORDS = frozenset(
     ["AND", "ESCAPE", "EXISTS", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "REMOVE", "SET", "TRUE"]
 )
-"""Reserved in any case; a property of such a name is written in brackets."""
+"""Reserved in any letter case. A property with such a name is written in brackets."""
 
 LARGEST_INTEGER = 2**63 - 1
 
@@ -21,12 +21,12 @@ _ONE_CHARACTER = frozenset("=<>+-*/%(),;.")
 _CLOSING = {"'": "'", '"': '"', "[": "]"}
 
 
-class Kind(enum.Enum):
-    """What a token is."""
+class TokenKind(enum.Enum):
+    """The kind of a token."""
 
     KEYWORD = "keyword"
     WORD = "word"
-    # A property's name in brackets or double quotes.
+    # The name of a property in brackets or double quotes.
     NAME = "name"
     STRING = "string"
     NUMBER = "number"
@@ -37,23 +37,23 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word of the text. `text` is what it means: a keyword in capitals, a name or string without its quotes."""
+    """One token of a text. `text` is its meaning: a keyword in capitals, a name or string without its quotes."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
     source: str
     number: int | float = 0
 
     def __str__(self) -> str:
-        if self.kind is Kind.END:
+        if self.kind is TokenKind.END:
             return "the end"
         shown = self.source if len(self.source) <= 40 else self.source[:40] + "…"
         return f"{shown!r}"
 
 
 def tokens_of(text: str, what: str) -> list[Token]:
-    """All tokens, the last one END. `what` is what an error calls the text."""
+    """Return all tokens of a text; the last one is END. Errors call the text by the name in `what`."""
     found: list[Token] = []
     at = 0
     while at < len(text):
@@ -63,7 +63,7 @@ def tokens_of(text: str, what: str) -> list[Token]:
         token = _token(text, at, what)
         found.append(token)
         at += len(token.source)
-    found.append(Token(Kind.END, "", len(text) + 1, ""))
+    found.append(Token(TokenKind.END, "", len(text) + 1, ""))
     return found
 
 
@@ -72,8 +72,8 @@ def _token(text: str, at: int, what: str) -> Token:
     if first.isalpha():
         word = text[at : _end_of_word(text, at)]
         if word.upper() in KEYWORDS:
-            return Token(Kind.KEYWORD, word.upper(), at + 1, word)
-        return Token(Kind.WORD, word, at + 1, word)
+            return Token(TokenKind.KEYWORD, word.upper(), at + 1, word)
+        return Token(TokenKind.WORD, word, at + 1, word)
     number = _NUMBER.match(text, at)
     if number is not None:
         return _number(number[0], text, at, what)
@@ -83,15 +83,13 @@ def _token(text: str, at: int, what: str) -> Token:
         end = _end_of_word(text, at + 1)
         if end == at + 1:
             raise _bad(what, at, "'@' has no parameter name after it")
-        return Token(Kind.PARAMETER, text[at + 1 : end], at + 1, text[at:end])
+        return Token(TokenKind.PARAMETER, text[at + 1 : end], at + 1, text[at:end])
     if text[at : at + 2] in _TWO_CHARACTERS:
         pair = text[at : at + 2]
-        return Token(Kind.SYMBOL, "<>" if pair == "!=" else pair, at + 1, pair)
+        return Token(TokenKind.SYMBOL, "<>" if pair == "!=" else pair, at + 1, pair)
     if first in _ONE_CHARACTER:
-        return Token(Kind.SYMBOL, first, at + 1, first)
-    raise _bad(
-        what, at, f"{first!r} has no meaning here; a name with such characters is written in brackets, [like this]"
-    )
+        return Token(TokenKind.SYMBOL, first, at + 1, first)
+    raise _bad(what, at, f"{first!r} has no meaning here; write a name with such characters in brackets, [like this]")
 
 
 def _end_of_word(text: str, at: int) -> int:
@@ -112,12 +110,12 @@ def _number(source: str, text: str, at: int, what: str) -> Token:
     else:
         number = float(source)
         if number == float("inf"):
-            raise _bad(what, at, f"the number {source[:40]} is too great for a double")
-    return Token(Kind.NUMBER, source, at + 1, source, number)
+            raise _bad(what, at, f"the number {source[:40]} is too large for a double")
+    return Token(TokenKind.NUMBER, source, at + 1, source, number)
 
 
 def _quoted(text: str, at: int, what: str) -> Token:
-    """A string, a "quoted" or a [delimited] name: the closing mark is doubled to stand for itself."""
+    """Read a string, a "quoted" or a [delimited] name. Inside it, a doubled closing mark stands for the mark itself."""
     closing = _CLOSING[text[at]]
     end = at + 1
     while True:
@@ -129,10 +127,10 @@ def _quoted(text: str, at: int, what: str) -> Token:
         end += 2
     content = text[at + 1 : end].replace(closing * 2, closing)
     if closing == "'":
-        return Token(Kind.STRING, content, at + 1, text[at : end + 1])
+        return Token(TokenKind.STRING, content, at + 1, text[at : end + 1])
     if not content:
         raise _bad(what, at, "a property has an empty name")
-    return Token(Kind.NAME, content, at + 1, text[at : end + 1])
+    return Token(TokenKind.NAME, content, at + 1, text[at : end + 1])
 
 
 def _bad(what: str, at: int, problem: str) -> BadRule:

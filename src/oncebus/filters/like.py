@@ -1,4 +1,4 @@
-"""Matching with LIKE, in time proportional to value times pattern, whatever the pattern."""
+"""Matching with LIKE. The time is at most proportional to value length times pattern length, for any pattern."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ _ANY_CHARACTER = 1
 
 
 class BadPattern(ValueError):
-    """The pattern is too long, or ends in its escape character, or that is not one character."""
+    """The pattern is too long or ends in its escape character, or the escape is not exactly one character."""
 
 
 def steps_to_read(pattern: str) -> int:
-    """What it costs to make the matcher of a pattern."""
+    """Return the cost in steps of building the matcher of a pattern."""
     return _STEPS_PER_CHARACTER * min(len(pattern), LONGEST_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """Tells whether a value matches a pattern, and what that costs."""
+    """A compiled pattern, together with the cost of matching it."""
 
     matches: Callable[[str], bool]
     steps_at_least: int
     steps_per_character: int
 
     def __call__(self, value: str) -> bool:
-        """Whether the value matches."""
+        """Return whether the value matches."""
         return self.matches(value)
 
     def steps(self, value: str) -> int:
-        """What it costs at most to match the value."""
+        """Return an upper bound for the cost of matching the value."""
         return self.steps_at_least + self.steps_per_character * len(value)
 
 
 @lru_cache(maxsize=512)
 def matcher(pattern: str, escape: str | None) -> Matcher:
-    """The matcher of a pattern, in which % is any string and _ any one character; or BadPattern."""
+    """Return the matcher of a pattern, in which % is any string and _ any one character. Raises `BadPattern`."""
     pieces: list[list[str | int]] = [[]]
     for item in _items(pattern, escape):
         if item == _ANY_STRING:
@@ -51,8 +51,8 @@ def matcher(pattern: str, escape: str | None) -> Matcher:
             pieces[-1].append(item)
     if len(pieces) == 1:
         return Matcher(_whole(pieces[0]), len(pattern), 0)
-    # A regular expression with several .* would try every way to share out the value. Taking the first place where
-    # each piece between two % fits is enough, and never goes back.
+    # A regular expression with several .* would backtrack through every way to divide the value. Taking the first
+    # place where each piece between two % fits is enough, and needs no backtracking.
     first, *middle, last = pieces
     wanted = [piece for piece in middle if piece]
     searches = [_search(piece) for piece in wanted]
@@ -73,7 +73,7 @@ def matcher(pattern: str, escape: str | None) -> Matcher:
 
 
 def _steps(piece: list[str | int]) -> int:
-    """What it costs at most to look for a piece from one place of a value."""
+    """Return an upper bound for the cost of trying a piece at one place of a value."""
     return 1 + (len(piece) if _ANY_CHARACTER in piece else len(piece) // 32)
 
 
@@ -124,7 +124,7 @@ def _at(piece: list[str | int]) -> Callable[[str, int], bool]:
 
 
 def _search(piece: list[str | int]) -> Callable[[str, int, int], int]:
-    """Finds the piece between two places; the answer is the place behind it, or -1."""
+    """Return a function that finds the piece between two places of a value, and returns the place after it or -1."""
     literal = _literal(piece)
     size = len(piece)
     if literal is not None:

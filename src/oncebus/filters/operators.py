@@ -1,10 +1,12 @@
-"""Comparison and arithmetic between two values that are known, after C#'s rules for types.
+"""Comparison and arithmetic of two values that are not null, with the type rules of C#.
 
-- Numbers meet as doubles if one is a double, else as decimals if one is a decimal, else as integers.
-- Integers divide towards zero and must stay within 64 bits; dividing them by zero fails. Doubles never fail.
-- Strings, numbers, timestamps and durations have an order; booleans, uuids and binaries are only equal or not.
-- `+` with a string on either side joins texts. Timestamps and durations add and subtract as one expects.
-- Anything else fails: no string is ever read as a number.
+- Two numbers are both converted to double if one is a double, else to decimal if one is a decimal, else to integer.
+- Integer division rounds towards zero. Integers must stay within 64 bits, and dividing them by zero fails. Operations
+  on doubles never fail.
+- Strings, numbers, timestamps and durations are ordered. Booleans, UUIDs and binaries can only be equal or not.
+- `+` concatenates if either side is a string. Timestamps and durations can be added and subtracted where that makes
+  sense.
+- Everything else fails. In particular, a string is never converted to a number.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from oncebus.filters.errors import EvaluationFailure
 from oncebus.filters.properties import Duration, Timestamp
 
 LONGEST_STRING = 32 * 1024
-"""A string that a rule makes may not be longer, in characters."""
+"""The maximum length of a string that a rule builds, in characters."""
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
 _DECIMAL = Context(prec=28, traps=[DivisionByZero, InvalidOperation, Overflow])
@@ -36,7 +38,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 INTEGERS: Mapping[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-"""What has no case of its own between two integers, but for the 64 bits."""
+"""The operators on two integers that need no special case except the check for 64 bits."""
 
 _NUMBERS = (int, float, Decimal)
 _ORDERED: tuple[type, ...] = (str, Timestamp, Duration)
@@ -55,7 +57,7 @@ _KIND_NAMES = (
 
 
 def kind_name(value: object) -> str:
-    """What an error calls a value."""
+    """Return the name that errors use for the type of a value, such as 'an integer'."""
     for kind, name in _KIND_NAMES:
         if isinstance(value, kind):
             return name
@@ -63,7 +65,10 @@ def kind_name(value: object) -> str:
 
 
 def compare(symbol: str, left: object, right: object) -> bool:
-    """The truth of `left symbol right`, or EvaluationFailure. Neither is None."""
+    """Return the result of a comparison. Neither side may be None.
+
+    Raises `EvaluationFailure` if the two types cannot be compared.
+    """
     if _is_number(left) and _is_number(right):
         return COMPARISONS[symbol](*_promoted(left, right))
     for kind in _EQUAL_OR_NOT if symbol in ("=", "<>") else _ORDERED:
@@ -73,7 +78,10 @@ def compare(symbol: str, left: object, right: object) -> bool:
 
 
 def calculate(symbol: str, left: object, right: object) -> object:
-    """The value of `left symbol right`, or EvaluationFailure. Neither is None."""
+    """Return the result of an arithmetic operator. Neither side may be None.
+
+    Raises `EvaluationFailure` if the types do not fit the operator, or if there is no result in range.
+    """
     if _is_number(left) and _is_number(right):
         first, second = _promoted(left, right)
         if isinstance(first, float) and isinstance(second, float):
@@ -92,7 +100,7 @@ def calculate(symbol: str, left: object, right: object) -> object:
 
 
 def signed(symbol: str, value: object) -> object:
-    """The value of a sign before a value that is not None, or EvaluationFailure."""
+    """Return the value with a sign applied. The value may not be None. Raises `EvaluationFailure`."""
     if _is_number(value) or isinstance(value, Duration):
         if symbol == "+":
             return value
@@ -108,13 +116,13 @@ def signed(symbol: str, value: object) -> object:
 
 
 def text_of(value: object) -> str | None:
-    """The text of a value where it has one; None for binaries, times and what is unknown here."""
+    """Return the text of a value, or None for binaries, times and values of unknown types."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "True" if value else "False"
     if isinstance(value, float):
-        # As .NET writes it: 2.0 is 2, and an exponent has a capital letter.
+        # The format of .NET: 2.0 is written as 2, and an exponent has a capital E.
         return repr(value).removesuffix(".0").replace("e", "E") if math.isfinite(value) else _NOT_FINITE[repr(value)]
     if isinstance(value, int | Decimal | uuid.UUID):
         return str(value)
@@ -137,7 +145,7 @@ def _promoted(left: object, right: object) -> tuple[object, object]:
 
 
 def within_64_bits(value: int, symbol: str) -> int:
-    """The result of an operator on integers if it is an integer of the language, or EvaluationFailure."""
+    """Return the result of an integer operator. Raises `EvaluationFailure` if it does not fit in 64 bits."""
     if _SMALLEST <= value <= _GREATEST:
         return value
     raise EvaluationFailure(f"the result of '{symbol}' does not fit in 64 bits")
@@ -199,7 +207,7 @@ def _joined(left: object, right: object) -> str:
     if first is None or second is None:
         raise EvaluationFailure(f"'+' cannot be applied to {kind_name(left)} and {kind_name(right)}")
     if len(first) + len(second) > LONGEST_STRING:
-        raise EvaluationFailure(f"'+' makes a string longer than {LONGEST_STRING} characters")
+        raise EvaluationFailure(f"'+' builds a string longer than {LONGEST_STRING} characters")
     return first + second
 
 

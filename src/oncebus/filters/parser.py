@@ -1,10 +1,10 @@
-"""Text to tree, by recursive descent over Microsoft's documented grammar.
+"""Parses the text of a rule into a tree, by recursive descent over Microsoft's documented grammar.
 
-From the weakest binding to the strongest: OR, AND, NOT, one comparison or test, + and -, * / and %, a sign. A
-parenthesis may hold a predicate or an expression; which of the two it was is checked where it is used.
+Operators from the weakest binding to the strongest: OR, AND, NOT, one comparison or test, + and -, * / and %, a sign. A
+parenthesis may hold a predicate or an expression; the code that uses it checks which of the two it is.
 
-The text is not trusted. Its length, its terms and its depth are limited, and the depth limit is what makes recursion
-here and in evaluation safe.
+The text is untrusted. Its length, number of terms and depth are limited. The depth limit keeps recursion safe, here and
+in evaluation.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TypeGuard, TypeVar, cast, get_args
 
 from oncebus.filters import tree
 from oncebus.filters.errors import BadRule
-from oncebus.filters.lexer import Kind, Token, tokens_of
+from oncebus.filters.lexer import Token, TokenKind, tokens_of
 from oncebus.filters.like import BadPattern, matcher
 from oncebus.filters.properties import SETTABLE, system_name
 
 LONGEST_TEXT = 1024
-"""UTF-16 units, as .NET counts."""
+"""In UTF-16 units, as .NET counts."""
 MOST_TERMS = 256
 DEEPEST = 32
 MOST_STATEMENTS = 32
@@ -35,7 +35,7 @@ def _is_predicate(node: Node) -> TypeGuard[tree.Predicate]:
 
 
 def filter_tree(text: str) -> tree.Predicate:
-    """The tree of a filter, or BadRule."""
+    """Parse the text of a filter. Raises `BadRule`."""
     parser = _Parser(text, "filter")
     start = parser.token
     found = parser.predicate(parser.disjunction(), start)
@@ -44,7 +44,7 @@ def filter_tree(text: str) -> tree.Predicate:
 
 
 def action_tree(text: str) -> tuple[tree.Statement, ...]:
-    """The statements of an action, at least one, or BadRule."""
+    """Parse the text of an action into at least one statement. Raises `BadRule`."""
     parser = _Parser(text, "action")
     statements = [parser.statement()]
     while not parser.ended():
@@ -65,17 +65,18 @@ class _Parser:
         self._terms = 0
         self._new_ids = 0
         self._nesting = 0
-        # By identity, with the node itself, so that no identity is used twice: trees of one text share equal nodes.
+        # Keyed by identity because equal nodes occur at different depths. The value holds the node itself, so that it
+        # is not freed and its id() is not reused.
         self._depths: dict[int, tuple[Node, int]] = {}
 
     def _check_text(self, text: str) -> None:
         if not isinstance(text, str):
-            raise BadRule(f"The {self._what} is a text, not {type(text).__name__}.")
+            raise BadRule(f"The {self._what} must be a text, not {type(text).__name__}.")
         try:
             size = len(text.encode("utf-16-le")) // 2
         except UnicodeEncodeError as error:
             position = error.start + 1
-            problem = f"{text[error.start]!r} at position {position}, which is half a character"
+            problem = f"{text[error.start]!r} at position {position}, which is half of a surrogate pair"
             raise BadRule(f"The {self._what} has {problem}.", position) from None
         if size > LONGEST_TEXT:
             raise BadRule(
@@ -95,7 +96,7 @@ class _Parser:
         return BadRule(f"The {self._what} cannot be read at position {token.position}: {problem}.", token.position)
 
     def ended(self) -> bool:
-        return self.token.kind is Kind.END
+        return self.token.kind is TokenKind.END
 
     def expect_end(self, wanted: str) -> None:
         if not self.ended():
@@ -104,16 +105,16 @@ class _Parser:
     def _unexpected(self, wanted: str) -> BadRule:
         return self.bad(self.token, f"found {self.token} where {wanted} was expected")
 
-    def _is(self, kind: Kind, *texts: str) -> bool:
+    def _is(self, kind: TokenKind, *texts: str) -> bool:
         return self.token.kind is kind and self.token.text in texts
 
-    def _take(self, kind: Kind, text: str) -> bool:
+    def _take(self, kind: TokenKind, text: str) -> bool:
         if self._is(kind, text):
             self._at += 1
             return True
         return False
 
-    def _expect(self, kind: Kind, text: str) -> None:
+    def _expect(self, kind: TokenKind, text: str) -> None:
         if not self._take(kind, text):
             raise self._unexpected(f"'{text}'")
 
@@ -141,7 +142,7 @@ class _Parser:
     # Predicates
 
     def predicate(self, node: Node, start: Token) -> tree.Predicate:
-        """The node itself if it is a predicate. `start` is where it began."""
+        """Return the node if it is a predicate, or raise `BadRule`. `start` is the node's first token."""
         if _is_predicate(node):
             return node
         raise self.bad(start, f"{start} begins a value that is not compared with anything; found {self.token} after it")
@@ -160,18 +161,18 @@ class _Parser:
     def _chain(self, word: str, operand: Callable[[], Node], kind: type[tree.And] | type[tree.Or]) -> Node:
         start = self.token
         first = operand()
-        if not self._is(Kind.KEYWORD, word):
+        if not self._is(TokenKind.KEYWORD, word):
             return first
         operands = [self.predicate(first, start)]
         token = self.token
-        while self._take(Kind.KEYWORD, word):
+        while self._take(TokenKind.KEYWORD, word):
             start = self.token
             operands.append(self.predicate(operand(), start))
         return self._made(kind(tuple(operands)), token, *operands)
 
     def _negation(self) -> Node:
         token = self.token
-        if not self._take(Kind.KEYWORD, "NOT"):
+        if not self._take(TokenKind.KEYWORD, "NOT"):
             return self._test()
         start = self.token
         operand = self.predicate(self._nested(token, self._negation), start)
@@ -179,32 +180,32 @@ class _Parser:
 
     def _test(self) -> Node:
         start = self.token
-        if self._take(Kind.KEYWORD, "EXISTS"):
-            self._expect(Kind.SYMBOL, "(")
+        if self._take(TokenKind.KEYWORD, "EXISTS"):
+            self._expect(TokenKind.SYMBOL, "(")
             named = self._property()
-            self._expect(Kind.SYMBOL, ")")
+            self._expect(TokenKind.SYMBOL, ")")
             return self._made(tree.Exists(named), start, named)
         left = self._sum()
         token = self.token
-        if token.kind is Kind.SYMBOL and token.text in _COMPARISONS:
+        if token.kind is TokenKind.SYMBOL and token.text in _COMPARISONS:
             self.advance()
             left, right = self._expression(left, start), self._value()
             return self._made(tree.Comparison(token.text, left, right), token, left, right)
-        if self._take(Kind.KEYWORD, "IS"):
-            negative = self._take(Kind.KEYWORD, "NOT")
-            self._expect(Kind.KEYWORD, "NULL")
+        if self._take(TokenKind.KEYWORD, "IS"):
+            negative = self._take(TokenKind.KEYWORD, "NOT")
+            self._expect(TokenKind.KEYWORD, "NULL")
             if not isinstance(left, tree.SystemProperty | tree.UserProperty | tree.PropertyCall):
-                raise self.bad(start, f"IS NULL asks about a property, but {start} begins something else")
+                raise self.bad(start, f"IS NULL takes a property, but {start} begins something else")
             return self._negated(self._made(tree.IsNull(left), token, left), token, negative)
-        negative = self._take(Kind.KEYWORD, "NOT")
-        if self._take(Kind.KEYWORD, "IN"):
+        negative = self._take(TokenKind.KEYWORD, "NOT")
+        if self._take(TokenKind.KEYWORD, "IN"):
             left = self._expression(left, start)
             members = self._members()
             return self._negated(self._made(tree.In(left, members), token, left, *members), token, negative)
-        if self._take(Kind.KEYWORD, "LIKE"):
+        if self._take(TokenKind.KEYWORD, "LIKE"):
             after = self.token
             left, pattern = self._expression(left, start), self._value()
-            escape = self._value() if self._take(Kind.KEYWORD, "ESCAPE") else None
+            escape = self._value() if self._take(TokenKind.KEYWORD, "ESCAPE") else None
             self._check_pattern(pattern, escape, after)
             parts = (left, pattern) if escape is None else (left, pattern, escape)
             return self._negated(self._made(tree.Like(left, pattern, escape), token, *parts), token, negative)
@@ -226,11 +227,11 @@ class _Parser:
         return self._made(tree.Not(test), token, test) if negative else test
 
     def _members(self) -> tuple[tree.Expression, ...]:
-        self._expect(Kind.SYMBOL, "(")
+        self._expect(TokenKind.SYMBOL, "(")
         members = [self._value()]
-        while self._take(Kind.SYMBOL, ","):
+        while self._take(TokenKind.SYMBOL, ","):
             members.append(self._value())
-        if not self._take(Kind.SYMBOL, ")"):
+        if not self._take(TokenKind.SYMBOL, ")"):
             raise self._unexpected("',' or ')'")
         return tuple(members)
 
@@ -249,7 +250,7 @@ class _Parser:
     def _calculation(self, symbols: tuple[str, ...], operand: Callable[[], Node]) -> Node:
         start = self.token
         left = operand()
-        while self._is(Kind.SYMBOL, *symbols):
+        while self._is(TokenKind.SYMBOL, *symbols):
             token = self.advance()
             after = self.token
             left, right = self._expression(left, start), self._expression(operand(), after)
@@ -258,7 +259,7 @@ class _Parser:
 
     def _sign(self) -> Node:
         token = self.token
-        if not self._is(Kind.SYMBOL, "+", "-"):
+        if not self._is(TokenKind.SYMBOL, "+", "-"):
             return self._primary()
         self.advance()
         start = self.token
@@ -267,48 +268,48 @@ class _Parser:
 
     def _primary(self) -> Node:
         token = self.token
-        if token.kind is Kind.NUMBER:
+        if token.kind is TokenKind.NUMBER:
             self.advance()
             return self._term(tree.Constant(token.number), token)
-        if token.kind is Kind.STRING:
+        if token.kind is TokenKind.STRING:
             self.advance()
             return self._term(tree.Constant(token.text), token)
-        if token.kind is Kind.PARAMETER:
+        if token.kind is TokenKind.PARAMETER:
             self.advance()
             return self._term(tree.Parameter(token.text.lower()), token)
-        if self._is(Kind.KEYWORD, "TRUE", "FALSE"):
+        if self._is(TokenKind.KEYWORD, "TRUE", "FALSE"):
             self.advance()
             return self._term(tree.Constant(token.text == "TRUE"), token)
-        if self._take(Kind.KEYWORD, "NULL"):
+        if self._take(TokenKind.KEYWORD, "NULL"):
             return self._term(tree.Constant(None), token)
-        if self._take(Kind.SYMBOL, "("):
+        if self._take(TokenKind.SYMBOL, "("):
             inner = self._nested(token, self.disjunction)
-            self._expect(Kind.SYMBOL, ")")
+            self._expect(TokenKind.SYMBOL, ")")
             return inner
-        if token.kind is Kind.WORD and self._opens(self._tokens[self._at + 1]):
+        if token.kind is TokenKind.WORD and self._opens(self._tokens[self._at + 1]):
             return self._call()
-        if token.kind in (Kind.WORD, Kind.NAME):
+        if token.kind in (TokenKind.WORD, TokenKind.NAME):
             return self._property()
-        if token.kind is Kind.KEYWORD:
-            raise self.bad(token, f"{token} is a reserved word; a property of that name is written [{token.source}]")
+        if token.kind is TokenKind.KEYWORD:
+            raise self.bad(token, f"{token} is a reserved word; write a property of that name as [{token.source}]")
         raise self._unexpected("a value")
 
     @staticmethod
     def _opens(token: Token) -> bool:
-        return token.kind is Kind.SYMBOL and token.text == "("
+        return token.kind is TokenKind.SYMBOL and token.text == "("
 
     def _call(self) -> tree.Expression:
         token = self.advance()
-        self._expect(Kind.SYMBOL, "(")
+        self._expect(TokenKind.SYMBOL, "(")
         function = token.text.lower()
         if function == "newid":
-            self._expect(Kind.SYMBOL, ")")
+            self._expect(TokenKind.SYMBOL, ")")
             self._new_ids += 1
             return self._term(tree.NewId(self._new_ids), token)
         if function in ("property", "p"):
             argument = self.token
             name = self._nested(token, self._value)
-            self._expect(Kind.SYMBOL, ")")
+            self._expect(TokenKind.SYMBOL, ")")
             if isinstance(name, tree.Constant) and isinstance(name.value, str):
                 self._check_name(name.value, argument)
             return self._term(tree.PropertyCall(name), token, name)
@@ -321,13 +322,13 @@ class _Parser:
 
     def _property(self) -> tree.Property:
         token = self.token
-        if token.kind not in (Kind.WORD, Kind.NAME):
+        if token.kind not in (TokenKind.WORD, TokenKind.NAME):
             raise self._unexpected("a property")
         self.advance()
-        if not self._take(Kind.SYMBOL, "."):
+        if not self._take(TokenKind.SYMBOL, "."):
             return self._term(tree.UserProperty(token.text), token)
         name = self.token
-        if name.kind not in (Kind.WORD, Kind.NAME):
+        if name.kind not in (TokenKind.WORD, TokenKind.NAME):
             raise self._unexpected("the name of a property")
         self.advance()
         scope = token.text.lower()
@@ -343,23 +344,23 @@ class _Parser:
     # Statements
 
     def separated(self) -> bool:
-        """Takes what may stand between two statements, and tells whether it may also end the last one."""
-        if self._take(Kind.SYMBOL, ";"):
+        """Skip the separator between two statements. Return whether it may also end the last statement."""
+        if self._take(TokenKind.SYMBOL, ";"):
             return True
-        self._take(Kind.SYMBOL, ",")
+        self._take(TokenKind.SYMBOL, ",")
         return False
 
     def statement(self) -> tree.Statement:
         token = self.token
-        if self._take(Kind.KEYWORD, "SET"):
+        if self._take(TokenKind.KEYWORD, "SET"):
             target = self._target()
-            self._expect(Kind.SYMBOL, "=")
+            self._expect(TokenKind.SYMBOL, "=")
             return tree.Set(target, self._value())
-        if self._take(Kind.KEYWORD, "REMOVE"):
+        if self._take(TokenKind.KEYWORD, "REMOVE"):
             name = self.token
             target = self._target()
             if target == tree.SystemProperty("MessageId"):
-                raise self.bad(name, "a message cannot be without its MessageId")
+                raise self.bad(name, "the MessageId of a message cannot be removed")
             return tree.Remove(target)
         raise self.bad(token, f"found {token} where SET or REMOVE was expected")
 

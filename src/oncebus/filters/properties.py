@@ -1,4 +1,4 @@
-"""What a rule sees of a message: its system properties and its user properties, as plain Python values."""
+"""The view that rules have of a message: its system properties and user properties, as plain Python values."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _STEPS_PER_NAME = 16
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """A moment: an AMQP timestamp, .NET's DateTime."""
+    """A point in time: a timestamp in AMQP, DateTime in .NET. Counted from 1970 UTC."""
 
     microseconds: int
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A length of time: .NET's TimeSpan. The difference of two timestamps."""
+    """A length of time, such as the difference of two timestamps. TimeSpan in .NET."""
 
     microseconds: int
 
 
 Value = str | bool | int | float | Decimal | bytes | uuid.UUID | Timestamp | Duration
-"""What a constant, a parameter or a property may be. `None` stands for null and, in evaluation, for unknown."""
+"""The types of constants, parameters and properties. `None` stands for null and, in evaluation, for unknown."""
 
 VALUE_TYPES = (str, bool, int, float, Decimal, bytes, uuid.UUID, Timestamp, Duration)
 
@@ -68,7 +68,7 @@ _ALIASES = {
 _BY_LOWER_CASE = {name.lower(): name for name in SYSTEM_NAMES} | _ALIASES
 
 IDENTIFIERS = frozenset({"MessageId", "CorrelationId"})
-"""AMQP lets these be a uuid or a number; a rule sees the text, as a receiver does."""
+"""In AMQP these may be a UUID or a number. Rules see the text, as receivers do."""
 
 SETTABLE: Mapping[str, type] = {
     "ContentType": str,
@@ -90,7 +90,10 @@ SHORT = frozenset({"MessageId", "PartitionKey", "ReplyToSessionId", "SessionId"}
 
 
 def system_name(name: str) -> str | None:
-    """The name as `Properties.system` has it, from any case and either generation's spelling; None if unknown."""
+    """Return the key in `Properties.system` for a name in any letter case; None if there is no such property.
+
+    The names that newer clients use, such as Subject for Label, are known too.
+    """
     return _BY_LOWER_CASE.get(name.lower())
 
 
@@ -98,12 +101,12 @@ def system_name(name: str) -> str | None:
 class Properties:
     """The properties of one message, as evaluation takes them.
 
-    The values are str, bool, int, float, decimal.Decimal, bytes, uuid.UUID, Timestamp, Duration, or None for null. Any
-    other value may be there: a rule that touches it fails for that message, a rule that does not is not disturbed.
+    The values are str, bool, int, float, decimal.Decimal, bytes, uuid.UUID, Timestamp, Duration, or None for null. A
+    value of another type is allowed: only the rules that read it fail for that message.
 
-    `system` has the keys of `SYSTEM_NAMES`; one that is absent is null. Neither mapping may change once a rule has
-    been evaluated, but through an action: what was learnt about the names is kept. `budget` is what all rules together
-    may cost.
+    `system` has the keys of `SYSTEM_NAMES`; a missing key means null. Once a rule has been evaluated, only an action
+    may change the mappings, because the lookup table of names is cached. `budget` limits the cost of all rules
+    together.
     """
 
     system: Mapping[str, object] = field(default_factory=dict)
@@ -113,7 +116,10 @@ class Properties:
     _spellings: dict[str, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def spelling(self, name: str) -> str | None:
-        """The user property meant by a name: the same spelling, else the first that differs only in case, else None."""
+        """Return the key of the user property that a name refers to, or None.
+
+        The exact spelling wins, else the first key that differs only in letter case.
+        """
         if name in self.user:
             return name
         spellings = self._spellings
@@ -125,10 +131,13 @@ class Properties:
         return spellings.get(name.lower())
 
     def added(self, name: str) -> None:
-        """Take note of a user property that an action has added."""
+        """Update the lookup table of names after an action has added a user property."""
         if self._spellings is not None:
             self._spellings.setdefault(name.lower(), name)
 
     def removed(self) -> None:
-        """Take note that an action has removed a user property: another may be meant by its name now."""
+        """Drop the lookup table of names after an action has removed a user property.
+
+        Its name may now refer to a property that differs only in letter case.
+        """
         self._spellings = None

@@ -1,4 +1,4 @@
-"""What one subscription takes of one message: its rules in order, and the copies they make."""
+"""Applies the rules of one subscription to one message, and returns the copies they make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncebus.filters.filter import Filter, Verdict
 from oncebus.filters.properties import Properties
 
 RULE_NAME = "RuleName"
-"""The user property that names the rule in a copy that an action made."""
+"""The user property that names the rule, in copies that an action has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A message to put into the subscription. `rule` is None for the unchanged one."""
+    """A message to put into the subscription. `rule` is None for the unchanged copy."""
 
     properties: Properties
     rule: str | None = None
@@ -33,7 +33,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class RuleFailure:
-    """A rule that had no result for the message: its filter, or its action after the filter had selected."""
+    """A rule that had no result for the message: its filter failed, or its action failed after the filter matched."""
 
     rule: str
     error: str
@@ -41,24 +41,23 @@ class RuleFailure:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """The copies in the order of the rules, the unchanged one first; and beside them what failed."""
+    """The copies, with the unchanged one first and the rest in the order of the rules; and the rules that failed."""
 
     copies: list[Copy]
     failures: list[RuleFailure]
 
 
 def copies(rules: Iterable[Rule], properties: Properties, seed: bytes) -> Routed:
-    """What a subscription with these rules takes of a message with these properties. Nothing is raised.
+    """Return the copies of a message that a subscription with these rules gets. Never raises.
 
-    However many rules without an action select the message, they make one unchanged copy. Each rule with an action that
-    selects it makes a copy of its own, with the action's changes and the rule's name in `RuleName`. Every rule sees the
-    message as it came.
+    All matching rules without an action together make one unchanged copy. Each matching rule with an action makes a
+    copy of its own, with the action's changes and the rule's name in `RuleName`. Every rule sees the original message.
 
-    A rule that fails makes no copy and does not keep the others from making theirs; what becomes of the message then
-    (nothing, or a dead letter) is the subscription's choice.
+    A rule that fails makes no copy and does not affect the other rules. The subscription's settings decide whether a
+    failure also dead-letters the message.
 
-    `seed` must tell this message in this subscription from all others and be the same when the message comes again:
-    newid() is made from it, differently for each rule.
+    newid() derives its values from `seed`, different ones for each rule. The seed must be unique to this message in
+    this subscription, and the same when the message is replayed.
     """
     made: list[Copy] = []
     failures: list[RuleFailure] = []

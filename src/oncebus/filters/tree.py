@@ -1,4 +1,4 @@
-"""The tree of a rule: the only things that a text can become. Evaluation knows these nodes and no others."""
+"""The nodes of a rule's tree. Parsing creates only these nodes, and evaluation knows no others."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A string, an integer of 64 bits, a double, TRUE, FALSE or NULL."""
+    """A string, a 64-bit integer, a double, TRUE, FALSE or NULL."""
 
     value: str | int | float | bool | None
 
     def __eq__(self, other: object) -> bool:
-        # 1, 1.0 and TRUE are equal in Python and differ here.
+        # 1, 1.0 and TRUE are equal in Python but are different constants of the language.
         return isinstance(other, Constant) and (type(self.value), self.value) == (type(other.value), other.value)
 
     def __hash__(self) -> int:
@@ -21,7 +21,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """@name; the value is given beside the text."""
+    """@name. The caller passes the value separately from the text."""
 
     name: str
 
@@ -49,7 +49,7 @@ class PropertyCall:
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """newid(); `number` tells the calls of one text apart."""
+    """newid(). `number` distinguishes the calls within one text."""
 
     number: int
 
@@ -64,7 +64,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """One of + - * / % between two expressions; + also joins strings."""
+    """One of + - * / % between two expressions. + also concatenates strings."""
 
     operator: str
     left: Expression
@@ -124,14 +124,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Two predicates or more, evaluated from the left."""
+    """Two or more predicates, evaluated from left to right."""
 
     operands: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Two predicates or more, evaluated from the left."""
+    """Two or more predicates, evaluated from left to right."""
 
     operands: tuple[Predicate, ...]
 

@@ -1,4 +1,4 @@
-"""HTTP: Service Bus' REST operations on messages, health, metrics and the record of drops; what other fronts share."""
+"""HTTP: Service Bus' REST operations on messages, health, metrics, the record of drops, and code for other fronts."""
 
 from oncebus.http.errors import Refused
 from oncebus.http.limits import Limits

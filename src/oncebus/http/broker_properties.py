@@ -1,4 +1,4 @@
-"""BrokerProperties: what the broker has to know of a message, and tells of it, as a JSON object."""
+"""BrokerProperties: the system properties of a message, as a JSON object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncebus.http.times import parse_time
 
 @dataclass(frozen=True, slots=True)
 class BrokerProperties:
-    """What a sender gave. `ttl` is in microseconds, `scheduled` in microseconds since 1970."""
+    """The properties that a sender gave. `ttl` is in microseconds, `scheduled` in microseconds since 1970."""
 
     message_id: str | None = None
     session: str | None = None
@@ -44,18 +44,18 @@ _TEXTS = {
 
 
 def parse_json(text: str | bytes, what: str) -> Any:
-    """The value of a JSON text. NaN and infinity are none."""
+    """Return the value of a JSON text. Raises `BadRequest`, also for NaN and infinity. Errors call the text `what`."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except RecursionError:
-        raise bad(f"{what} is JSON of too many levels.") from None
+        raise bad(f"{what} is nested too deeply.") from None
     except ValueError as error:
-        # Also bytes that are not UTF-8, and numbers of thousands of digits.
+        # Bytes that are not UTF-8 and numbers with thousands of digits raise it too.
         raise bad(f"{what} is not JSON: {error}.") from None
 
 
 def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
-    """The properties in a JSON value; `where` is what errors call it. Names that are not known are ignored."""
+    """Return the properties in a JSON value; errors call it `where`. Unknown names are ignored. Raises `BadRequest`."""
     if given is None:
         return BrokerProperties()
     if not isinstance(given, dict):
@@ -69,7 +69,7 @@ def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
 
 
 def checked_text(value: object, what: str) -> str:
-    """A text that can be stored."""
+    """Return a value that must be a string and must be encodable. Raises `BadRequest`."""
     if not isinstance(value, str):
         raise bad(f"The {what} has value {shown(value)}. Not a text.")
     if not value.isascii():
@@ -98,7 +98,7 @@ def _time_to_live(given: dict[str, Any], where: str) -> int | None:
     if seconds is not None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
             raise bad(f"The {where} field 'TimeToLive' has value {shown(seconds)}. Not a number of seconds above 0.")
-        # Clients send back what they were shown for no limit, which lost its last digits as a float.
+        # Clients send back the value that they read for "no limit". As a float it has lost its last digits.
         return max(round(seconds * SECOND), 1) if seconds < NO_LIMIT // SECOND else NO_LIMIT
     if span is None:
         return None
@@ -109,4 +109,4 @@ def _time_to_live(given: dict[str, Any], where: str) -> int | None:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")

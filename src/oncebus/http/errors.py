@@ -1,4 +1,4 @@
-"""What a refusal looks like over HTTP: one table from what is raised to a status and a text."""
+"""Errors over HTTP: one table from exceptions to a status and a text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RETRY_SECONDS = 10
 
 
 class Refused(OncebusError):
-    """A request that HTTP itself refuses, with its status."""
+    """An error of HTTP itself, with its status."""
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -53,11 +53,11 @@ class Refused(OncebusError):
 class _Entry(NamedTuple):
     kind: type[OncebusError]
     status: int
-    # Where the error's own is for the operator alone, because it tells of paths and files.
+    # Replaces the error's own text if that names paths and files, which only the operator may see.
     text: str | None = None
 
 
-# The first that fits counts.
+# The first entry that matches counts.
 _TABLE = (
     _Entry(AccessRefused, 401),
     _Entry(BrokerClosed, 503),
@@ -83,7 +83,7 @@ _TABLE = (
 
 
 class Verdict(NamedTuple):
-    """What a client is told of an error, in whatever form it is written."""
+    """The status, text and headers that a client gets for an error, in whatever format the front writes them."""
 
     status: int
     text: str
@@ -91,26 +91,26 @@ class Verdict(NamedTuple):
 
 
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold at all, escaped or not."""
+"""Characters that XML 1.0 cannot contain, escaped or not."""
 
 
 def bad(text: str) -> BadRequest:
-    """A request that cannot be understood; the text names the thing and the value."""
+    """Return the error for a malformed request. The text names the thing and its value."""
     return BadRequest(text)
 
 
 def wrong_method(method: str, allowed: Iterable[str]) -> Refused:
-    """That a path is not for this method."""
+    """Return the error for a method that the path does not allow."""
     return Refused(405, f"The method {shown(method)} is not allowed here.", {"allow": ", ".join(allowed)})
 
 
 def answer(error: Exception) -> Response:
-    """The response to a request that failed."""
+    """Return the response to a request that failed."""
     return error_response(*verdict(error))
 
 
 def verdict(error: Exception) -> Verdict:
-    """What to tell of an error. What nobody foresaw is logged, and the client learns no more of it."""
+    """Return what the client gets for an error. An unexpected error is logged, and the client sees no detail of it."""
     if isinstance(error, Refused):
         return Verdict(error.status, str(error), error.headers)
     for entry in _TABLE:
@@ -118,7 +118,7 @@ def verdict(error: Exception) -> Verdict:
             if entry.text is not None:
                 log.error("A request was refused: %s", error)
             is_temporary = entry.status == 503
-            # The sub code tells of the entity; that the server is busy is none of its doing.
+            # A busy server is not the entity's fault, so its sub code is left out then.
             own = error.detail if isinstance(error, EntityError) and not is_temporary else str(error)
             headers = {"retry-after": str(RETRY_SECONDS)} if is_temporary else {}
             return Verdict(entry.status, entry.text or own, headers)
@@ -127,7 +127,7 @@ def verdict(error: Exception) -> Verdict:
 
 
 def error_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """A refusal as the service writes it."""
+    """Return an error response in the service's format."""
     safe = escape(NOT_XML.sub("\ufffd", detail))
     body = f"<Error><Code>{status}</Code><Detail>{safe}</Detail></Error>"
     return Response(body.encode(), status, headers, "application/xml; charset=utf-8")

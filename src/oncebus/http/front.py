@@ -1,4 +1,4 @@
-"""Operations on messages, and a look at the broker: a request in, a call of the broker, an answer out."""
+"""Operations on messages, and the state of the broker. Each request becomes a call of the broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Does(NamedTuple):
 
 
 class Front:
-    """Answers the requests that no other front takes."""
+    """Answers the requests that no other front owns."""
 
     def __init__(
         self,
@@ -91,21 +91,21 @@ class Front:
         }
 
     def takes(self, scope: Scope) -> bool:
-        """Return whether a request that names an api-version is an operation on messages all the same.
+        """Return whether a request with an api-version is an operation on messages nevertheless.
 
-        An entity may be named like an operation: what a management client asks of it is told by its version.
+        An entity may have the name of an operation. Management requests for it are recognized by their api-version.
         """
         try:
             target = find_target(scope["raw_path"])
         except OncebusError:
-            # It is told when the request is answered, to a caller that is known.
+            # The caller gets the error when the request is answered, after authentication.
             return True
         if target is None or scope["method"] not in self._table[target.shape]:
             return False
         return target.shape is not Shape.METRICS and not only_looks_like_a_lock(target)
 
     async def respond(self, request: Asked) -> Response:
-        """Return the answer to a request; what is raised becomes one too."""
+        """Return the response to a request; an error becomes a response too."""
 
         def answer_to(error: Exception) -> Response:
             response = answer(error)
@@ -115,7 +115,7 @@ class Front:
         return await answered(request, self._respond(request), answer_to)
 
     def _note(self, request: Asked, error: Exception) -> None:
-        """Put a refusal on record, if it was of something about messages."""
+        """Record a refusal, if it was of an operation on messages."""
         try:
             target = find_target(request.scope["raw_path"])
         except OncebusError:
@@ -126,7 +126,7 @@ class Front:
     async def _respond(self, request: Asked) -> Response:
         raw_path: bytes = request.scope["raw_path"]
         if raw_path in (HEALTH, LIVE, READY) and not has_api_version(request.scope["query_string"]):
-            return self._tell_health(request.method, raw_path)
+            return self._health_response(request.method, raw_path)
         grant = admit(request, self._guard, self._limits)
         target = find_target(raw_path)
         if target is None:
@@ -139,11 +139,11 @@ class Front:
         self._guard.require(grant, does.operation, target.entity, below)
         return await does.handler(request, target)
 
-    def _tell_health(self, method: str, raw_path: bytes) -> Response:
+    def _health_response(self, method: str, raw_path: bytes) -> Response:
         if method not in ("GET", "HEAD"):
             raise wrong_method(method, ["GET", "HEAD"])
         if raw_path == LIVE:
-            # Whatever the pipeline does: a monitor that restarts what is not live must not restart it for that.
+            # This ignores the pipeline: a monitor must not restart the gateway because the pipeline is slow.
             return JSONResponse({"status": "healthy", "message": LIVING})
         problem = self._health.problem()
         if problem is None:
@@ -231,7 +231,7 @@ class Front:
         return await self._settle(target, Action.ABANDON)
 
     async def _settle(self, target: MessagePath, action: Action) -> Response:
-        # The token alone names the message: what stands before it may be an id or a number, and either may look so.
+        # Only the token identifies the message: the segment before it is an id or a number, and an id may be digits.
         settlement = Settlement(action, token_of(target.token))
         outcomes = await self._broker.settle(parse_address(target.entity), [settlement])
         if outcomes[0] is not Outcome.DONE:
@@ -245,7 +245,7 @@ class Front:
             raise Refused(404, LOCK_LOST)
         return receiving.renewed(token, until)
 
-    # Looking
+    # Inspection
 
     async def _peek(self, request: Asked, target: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
@@ -257,9 +257,9 @@ class Front:
             found = await self._broker.peek(address, start, count, session, most)
             sources = [self._path_of(each.message.source, each.message.entity) for each in found]
             size = sum(len(each.message.head) + len(each.body) for each in found)
-            # Fewer than asked for may be all there are, or all that fit.
-            may_be_cut = len(found) == count or size + self._largest_held(address.path) > most
-            last = found[-1].message.sequence + 1 if found and may_be_cut else None
+            # Fewer messages than requested may be all there are, or all that fit into the answer.
+            may_be_more = len(found) == count or size + self._largest_held(address.path) > most
+            last = found[-1].message.sequence + 1 if found and may_be_more else None
 
             def make() -> Response:
                 messages, following = receiving.page(list(zip(found, sources, strict=True)))
@@ -279,7 +279,7 @@ class Front:
                 )
         limit, after = self._page_of(query)
         path = _plain(parse_address(target.entity))
-        drops = await self._broker.drops(
+        drops = await self._broker.duplicates(
             path, message_id=query.get("message-id"), since=since, limit=limit, after=after
         )
         return JSONResponse(drops_page(path, drops, limit))
@@ -328,5 +328,5 @@ def _plain(address: Address) -> str:
 
 
 def _base(request: Asked) -> str:
-    """Scheme and host as the client knows them; nothing where it names no host."""
+    """Return the scheme and host that the client uses; empty if it names no host."""
     return f"{request.scope['scheme']}://{request.named_host}" if request.named_host else ""

@@ -1,16 +1,16 @@
-"""What the path of a request names. It is read from the bytes that came, each segment decoded once:
+"""Paths of requests. They are parsed from the raw bytes, each segment decoded once:
 
     /{entity}/messages                          to send
     /{entity}/messages/head                     to receive
     /{entity}/messages/{id}/{lock token}        to settle; the id is a message's or a sequence number
-    /{entity}/$messages                         to look at messages, without receiving them
+    /{entity}/$messages                         to peek at messages, without receiving them
     /{entity}/$duplicates                       the record of drops
-    /{entity}/$refusals                         what was refused, and why
-    /health, /health/live, /health/ready        whether the broker is well
+    /{entity}/$refusals                         refused operations, and why
+    /health, /health/live, /health/ready        whether the broker is healthy
     /metrics, /$quarantine                      the broker itself
 
-An entity's path has slashes of its own, escaped or not, and may hold any of these words but the last ones: the shape is
-judged from the end. An id that has a slash must have it escaped. Fixed words may have any case.
+An entity's path may contain slashes, escaped or not, and any of these words: the parser reads a path from its end. A
+slash in an id must be escaped. Fixed words may have any case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAST_NUMBER = (1 << 63) - 1
 
 
 class Shape(enum.Enum):
-    """What sort of thing is addressed."""
+    """The kind of thing that a path names."""
 
     MESSAGES = "messages"
     HEAD = "head"
@@ -43,7 +43,7 @@ class Shape(enum.Enum):
 
 
 class MessagePath(NamedTuple):
-    """What a request is about. `entity` is its path, with the sub-queue if one is named; `token` as it was written."""
+    """The parts of a path. `entity` includes the sub-queue, if the path names one; `token` is not parsed yet."""
 
     shape: Shape
     entity: str = ""
@@ -52,12 +52,12 @@ class MessagePath(NamedTuple):
 
 
 def segments_of(raw_path: bytes) -> list[str]:
-    """The segments of a path, each decoded once. A slash at either end makes no difference."""
+    """Return the segments of a path, each decoded once. A slash at either end makes no difference."""
     return [_decoded(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
 
 
 def target_of(raw_path: bytes) -> MessagePath:
-    """What a path names, or a refusal."""
+    """Return what a path names. Raises `Refused` if there is no such operation."""
     target = find_target(raw_path)
     if target is None:
         raise no_operation(raw_path)
@@ -65,14 +65,14 @@ def target_of(raw_path: bytes) -> MessagePath:
 
 
 def no_operation(raw_path: bytes) -> Refused:
-    """That a path is no operation's."""
+    """Return the error for a path that names no operation."""
     path = shown("/".join(segments_of(raw_path)))
     hint = "Entities are managed with an api-version, as in '?api-version=2021-05'."
     return Refused(404, f"There is no operation at the path {path}. {hint}")
 
 
 def find_target(raw_path: bytes) -> MessagePath | None:
-    """What a path names; None where it is no operation's."""
+    """Return what a path names; None if it names no operation."""
     segments = segments_of(raw_path)
     words = [segment.lower() for segment in segments]
     if words == ["metrics"]:
@@ -95,7 +95,7 @@ def find_target(raw_path: bytes) -> MessagePath | None:
 
 
 def token_of(text: str) -> bytes:
-    """The lock token that is written as a GUID."""
+    """Return the lock token that a GUID stands for. Raises `BadRequest`."""
     try:
         return uuid.UUID(text).bytes
     except ValueError:
@@ -103,7 +103,7 @@ def token_of(text: str) -> bytes:
 
 
 def only_looks_like_a_lock(target: MessagePath) -> bool:
-    """Whether a path is not that of a message that is held, which ends with a token, but may be that of a rule."""
+    """Return whether a path has the shape of a locked message's, but does not end with a token: it may be a rule's."""
     if target.shape is not Shape.LOCK:
         return False
     try:
@@ -114,12 +114,12 @@ def only_looks_like_a_lock(target: MessagePath) -> bool:
 
 
 def lock_path(entity: str, sequence: int, token: bytes) -> str:
-    """Where a message that is held is settled."""
+    """Return the path at which a locked message is settled."""
     return f"/{quote(entity, safe='/$~')}/messages/{sequence}/{uuid.UUID(bytes=token)}"
 
 
 def query_of(raw_query: bytes) -> dict[str, str]:
-    """The parameters of a request, their names in lower case. One that comes twice is refused."""
+    """Return the query parameters by lower-case name. Raises `BadRequest` if one has two different values."""
     try:
         pairs = parse_qsl(raw_query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError:
@@ -132,12 +132,12 @@ def query_of(raw_query: bytes) -> dict[str, str]:
 
 
 def has_api_version(raw_query: bytes) -> bool:
-    """Whether a request names the version of an API, as all that manages entities does."""
+    """Return whether a request has an api-version, as all management requests do."""
     return any(pair.partition(b"=")[0].lower() == b"api-version" for pair in raw_query.split(b"&"))
 
 
 def numbers_in(query: dict[str, str], name: str, most: int) -> list[int]:
-    """Whole numbers with commas between them, each once; at least one."""
+    """Return the comma-separated numbers of a parameter, each once; at least one. Raises `BadRequest`."""
     if not query.get(name):
         raise bad(f"The parameter '{name}' is missing.")
     words = query[name].split(",")
@@ -147,7 +147,7 @@ def numbers_in(query: dict[str, str], name: str, most: int) -> list[int]:
 
 
 def number_in(query: dict[str, str], name: str, otherwise: int, least: int, most: int) -> int:
-    """A whole number among the parameters."""
+    """Return the number of a parameter, or `otherwise` if it is missing. Raises `BadRequest` outside of the range."""
     text = query.get(name, "")
     if not text:
         return otherwise

@@ -1,12 +1,12 @@
-"""A message's own properties as HTTP headers.
+"""A message's application properties as HTTP headers.
 
     Priority: "High"                            text, in quotes
     Attempts: 3        Weight: 0.5              a long; a double
     Urgent: true                                a boolean
-    Due: Sun, 06 Nov 1994 08:49:37 GMT          a time; ISO 8601 where it is finer, or before 1970
+    Due: Sun, 06 Nov 1994 08:49:37 GMT          a time; ISO 8601 if it has fractions of a second, or is before 1970
 
-In quotes `\\"`, `\\\\` and `\\uXXXX` (a UTF-16 unit) stand for one character; any other backslash is itself. What has
-no quotes and is none of the others is text as it stands. Headers that mean something to HTTP are no properties.
+In quotes `\\"`, `\\\\` and `\\uXXXX` (a UTF-16 unit) stand for one character; any other backslash is itself. A value
+without quotes that is none of the others is text. Headers that mean something to HTTP are not properties.
 """
 
 from __future__ import annotations
@@ -55,13 +55,16 @@ Header = tuple[str, bytes]
 
 
 def is_property(name: str) -> bool:
-    """Whether a header of that name is a property of the message."""
+    """Return whether a header with this name is a property of the message."""
     lowered = name.lower()
     return lowered not in _OF_HTTP and not lowered.startswith(_OF_HTTP_BEGINNINGS)
 
 
 def properties_of(headers: Iterable[Header]) -> dict[str, Value]:
-    """The properties among the headers of a request. Names are told apart without their case."""
+    """Return the properties among the headers of a request.
+
+    Raises `BadRequest` if two names are equal, whatever their case.
+    """
     found: dict[str, Value] = {}
     seen: set[str] = set()
     for name, value in headers:
@@ -74,7 +77,7 @@ def properties_of(headers: Iterable[Header]) -> dict[str, Value]:
 
 
 def text_of(value: bytes) -> str:
-    """The text of a header: UTF-8, or else what HTTP once meant."""
+    """Return the text of a header: UTF-8, or else Latin-1, the older encoding of HTTP."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -82,7 +85,7 @@ def text_of(value: bytes) -> str:
 
 
 def value_of(name: str, text: str) -> Value:
-    """The value that a header's text stands for."""
+    """Return the value that the text of a header stands for. Raises `BadRequest`."""
     text = text.strip(" \t")
     if len(text) > 1 and text[0] == text[-1] == '"':
         return _unquoted(name, text[1:-1])
@@ -100,7 +103,7 @@ def value_of(name: str, text: str) -> Value:
 
 
 def headers_of(properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """The headers for properties. One whose name cannot be a header, or whose value has no text, is left out."""
+    """Yield the headers for properties. It skips names that cannot be headers, and values that have no text form."""
     for name, value in properties.items():
         text = text_for(value)
         if text is not None and _NAME.fullmatch(name) and is_property(name):
@@ -108,7 +111,7 @@ def headers_of(properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def text_for(value: object) -> str | None:
-    """The text of a header that stands for a value."""
+    """Return the text of a header that stands for a value; None if there is none."""
     match value:
         case bool():
             return str(value).lower()
@@ -125,7 +128,7 @@ def text_for(value: object) -> str | None:
 
 def _time_text(time: int) -> str | None:
     try:
-        # Years of few digits are not read back as they were from the other form.
+        # RFC 1123 has whole seconds only, and its parsers misread years of few digits.
         return rfc1123(time) if time % SECOND == 0 and time >= 0 else iso8601(time)
     except (OverflowError, ValueError):
         # Before the year 1, or after 9999.
@@ -145,7 +148,7 @@ def _unquoted(name: str, text: str) -> str:
         return text
     units = _ESCAPE.sub(lambda match: chr(int(match[0][2:], 16)) if match[0][1] == "u" else match[0][1], text)
     try:
-        # Joins the halves of a pair; half of one alone is no text.
+        # This joins the halves of surrogate pairs. A single half cannot be decoded.
         return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         raise bad(f"The property {shown(name)} has value {shown(text)}. It holds half of a surrogate pair.") from None

@@ -1,4 +1,4 @@
-"""The side of HTTP that looks at bytes: uvicorn's, with bounds on a request's head, and header names as written."""
+"""One HTTP connection: uvicorn's protocol, with limits on a request's head, and header names in their original case."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from oncebus.http.requests import GIVE_WAY, HEADER_NAMES, KNOWN
 from oncebus.listening import Places
 
 LONGEST_HEAD = 128 * 1024
-"""Past this the connection is closed; the application has a lower limit of its own."""
+"""Bytes of a request's head. Beyond this the connection is closed; the application has a lower limit of its own."""
 HEAD_SECONDS = 30.0
-"""For the head of a request, from the connection's or its own first byte."""
+"""Time to receive the head of a request, counted from the connection's start or the head's first byte."""
 MOST_HEADERS = 1000
-"""Of one request, with what follows its body. Each takes many times its bytes."""
+"""Headers of one request, trailers included. Each takes many times its bytes in memory."""
 MOST_PIPELINED = 8
-"""Requests of a connection that wait for the answer to another. Behind these it is closed."""
+"""Requests of a connection that may wait for the response to an earlier one. After these it is closed."""
 STUCK_SECONDS = 60.0
-"""For a client to read some of an answer that waits for it."""
+"""Time for a client to read some of a response that waits for it."""
 MOST_REFUSED = 100
-"""So many connections beyond the limit are answered with 503; others are cut."""
+"""Connections beyond the limit that get a 503; more are closed without a response."""
 
 
 class Protocol(HttpToolsProtocol):
     """One connection.
 
-    What it gets at once is parsed at once, and each request in it takes some 3 KB: whoever sends many before the first
-    is answered gets the answers to a few. A client that does not read its answer may have to give way.
+    All bytes that arrive together are parsed together, and each request takes some 3 KB. A client that sends many
+    requests before the first response gets the responses to a few only. A client that does not read its response may be
+    disconnected to make room for another.
     """
 
     places: Places | None = None
-    """Where the connection is counted."""
+    """The places that count this connection; None if nothing counts it."""
     _names: list[bytes]
     _head_bytes = 0
     _is_in_head = False
     _head_timer: asyncio.TimerHandle | None = None
     _stuck_timer: asyncio.TimerHandle | None = None
     _is_extra = False
-    """Whether it came when all places were busy."""
+    """Whether all places were busy when it connected."""
     _is_over = False
-    """Whether nothing more is read."""
+    """Whether it ignores all further input."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See `asyncio.Protocol`. Who connects and says nothing is not waited for."""
+        """See `asyncio.Protocol`. The timer for the first head starts here, so that a silent client is disconnected."""
         super().connection_made(transport)
         places = self.places
         if places is not None:
@@ -78,7 +79,7 @@ class Protocol(HttpToolsProtocol):
                 self.send_400_response(HEADERS_TOO_LONG)
 
     def pause_writing(self) -> None:
-        """See `asyncio.BaseProtocol`. The client does not read."""
+        """See `asyncio.BaseProtocol`. The client does not read, so its connection counts as idle."""
         super().pause_writing()
         if self.places is not None:
             self.places.end(self)
@@ -88,7 +89,7 @@ class Protocol(HttpToolsProtocol):
         """See `asyncio.BaseProtocol`."""
         super().resume_writing()
         self._end_stuck()
-        if self.places is not None and self._is_asked:
+        if self.places is not None and self._has_request:
             self.places.begin(self)
 
     def on_message_begin(self) -> None:
@@ -124,11 +125,11 @@ class Protocol(HttpToolsProtocol):
         self._end_head()
         if len(self.pipeline) == MOST_PIPELINED:
             self._is_over = True
-            # The newest that is answered says that it is the last.
+            # The response to the newest request of the pipeline announces that it is the last.
             self.pipeline[0][0].keep_alive = False
             return
         if self.places is not None:
-            # By the places, and not as uvicorn counts: an answer that is being ended takes none from others.
+            # The places decide, not uvicorn's count, which would include connections that are closing.
             self.limit_concurrency = 0 if self._is_extra and len(self.places) > self.places.most else None
             if not self.flow.write_paused:
                 self.places.begin(self)
@@ -147,17 +148,17 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """See `HttpToolsProtocol`."""
         super().on_response_complete()
-        # The next request may be under way already.
-        if self.places is not None and not self._is_asked:
+        # The next request may have begun already.
+        if self.places is not None and not self._has_request:
             self.places.end(self)
 
     @property
-    def _is_asked(self) -> bool:
-        """Whether a request is under way."""
+    def _has_request(self) -> bool:
+        """Return whether a request is under way."""
         return bool(self.pipeline) or (self.cycle is not None and not self.cycle.response_complete)
 
     def _should_upgrade(self) -> bool:
-        # To nothing. The answer that this replaces goes through all headers, for each piece of a body.
+        # There is no upgrade. uvicorn's method would go through all headers for each piece of a body.
         return False
 
     def _give_way(self) -> None:
@@ -186,13 +187,13 @@ class Protocol(HttpToolsProtocol):
         self._end_stuck()
         waiting = self.transport.get_write_buffer_size()
 
-        def look() -> None:
+        def check_progress() -> None:
             if self.transport.get_write_buffer_size() >= waiting:
                 self.abort()
             else:
                 self._await_reading()
 
-        self._stuck_timer = self.loop.call_later(STUCK_SECONDS, look)
+        self._stuck_timer = self.loop.call_later(STUCK_SECONDS, check_progress)
 
     def _end_stuck(self) -> None:
         if self._stuck_timer is not None:

@@ -1,8 +1,8 @@
-"""A message as the answer to a request.
+"""A message as the response to a request.
 
-The body is the bytes of a message's data sections. Of an AMQP value, a text is its UTF-8, a binary its bytes, null
-nothing; any other value, and a sequence, is JSON, in which times are ISO 8601, binaries base64 and uuids text. A value
-or sequence that is too large for that is handed out in its AMQP encoding.
+The body is the bytes of the message's data sections. Of an AMQP value, a string becomes UTF-8, a binary its bytes, and
+null nothing. Any other value, and a sequence, becomes JSON, with times in ISO 8601, binaries in base64 and uuids as
+text. A value or sequence that is too large to convert is returned in its AMQP encoding.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Content(NamedTuple):
 def response(
     received: Received, status: int, dead_letter_source: str | None = None, location: str | None = None
 ) -> Response:
-    """The answer that hands a message out."""
+    """Return the response that delivers a message."""
     message = received.message
     properties, own = _read_head(message.head)
     if message.reason is not None:
@@ -61,7 +61,7 @@ def response(
     kind = properties.content_type
     made = Response(content.body, status)
     headers = [("content-type", kind if kind and kind.isprintable() else content.kind)]
-    headers.append((BROKER_PROPERTIES, _json(_told(message, properties, dead_letter_source))))
+    headers.append((BROKER_PROPERTIES, _json(_system_properties(message, properties, dead_letter_source))))
     if location is not None:
         headers.append(("location", location))
     headers.extend(headers_of(own))
@@ -70,9 +70,9 @@ def response(
 
 
 def page(found: Sequence[tuple[Received, str | None]]) -> tuple[list[dict[str, object]], int | None]:
-    """The messages as items of a page, each given with its dead-letter source, and where the next page starts.
+    """Return messages, each given with its dead-letter source, as items of a page, and where the next page starts.
 
-    None for the latter where all are on this page: a page is cut short where they are too much work to read.
+    The latter is None if all are on this page. A page ends early if its messages are too much work to decode.
     """
     allowance = Allowance()
     items: list[dict[str, object]] = []
@@ -84,27 +84,27 @@ def page(found: Sequence[tuple[Received, str | None]]) -> tuple[list[dict[str, o
 
 
 def work(received: Received) -> int:
-    """How many bytes have to be decoded to hand a message out."""
+    """Return how many bytes must be decoded to show a message."""
     body = bytes_to_read(received.body)
     return min(len(received.message.head), LARGEST_HEAD) + (body if body <= LARGEST_SHOWN_VALUE else 0)
 
 
 def described(received: Received, dead_letter_source: str | None = None) -> dict[str, object]:
-    """A message as an item of a batch, with what is told of it. A body that is not UTF-8 is base64.
+    """Return a message as an item of a page, with its system properties. A body that is not UTF-8 is base64.
 
-    Who only looks is not told the token by which another holds it.
+    The lock token is left out: a caller that only peeks must not learn the receiver's token.
     """
     message = received.message
     properties, own = _read_head(message.head)
     content = _content(received.body, LARGEST_SHOWN_VALUE)
-    told = _told(message._replace(token=None), properties, dead_letter_source)
+    system = _system_properties(message._replace(token=None), properties, dead_letter_source)
     if message.reason is not None:
-        told["DeadLetterReason"] = message.reason
+        system["DeadLetterReason"] = message.reason
     if message.description is not None:
-        told["DeadLetterErrorDescription"] = message.description
+        system["DeadLetterErrorDescription"] = message.description
     if properties.content_type is not None:
-        told["ContentType"] = properties.content_type
-    item: dict[str, object] = {"BrokerProperties": told}
+        system["ContentType"] = properties.content_type
+    item: dict[str, object] = {"BrokerProperties": system}
     try:
         item["Body"] = content.body.decode()
     except UnicodeDecodeError:
@@ -113,9 +113,9 @@ def described(received: Received, dead_letter_source: str | None = None) -> dict
 
 
 def renewed(token: bytes, until: int) -> Response:
-    """The answer that a message is held until then."""
-    told = {"LockToken": str(uuid.UUID(bytes=token)), "LockedUntilUtc": rfc1123(until)}
-    return Response(b"", 200, {BROKER_PROPERTIES: _json(told)})
+    """Return the response to a renewal, with the new end of the lock."""
+    system = {"LockToken": str(uuid.UUID(bytes=token)), "LockedUntilUtc": rfc1123(until)}
+    return Response(b"", 200, {BROKER_PROPERTIES: _json(system)})
 
 
 def _read_head(head: bytes) -> tuple[amqp.Properties, dict[str, object]]:
@@ -124,13 +124,15 @@ def _read_head(head: bytes) -> tuple[amqp.Properties, dict[str, object]]:
             return amqp.properties(head), {}
         return amqp.properties(head), amqp.filter_properties(head)[1]
     except amqp.DecodeError:
-        # It is handed out already: better without its properties than not at all.
+        # The message is delivered already. It is better to return it without its properties than not at all.
         return amqp.Properties(), {}
 
 
-def _told(message: Message, properties: amqp.Properties, dead_letter_source: str | None) -> dict[str, object]:
+def _system_properties(
+    message: Message, properties: amqp.Properties, dead_letter_source: str | None
+) -> dict[str, object]:
     is_limited = message.expires is not None and message.expires - message.enqueued < NO_LIMIT
-    told: dict[str, object] = {
+    system: dict[str, object] = {
         "CorrelationId": _id(properties.correlation_id),
         "DeadLetterSource": dead_letter_source,
         "DeliveryCount": message.deliveries,
@@ -150,7 +152,7 @@ def _told(message: Message, properties: amqp.Properties, dead_letter_source: str
         "TimeToLive": ((message.expires or 0) - message.enqueued) / SECOND if is_limited else _NO_LIMIT_SECONDS,
         "To": properties.to,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in system.items() if value is not None}
 
 
 def _id(value: amqp.Id | None) -> str | None:
@@ -182,7 +184,7 @@ def _content(body: bytes, largest: int) -> _Content:
 
 
 def _plain(value: Any) -> Any:
-    """The value in what JSON has."""
+    """Return the value as JSON types."""
     match value:
         case None | bool():
             return value
@@ -207,5 +209,5 @@ def _plain(value: Any) -> Any:
 
 
 def _json(value: object) -> str:
-    """In ASCII, so that it can be a header."""
+    """Return JSON in ASCII, so that it can be a header."""
     return json.dumps(value, separators=(",", ":"))

@@ -8,16 +8,16 @@ from typing import Any
 from oncebus.broker.refusals import Refusal
 from oncebus.entities import Catalogue
 from oncebus.http.times import iso8601
-from oncebus.store import Drop, Outcome, Quarantined
+from oncebus.store import Duplicate, Outcome, Quarantined
 
 
-def drops_page(path: str, drops: Sequence[Drop], limit: int) -> dict[str, Any]:
-    """A page of the drops of an entity. `next` is what to ask for `after` it, null where this is the last."""
+def drops_page(path: str, drops: Sequence[Duplicate], limit: int) -> dict[str, Any]:
+    """Return a page of the drops of an entity. `next` is the `after` of the next page, null if this page has room."""
     return {"entity": path, "duplicates": [_drop(drop) for drop in drops], "next": _next(drops, limit)}
 
 
 def refusals_page(path: str, counts: Mapping[str, int], refusals: Sequence[Refusal]) -> dict[str, Any]:
-    """What was refused of an entity since the start: how many by reason, and the newest of it, oldest first."""
+    """Return the refusals of an entity since the start: the count by reason, and the latest refusals, oldest first."""
     return {
         "entity": path,
         "counts": dict(counts),
@@ -35,12 +35,12 @@ def refusals_page(path: str, counts: Mapping[str, int], refusals: Sequence[Refus
 
 
 def quarantine_page(catalogue: Catalogue, rows: Sequence[Quarantined], limit: int) -> dict[str, Any]:
-    """A page of what could not be processed, without its content."""
+    """Return a page of quarantined messages, without their content."""
     return {"quarantined": [_quarantined(catalogue, row) for row in rows], "next": _next(rows, limit)}
 
 
 def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Which quarantined messages it was done to, and which were not there."""
+    """Return which quarantined messages were handled, under the key `done`, and which were not found."""
     found = dict(zip(numbers, outcomes, strict=True))
     return {
         done: [number for number, outcome in found.items() if outcome is Outcome.DONE],
@@ -48,7 +48,7 @@ def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> d
     }
 
 
-def _drop(drop: Drop) -> dict[str, Any]:
+def _drop(drop: Duplicate) -> dict[str, Any]:
     original = None
     if drop.original_sequence is not None:
         original = {
@@ -81,5 +81,5 @@ def _quarantined(catalogue: Catalogue, row: Quarantined) -> dict[str, Any]:
     }
 
 
-def _next(rows: Sequence[Drop] | Sequence[Quarantined], limit: int) -> int | None:
+def _next(rows: Sequence[Duplicate] | Sequence[Quarantined], limit: int) -> int | None:
     return rows[-1].number if len(rows) == limit else None

@@ -1,8 +1,8 @@
-"""Where stored messages become text: beside the event loop, within bounds.
+"""Converting stored messages to text, outside of the event loop and within limits.
 
-The sender of a message chooses how much work it is to read. A nested value of 250 KB may hold as many elements, and a
-look at a few of them must not keep everybody else waiting. So a page costs a bounded number of bytes to read, anything
-but the smallest work runs in a thread of its own, and only a few pages are made at a time.
+The sender of a message decides how much work it is to decode. A nested value of 250 KB may have that many elements, and
+peeking at a few such messages must not keep other clients waiting. So a page decodes a limited number of bytes, all but
+the smallest work runs in a thread of its own, and only a few pages are made at a time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from oncebus.amqp.types import DecodeError
 from oncebus.http.errors import Refused
 
 LARGEST_SHOWN_VALUE = 64 * 1024
-"""A value or sequence with more bytes is shown as its bytes to those who only look."""
+"""A larger value or sequence is shown in its AMQP encoding when a client peeks."""
 
 LARGEST_VALUE = 1 << 20
-"""A value or sequence with more bytes is handed out as its bytes."""
+"""A larger value or sequence is delivered in its AMQP encoding."""
 
 LARGEST_HEAD = 256 * 1024
-"""Properties with more bytes are not read."""
+"""Larger properties are not decoded."""
 
 MOST_BYTES_READ = 512 * 1024
-"""Of properties, values and sequences, for one page."""
+"""Bytes of properties, values and sequences that one page decodes."""
 
 MOST_PAGES = 4
 MOST_WAITING = 64
@@ -39,13 +39,13 @@ Made = TypeVar("Made")
 
 
 class Allowance:
-    """What may still be read for one page. It is enough for the largest properties and value that are read at all."""
+    """The bytes that one page may still decode. At first there are enough for the largest message that is decoded."""
 
     def __init__(self) -> None:
         self._left = MOST_BYTES_READ
 
     def take(self, size: int) -> bool:
-        """Whether so many bytes may be read; if so, they are taken."""
+        """Return whether this many bytes may be decoded; if so, subtract them."""
         is_allowed = size <= self._left
         if is_allowed:
             self._left -= size
@@ -53,19 +53,22 @@ class Allowance:
 
 
 class Renderer:
-    """Makes pages of messages without keeping the event loop from other work. One for an application."""
+    """Makes pages of messages without blocking the event loop. An application has one."""
 
     def __init__(self) -> None:
-        # One thread: however many look at once, the loop shares the interpreter with one of them only.
+        # With one thread, the loop shares the interpreter with one page only, however many clients peek at once.
         self._thread = ThreadPoolExecutor(1, "rendering")
         self._pages = asyncio.Semaphore(MOST_PAGES)
         self._waiting = 0
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[None]:
-        """Hold one of the few places from before messages are read from the store; 503 if too many wait for one."""
+        """Wait for one of the few places for pages, and hold it. Raises `Refused` with 503 if too many wait.
+
+        Enter before reading messages from the store, so that few pages are in memory at a time.
+        """
         if self._waiting >= MOST_WAITING:
-            raise Refused(503, "The server is busy: too many look at messages at the same time.", {"retry-after": "10"})
+            raise Refused(503, "The server is busy: too many clients peek at messages.", {"retry-after": "10"})
         self._waiting += 1
         try:
             await self._pages.acquire()
@@ -77,16 +80,16 @@ class Renderer:
             self._pages.release()
 
     async def make(self, size: int, work: Callable[[], Made]) -> Made:
-        """What the work returns, which reads so many bytes. It must not touch what belongs to the event loop."""
+        """Return the result of `work`, which decodes `size` bytes. It may run in a thread: it must not use the loop."""
         if size <= _SMALL:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 def bytes_to_read(body: bytes) -> int:
-    """How many bytes of a body have to be decoded to show it.
+    """Return how many bytes of a body must be decoded to show it.
 
-    None of plain data, but for data in very many pieces; none of a value that is a text or a binary.
+    This is 0 for data, unless it is in very many pieces, and 0 for a value that is a string or a binary.
     """
     try:
         kind, value, stop = section(body, 0, len(body))

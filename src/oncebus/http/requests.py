@@ -1,4 +1,4 @@
-"""What is read of a request: its headers with the names that the sender wrote, its body up to a limit, its end."""
+"""Reading a request: its headers in their original case, its body up to a limit, and the rest of a refused body."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from oncebus.http.properties import Header
 T = TypeVar("T")
 
 HEADER_NAMES = "oncebus.header_names"
-"""The extension by which our server tells how the names of headers were written; ASGI has them in lower case."""
+"""The extension that holds the names of headers in their original case; ASGI has them in lower case."""
 
 GIVE_WAY = "oncebus.give_way"
 """The extension that lets our server close the connection of a request to make room for another."""
 
 KNOWN = "oncebus.known"
-"""The extension by which our server learns that a request is authenticated: its connection gives way last."""
+"""The extension that marks the connection of a request as authenticated: the server closes such connections last."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
 
 _WORTH_READING = 8 << 20
-"""So much of a refused body is still read, that the sender gets to read the answer."""
+"""Bytes of a refused body that are still read, so that the sender gets to read the response."""
 _PATIENCE_SECONDS = 5.0
 MOST_LEAVING = 100
-"""Requests whose rest is read at the same time: anybody can announce a body and not send it."""
+"""Refused bodies that are read at the same time: a client can announce a body and never send it."""
 
 
 class Asked(Request):
-    """A request. Its body is read here alone, so that it is known how much of it came."""
+    """A request. Only this class reads the body, so that it knows how much of it is left."""
 
     is_read = False
     _is_given_up = False
 
     @property
     def named_host(self) -> str:
-        """The host, and its port, by which the client knows us; empty where it names none."""
+        """Return the host and port that the client uses; empty if it names none."""
         host = self.headers.get("host", "")
         return host if _HOST.fullmatch(host) else ""
 
     @property
     def written_headers(self) -> list[Header]:
-        """The headers as they were written, where the server says so."""
+        """Return the headers with the original case of their names, if the server provides it."""
         headers: list[tuple[bytes, bytes]] = self.scope["headers"]
         written: list[bytes] = self.scope.get("extensions", {}).get(HEADER_NAMES, [])
         names = written if len(written) == len(headers) else [name for name, _ in headers]
@@ -56,17 +56,20 @@ class Asked(Request):
 
     @property
     def header_bytes(self) -> int:
-        """How long the headers are together."""
+        """Return the total size of the headers."""
         return sum(len(name) + len(value) + 4 for name, value in self.scope["headers"])
 
     @property
     def declared_length(self) -> int:
-        """How long the body is said to be; 0 where nothing is said."""
+        """Return the announced length of the body; 0 if there is none."""
         text = self.headers.get("content-length", "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
     async def read_body(self, most: int, seconds: float) -> bytes | None:
-        """The body, None where it is longer than `most`. No more of it is read than that."""
+        """Return the body; None if it is longer than `most`. Raises `Refused` with 408 if it takes too long.
+
+        It stops reading soon after `most` bytes.
+        """
         if self.declared_length > most:
             return None
         pieces, size = [], 0
@@ -83,14 +86,14 @@ class Asked(Request):
         return b"".join(pieces)
 
     async def leave(self, response: Response) -> None:
-        """Make an end of a request whose body may not have been read.
+        """Finish a request whose body may not have been read.
 
-        A connection that is closed with bytes unread takes the answer with it, so what is not too much is read and
-        thrown away; else the connection is closed.
+        Closing a connection with unread bytes can destroy the response before the client reads it. So the rest of a
+        body of moderate size is read and discarded; otherwise the connection is closed.
         """
         if self.is_read or (self.declared_length == 0 and "transfer-encoding" not in self.headers):
             return
-        # Who expects to be told whether to go on has sent nothing yet.
+        # A client that sent `Expect` waits for a response before it sends the body.
         is_worth_it = not self._is_given_up and "expect" not in self.headers
         if is_worth_it and self.declared_length <= _WORTH_READING and len(_LEAVING) < MOST_LEAVING:
             size = 0
@@ -107,11 +110,11 @@ class Asked(Request):
             response.headers["connection"] = "close"
 
     def may_give_way(self) -> None:
-        """What is still to come may be from anybody: the connection may be cut where others need its place."""
+        """Let the server close this connection if others need its place, because the rest may never arrive."""
         self._notify_server(GIVE_WAY)
 
     def mark_known(self) -> None:
-        """Note that the request is authenticated."""
+        """Mark the connection as authenticated."""
         self._notify_server(KNOWN)
 
     def _notify_server(self, what: str) -> None:
@@ -120,11 +123,11 @@ class Asked(Request):
             extensions[what]()
 
     def give_up(self) -> None:
-        """Read no more of the body, and close the connection behind the answer."""
+        """Read no more of the body, and close the connection after the response."""
         self._is_given_up = True
 
     async def piece(self) -> bytes:
-        """The next piece of the body; waits behind the last. Raises `ClientDisconnect`."""
+        """Return the next piece of the body. After the last one it waits. Raises `ClientDisconnect`."""
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
@@ -136,21 +139,21 @@ _LEAVING: set[Asked] = set()
 
 
 async def unless_gone(request: Asked, work: Awaitable[T]) -> T:
-    """What the work brings; it is given up when the client goes away."""
+    """Return the result of `work`. Cancels it and raises `ClientDisconnect` if the client disconnects first."""
     working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+    disconnected = asyncio.ensure_future(_disconnect(request))
     try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
         raise ClientDisconnect
     finally:
-        for task in (working, gone):
+        for task in (working, disconnected):
             task.cancel()
-        await asyncio.gather(working, gone, return_exceptions=True)
+        await asyncio.gather(working, disconnected, return_exceptions=True)
 
 
-async def _gone(request: Asked) -> None:
+async def _disconnect(request: Asked) -> None:
     with contextlib.suppress(ClientDisconnect):
         while True:
             await request.piece()

@@ -1,4 +1,4 @@
-"""What all fronts share: the route to one, who is let in, and what happens to a request that fails."""
+"""Code that all fronts share: routing, authentication, and responses to failed requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oncebus.http.requests import Asked
 
 
 class FrontRoute(BaseRoute):
-    """The requests of one front. It reads the path from the bytes that came, not from what a router makes of them."""
+    """The route to one front. The front decides by the raw path, because a router would decode escaped slashes."""
 
     def __init__(self, owns: Callable[[Scope], bool], respond: Callable[[Asked], Awaitable[Response]]) -> None:
         self._owns = owns
@@ -33,7 +33,10 @@ class FrontRoute(BaseRoute):
 
 
 def admit(request: Asked, guard: Guard, limits: Limits) -> Grant:
-    """Return what the token of a request permits. Nothing else is said or looked up before."""
+    """Verify the token of a request, and return its rights. Raises `AccessRefused`.
+
+    This comes first, so that an unauthenticated caller learns nothing else.
+    """
     grant = guard.verify(", ".join(request.headers.getlist("authorization")))
     request.mark_known()
     if request.header_bytes > limits.header_bytes:
@@ -42,12 +45,12 @@ def admit(request: Asked, guard: Guard, limits: Limits) -> Grant:
 
 
 async def answered(request: Asked, work: Awaitable[Response], answer: Callable[[Exception], Response]) -> Response:
-    """Return the response that the work brings, or the answer to what it raises."""
+    """Return the response of `work`, or `answer` of the exception that it raises."""
     try:
         return await work
     except ClientDisconnect:
-        # Nobody will read it.
-        return error_response(400, "The client has gone away.")
+        # No client is left to read this.
+        return error_response(400, "The client has disconnected.")
     except Exception as error:
         response = answer(error)
         await request.leave(response)

@@ -1,4 +1,4 @@
-"""Messages in a request: one in its body and headers, or several in the JSON of a batch."""
+"""Messages in a request: one in its body and headers, or several in a JSON batch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 
 
 def is_batch(content_type: str | None) -> bool:
-    """Whether the body of a request is a batch."""
+    """Return whether the body of a request is a batch."""
     return content_type is not None and content_type.partition(";")[0].strip().lower() == BATCH_TYPE
 
 
 def message(headers: Sequence[Header], content_type: str | None, body: bytes) -> Incoming:
-    """The one message of a request."""
+    """Return the message of a request that is not a batch. Raises `BadRequest`."""
     given = [value for name, value in headers if name.lower() == BROKER_PROPERTIES.lower()]
     if len(given) > 1:
         raise bad(f"The header '{BROKER_PROPERTIES}' is given more than once.")
@@ -34,7 +34,7 @@ def message(headers: Sequence[Header], content_type: str | None, body: bytes) ->
 
 
 def batch(body: bytes, most: int) -> list[Incoming]:
-    """The messages of a batch, at most so many."""
+    """Return the messages of a batch. Raises `BadRequest`, also for more than `most` messages."""
     items = parse_json(body, "The body of the batch")
     if not isinstance(items, list):
         raise bad(f"The body of the batch has value {shown(items)}. Not a JSON array of messages.")

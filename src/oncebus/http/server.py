@@ -1,4 +1,4 @@
-"""The server: uvicorn, without its logs and signal handlers, at an address that is known before it starts."""
+"""The server: uvicorn without its logs and signal handlers, on a socket that listens before it starts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from oncebus.http.protocol import Protocol
 from oncebus.listening import CannotListen, Places, Tls, serve
 
 MOST_CONNECTIONS = 2000
-"""Past this, a connection that is idle gives way; where all are busy, requests on new ones are answered with 503."""
+"""Beyond this, an idle connection is closed for a new one; if all are busy, requests on new ones get a 503."""
 KEEP_ALIVE_SECONDS = 75
 CLOSING_SECONDS = 2
 """For requests under way when the server stops. `serve` kills a gateway that takes much longer."""
 _POLL_SECONDS = 0.01
-_FAREWELL_SECONDS = 0.5
+_TLS_CLOSE_SECONDS = 0.5
 
 
 class HttpServer(uvicorn.Server):
-    """Listens from its making on; answers from `start` to `stop`."""
+    """Listens from its creation on; answers from `start` to `stop`."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, most_connections: int) -> None:
         super().__init__(config)
@@ -33,11 +33,11 @@ class HttpServer(uvicorn.Server):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port that it listens on."""
         return int(self._listener.getsockname()[1])
 
     async def start(self) -> None:
-        """Begin to answer; when this returns it does."""
+        """Start to answer requests, and return once it does."""
         self._task = asyncio.create_task(self.serve([self._listener]))
         while not self.started and not self._task.done():
             await asyncio.sleep(_POLL_SECONDS)
@@ -45,7 +45,7 @@ class HttpServer(uvicorn.Server):
             await self._task
 
     async def stop(self) -> None:
-        """Let requests come to their end for a moment, then close."""
+        """Give requests a moment to finish, then close all connections."""
         self.should_exit = True
         if self._task is not None:
             await self._task
@@ -66,16 +66,16 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See `uvicorn.Server`."""
-        parting = asyncio.create_task(self._part())
+        closing = asyncio.create_task(self._abort_closing())
         try:
             await super().shutdown(sockets)
         finally:
-            parting.cancel()
+            closing.cancel()
 
-    async def _part(self) -> None:
-        """Do not wait for clients to agree to the end of TLS: those that are idle do not even look."""
+    async def _abort_closing(self) -> None:
+        """Abort connections that are still closing: idle clients do not answer the end of TLS."""
         while True:
-            await asyncio.sleep(_FAREWELL_SECONDS)
+            await asyncio.sleep(_TLS_CLOSE_SECONDS)
             for connection in list(self.server_state.connections):
                 transport = connection.transport
                 if transport is not None and transport.is_closing():
@@ -83,7 +83,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals to the process that this is part of."""
+        """Install no signal handlers: the process has its own."""
         yield
 
 
@@ -95,7 +95,7 @@ def server(
     most_connections: int = MOST_CONNECTIONS,
     access_log: bool = False,
 ) -> HttpServer:
-    """A server for the application at a socket of `listen`. Raises `CannotListen` for a certificate it cannot use."""
+    """Return a server for the application, on a socket from `listen`. Raises `CannotListen` for a bad certificate."""
     config = uvicorn.Config(
         app,
         http=Protocol,

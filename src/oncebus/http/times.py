@@ -1,4 +1,4 @@
-"""Times as they are written over HTTP."""
+"""Formats of times over HTTP."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def rfc1123(time: int) -> str:
-    """`Sun, 06 Nov 1994 08:49:37 GMT`; what is finer than a second is dropped, what is beyond all dates is the last."""
+    """Return a time like `Sun, 06 Nov 1994 08:49:37 GMT`.
+
+    Fractions of a second are dropped. A time beyond the last possible date becomes that date.
+    """
     return formatdate(min(time, LAST_MOMENT) // SECOND, usegmt=True)
 
 
 def iso8601(time: int) -> str:
-    """`1994-11-06T08:49:37.000000Z`; what is beyond all dates is the last."""
+    """Return a time like `1994-11-06T08:49:37.000000Z`. A time beyond the last possible date becomes that date."""
     moment = _EPOCH + min(time, LAST_MOMENT) * _MICROSECOND
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_time(text: str) -> int | None:
-    """The microseconds of a time in either form, UTC unless it says otherwise; None where it is neither."""
+    """Return the microseconds since 1970 of a time in either format; None for other text. UTC is the default zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

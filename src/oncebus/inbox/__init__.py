@@ -1,6 +1,6 @@
-"""What was accepted and is not yet judged: a log that the gateway appends to and Spark reads."""
+"""The inbox: a log of accepted messages that the gateway appends to and Spark reads."""
 
-from oncebus.inbox.blobs import Blobs
+from oncebus.inbox.body_files import BodyFiles
 from oncebus.inbox.errors import InboxDamaged, InboxError, InboxFull, InboxInUse, RowsRefused
 from oncebus.inbox.marks import Marks
 from oncebus.inbox.reader import Commit, InboxReader
@@ -10,7 +10,7 @@ from oncebus.inbox.writer import InboxWriter
 
 __all__ = [
     "ROW_SCHEMA",
-    "Blobs",
+    "BodyFiles",
     "Commit",
     "InboxDamaged",
     "InboxError",

@@ -1,4 +1,4 @@
-"""The file `durable`: up to which commit an inbox may be read. Overwritten in place after each commit's fsync.
+"""The file `durable`: the last commit of an inbox that may be read. Overwritten in place after each commit's fsync.
 
 All numbers are little-endian.
 
@@ -7,8 +7,8 @@ All numbers are little-endian.
     8        4     CRC-32 of bytes 0 to 7
     12       4     zero
 
-It is not synced itself: after a crash of the machine it may tell of an older commit or be torn, never of one that was
-not durable. The writer sets it right when it opens the inbox.
+The file itself is not synced. After a crash of the machine it may hold an older commit or be torn, but it never holds a
+commit that was not durable. The writer corrects it when it opens the inbox.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _COMMIT = struct.Struct("<q")
 
 
 def encode_durable(commit: int) -> bytes:
-    """The bytes of the file."""
+    """Return the bytes of the file."""
     packed = _COMMIT.pack(commit)
     return packed + zlib.crc32(packed).to_bytes(4, "little") + bytes(4)
 
 
 def read_durable(folder: str) -> int | None:
-    """The commit; None if the file is not there or torn."""
+    """Return the commit; None if the file is missing or torn."""
     try:
-        # Opened each time: over a network that asks for the newest, and it costs a few microseconds.
+        # Open it each time: on a network file system that fetches the newest content, and it costs few microseconds.
         descriptor = os.open(os.path.join(folder, NAME), os.O_RDONLY)
     except FileNotFoundError:
         return None

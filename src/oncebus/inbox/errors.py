@@ -1,4 +1,4 @@
-"""What goes wrong with an inbox."""
+"""Errors of the inbox."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class InboxError(OncebusError):
-    """An inbox cannot be used. What was being appended has not been accepted."""
+    """The inbox cannot be used. Rows that were being appended are not accepted."""
 
 
 class InboxFull(InboxError):
-    """There is no room for it on the disk. The same call works as soon as there is."""
+    """The disk is full. Retry the same call when there is space again."""
 
 
 class InboxInUse(InboxError):
-    """Another process writes this inbox."""
+    """Another process has the inbox open for writing."""
 
 
 class InboxDamaged(InboxError):
-    """Something that was durable is missing or is not what was once written."""
+    """Something that was durable is missing or has changed."""
 
 
 class RowsRefused(InboxError):
@@ -30,6 +30,6 @@ class RowsRefused(InboxError):
 
 
 def write_failure(path: str, error: OSError) -> InboxError:
-    """The error for a failed write."""
+    """Return the error for a failed write."""
     kind = InboxFull if error.errno in _NO_ROOM else InboxError
     return kind(f"Inbox file '{path}' cannot be written: {error.strerror}")

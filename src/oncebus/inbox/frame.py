@@ -1,4 +1,4 @@
-"""A frame: one commit as it lies in a segment.
+"""A frame: one commit in a segment.
 
 All numbers are little-endian; `s` is the number of shards. A frame begins at a multiple of 8 bytes.
 
@@ -15,7 +15,7 @@ All numbers are little-endian; `s` is the number of shards. A frame begins at a 
 
 A piece is the encapsulated message of one Arrow record batch: 0xffffffff, the length of the metadata, the metadata
 padded to 8 bytes, and the buffers, each padded to 8 bytes. Its schema is `oncebus.messages.INBOX_SCHEMA` and is not
-repeated; there are no dictionaries and nothing is compressed, so that a piece is read in place.
+repeated. There are no dictionaries and no compression, so that a piece can be read in place.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _FIXED_BYTES = 48
 
 
 class BadFrame(Exception):
-    """There is no whole frame here; the text says what is wrong, as the end of a sentence."""
+    """There is no complete frame at this offset. The text says what is wrong, as the end of a sentence."""
 
 
 class Frame(NamedTuple):
-    """What a frame's header says. `pieces` are (offset in the frame, length, CRC-32), one for each shard."""
+    """The header of a frame. `pieces` are (offset in the frame, length, CRC-32), one for each shard."""
 
     commit: int
     catalogue: int
@@ -56,7 +56,7 @@ class Frame(NamedTuple):
 def encode_frame(
     batches: Sequence[tuple[int, pa.RecordBatch]], commit: int, catalogue: int, position: int, rows: int, shards: int
 ) -> bytes:
-    """The frame of a commit; `batches` are (shard, its rows), ascending."""
+    """Return the frame of a commit. `batches` are (shard, its rows), in ascending order. Raises `RowsRefused`."""
     lengths_and_checks = [0] * (2 * shards)
     pieces = []
     for shard, batch in batches:
@@ -72,7 +72,7 @@ def encode_frame(
 
 
 def decode_frame(data: memoryview, offset: int) -> Frame:
-    """The frame at an offset. Its header is checked, its pieces are not. Raises `BadFrame`."""
+    """Decode the frame at an offset. Verifies the header, but not the pieces. Raises `BadFrame`."""
     room = len(data) - offset
     if room < _FIXED_BYTES:
         raise BadFrame(f"ends after {max(room, 0)} bytes of a frame")
@@ -100,7 +100,7 @@ def decode_frame(data: memoryview, offset: int) -> Frame:
 
 
 def check_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> None:
-    """Compare a shard's piece of the frame at an offset with its checksum. Raises `BadFrame`."""
+    """Verify the checksum of a shard's piece of the frame at an offset. Raises `BadFrame`."""
     start, length, check = frame.pieces[shard]
     found = zlib.crc32(data[offset + start : offset + start + length])
     if found != check:
@@ -108,7 +108,7 @@ def check_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> None
 
 
 def decode_piece(buffer: pa.Buffer, offset: int, frame: Frame, shard: int) -> pa.RecordBatch:
-    """The rows of a shard, in place. The piece has been checked and is not empty."""
+    """Return the rows of a shard, in place. The piece must be verified and not empty."""
     start, length, _ = frame.pieces[shard]
     return pa.ipc.read_record_batch(buffer.slice(offset + start, length), INBOX_SCHEMA)
 

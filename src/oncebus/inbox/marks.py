@@ -1,4 +1,4 @@
-"""How far numbers and times have come in rows that nobody has taken yet."""
+"""The greatest times and sequence numbers in rows that the store has not ingested yet."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _AT_ONCE = 4096
 
 @dataclass(slots=True)
 class Marks:
-    """The greatest time, None without rows; and the greatest sequence number of each (entity, partition).
+    """The greatest time (None without rows), and the greatest sequence number of each (entity, partition).
 
-    The partition is what stands in the upper bits of the sequence number: 0 where the entity has none.
+    The partition is the upper bits of the sequence number; 0 if the entity has no partitions.
     """
 
     time: int | None = None
@@ -26,7 +26,7 @@ class Marks:
 
 
 def marks_of(batches: Iterable[pa.RecordBatch]) -> Marks:
-    """The marks of rows of the inbox."""
+    """Return the marks of rows of the inbox."""
     marks = Marks()
     remaining = iter(batches)
     while some := list(itertools.islice(remaining, _AT_ONCE)):

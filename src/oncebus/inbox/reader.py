@@ -1,4 +1,4 @@
-"""The reader of an inbox: any number of them, in any process, while one process writes."""
+"""The reader of an inbox. Any number of readers, in any process, can read while one process writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORGET_AT_ONCE = 1024
 
 
 class Commit(NamedTuple):
-    """What the header of a commit tells; `length` is that of the whole commit in bytes."""
+    """The header of a commit. `length` is the length of the whole commit in bytes."""
 
     number: int
     catalogue: int
@@ -40,30 +40,30 @@ class Commit(NamedTuple):
 
 
 class InboxReader:
-    """What may be read of an inbox. Touches nothing; the folder need not exist yet.
+    """Reads the durable commits of an inbox. Changes nothing; the folder need not exist yet.
 
-    Not to be used by two threads at once.
+    Two threads must not use it at once.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.path.abspath(folder)
         self._durable = 0
-        # Frames from commit `_first` on, as far as they were asked for.
+        # The headers from commit `_first` on that have been read.
         self._first = 1
         self._known: list[Commit] = []
         self._cursor: Cursor | None = None
         self._watch: Watch | None = None
 
     def durable(self) -> int:
-        """The last commit that may be read. Never goes back; 0 while there is none or the writer has to mend the note.
+        """Return the last commit that may be read. Never goes back; 0 if there is none or the file `durable` is torn.
 
-        After a crash of the machine a new reader may be told of less than an old one was, until the writer is back.
+        After a crash of the machine a new reader may see fewer commits than an old one did, until the writer reopens.
         """
         self._durable = max(self._durable, read_durable(self._folder) or 0)
         return self._durable
 
     def wait(self, after: int, seconds: float) -> None:
-        """Return once there is a commit behind `after`, or after so many seconds."""
+        """Return when there is a commit after `after`, or when `seconds` have passed."""
         end = time.monotonic() + seconds
         if self._watch is None:
             self._watch = Watch(self._folder, os.path.join(self._folder, LOCK), overwritten=NAME)
@@ -71,7 +71,7 @@ class InboxReader:
             self._watch.wait(left)
 
     def shards(self) -> int | None:
-        """How many shards each commit is split into; None while there is no inbox."""
+        """Return how many shards each commit is split into; None while there is no inbox."""
         segments = list_segments(self._folder)
         if not segments:
             return None
@@ -85,11 +85,10 @@ class InboxReader:
         most_bytes: int,
         weight: Callable[[Commit], int] = lambda commit: commit.length,
     ) -> int:
-        """The last commit of a micro-batch that begins with the commit `after` + 1.
+        """Return the last commit of a micro-batch that begins with commit `after` + 1; `after` if there is none.
 
-        It holds at most so many rows and bytes, but at least one commit; `after` itself if there is nothing to read.
-        Reads headers only, and each once. Forgets what lies before `after`. `weight` tells how many bytes a commit
-        counts for.
+        The micro-batch has at most `most_rows` rows and `most_bytes` bytes, but at least one commit. `weight` returns
+        how many bytes a commit counts for. Reads only headers, each once, and forgets those before `after`.
         """
         durable = self.durable()
         if durable <= after:
@@ -110,33 +109,33 @@ class InboxReader:
         return last
 
     def rows(self, first: int, last: int) -> int:
-        """How many rows the durable commits `first` to `last` have, from what `plan` has read."""
+        """Return how many rows the durable commits `first` to `last` have. Reads only headers that `plan` did not."""
         return sum(self._frame(commit, max(last, self._durable)).rows for commit in range(first, last + 1))
 
     def length(self, commit: int) -> int:
-        """How many bytes a durable commit has in its file."""
+        """Return how many bytes a durable commit has in its file."""
         return self._frame(commit, max(commit, self._durable)).length
 
     def catalogues(self, first: int, last: int) -> set[int]:
-        """The versions of the catalogue that the durable commits `first` to `last` name. Reads headers only."""
+        """Return the versions of the catalogue that the durable commits `first` to `last` name. Reads only headers."""
         return {self._frame(commit, max(last, self._durable)).catalogue for commit in range(first, last + 1)}
 
     def oldest(self) -> int | None:
-        """The first commit that is still there, or would be the first to come; None while there is no inbox."""
+        """Return the first commit that still exists, or the next one if none does; None while there is no inbox."""
         return min(list_segments(self._folder), default=None)
 
     def locate(self, commit: int) -> Place:
-        """Where a durable commit lies, for `read` in another process: it need not look for it again."""
+        """Return the place of a durable commit. It saves `read` in another process the search."""
         return self._frame(commit, max(commit, self._durable)).place
 
     def read(
         self, first: int, last: int, shards: Collection[int] | None = None, place: Place | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the commits `first` to `last`, both included: a batch for each commit and shard that has any.
+        """Yield the rows of the commits `first` to `last`, inclusive: a batch for each commit and shard that has rows.
 
-        `last` must once have been durable. All shards unless some are given. `place` is where `first` lies, if known.
-        Batches lie in the map of the file, also after the file is deleted. Each is compared with its checksum; raises
-        `InboxDamaged` where one is missing or not what was written.
+        `last` must be durable. `shards` defaults to all. `place` is the place of `first`, if known. Batches refer to
+        the memory-mapped file and stay valid after it is deleted. Verifies each batch; raises `InboxDamaged` if one is
+        missing or has changed.
         """
         if first > last:
             return
@@ -165,7 +164,7 @@ class InboxReader:
         return self._known[commit - self._first]
 
     def _begin_at(self, commit: int) -> None:
-        """Know all frames anew from the beginning of the segment that holds a commit."""
+        """Start reading headers at the beginning of the segment that holds a commit."""
         segments = list_segments(self._folder)
         at = bisect.bisect_right(segments, commit)
         if at == 0:

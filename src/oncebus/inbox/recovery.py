@@ -1,4 +1,4 @@
-"""What a writer finds when it opens an inbox."""
+"""Recovery: what a writer does when it opens an inbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oncebus.inbox.segment import (
 
 
 class Recovered(NamedTuple):
-    """Where to go on: the last segment and where its last frame ends."""
+    """Where to continue: the last segment, and where its last frame ends."""
 
     segment: int
     end: int
@@ -30,9 +30,9 @@ class Recovered(NamedTuple):
 
 
 def recover(folder: str, shards: int) -> Recovered:
-    """Make the last segment end with its last whole frame, on the disk; make the first segment of a new inbox.
+    """Truncate the last segment after its last complete frame, durably; create the first segment of a new inbox.
 
-    Raises `InboxDamaged` rather than cut off what was durable, and `OSError`.
+    Raises `InboxDamaged` instead of truncating a durable commit, and `OSError`.
     """
     announced = read_durable(folder) or 0
     segments = list_segments(folder)
@@ -65,7 +65,7 @@ def recover(folder: str, shards: int) -> Recovered:
         commit += 1
     if commit <= announced:
         raise damaged(path, commit, end, "ends")
-    _settle(path, data, end if unannounced is None else unannounced, end)
+    _cut_and_sync(path, data, end if unannounced is None else unannounced, end)
     sync_folder(folder)
     return Recovered(segments[-1], end, commit - 1, position)
 
@@ -80,7 +80,7 @@ def _whole_frame(data: memoryview, offset: int, commit: int) -> Frame:
 
 
 def _is_followed(data: memoryview, offset: int, commit: int) -> bool:
-    """Whether a frame follows one that is not whole. Then that one was durable: only then is the next begun."""
+    """Return whether a frame follows an incomplete one. If so, that one was durable, because the next was begun."""
     try:
         frame = decode_frame(data, offset)
         return decode_frame(data, offset + frame.length).commit == commit + 1
@@ -88,11 +88,12 @@ def _is_followed(data: memoryview, offset: int, commit: int) -> bool:
         return False
 
 
-def _settle(path: str, data: memoryview, unannounced: int, end: int) -> None:
+def _cut_and_sync(path: str, data: memoryview, unannounced: int, end: int) -> None:
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.ftruncate(descriptor, end)
-        # Of a writer that died after a failed fsync the kernel may hold pages that look written and are not.
+        # If the last writer died after a failed fsync, the kernel may hold pages that look written and are not. Write
+        # them again.
         again = bytes(data[unannounced:end])
         if again and os.pwrite(descriptor, again, unannounced) != len(again):
             raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -1,4 +1,4 @@
-"""Changing rows of an inbox that nobody reads: for a repair, never while a broker runs."""
+"""Rewriting rows of an inbox: for a repair, never while a broker runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from oncebus.inbox.frame import BadFrame, Frame, check_piece, decode_piece, enco
 from oncebus.inbox.segment import HEADER_BYTES, Cursor, Place, damaged, list_segments, segment_path
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Other rows in the place of some, as many and with the same keys; the same object where nothing is to be changed."""
+"""Returns the rows to replace a batch with: as many, with the same keys; the same object to change nothing."""
 
 
 def rewrite_rows(folder: str | os.PathLike[str], after: int, last: int, change: Change) -> int:
-    """Change the rows of the commits behind `after` up to `last`, the inbox's last; how many the new commits have.
+    """Change the rows of the commits after `after` up to `last`, the inbox's last. Return the rows of changed commits.
 
-    The caller holds the inbox as its writer, and appends nothing afterwards. Each segment is replaced at once: killed
-    at any instant, this can be called again. Raises `InboxDamaged`, and `InboxFull` if the disk is full.
+    The caller has the inbox open as its writer, and appends nothing afterwards. Each segment is replaced atomically: if
+    this is killed at any instant, it can be called again. Raises `InboxDamaged`, and `InboxFull` if the disk is full.
     """
     path, rows = os.path.abspath(folder), 0
     for first, following in itertools.pairwise([*list_segments(path), last + 1]):
@@ -52,7 +52,7 @@ def _rewrite_segment(folder: str, first: int, commits: range, change: Change) ->
 
 
 def _changed(frame: Frame, at: Place, buffer: pa.Buffer, data: memoryview, path: str, change: Change) -> bytes | None:
-    """The frame with its changed rows; None where nothing is to be changed."""
+    """Return the frame with its changed rows; None if nothing changes."""
     shards = [shard for shard, (_, length, _) in enumerate(frame.pieces) if length]
     try:
         for shard in shards:

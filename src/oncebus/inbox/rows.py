@@ -1,7 +1,7 @@
-"""Rows as the gateway has them, made into one record batch per shard.
+"""Splitting the gateway's rows into one record batch for each shard.
 
-All rows of a key fall into one shard, that of `oncebus.detection.keys.part_of`. Rows without a key go where there is
-room: `SPREAD` rows in a row to one shard, then to the next, so that a small commit is not torn into many pieces.
+All rows of a key go to one shard, which `oncebus.detection.keys.part_of` chooses. Rows without a key are spread:
+`SPREAD` consecutive rows to one shard, then to the next, so that a small commit is not split into many pieces.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from oncebus.messages import INBOX_SCHEMA, KEY_BYTES
 SPREAD = 64
 
 ROW_SCHEMA = pa.schema([field for field in INBOX_SCHEMA if field.name not in ("position", "commit", "catalogue")])
-"""What a row is before the inbox says where it stands."""
+"""The columns of a row before the inbox gives it a position."""
 
 _STRUCT = pa.struct(list(INBOX_SCHEMA))
 _REQUIRED = [field.name for field in ROW_SCHEMA if not field.nullable]
 _required = operator.itemgetter(*_REQUIRED)
 _WORDS = struct.Struct("<4I")
-# Numpy's fixed cost is that of some 40 keys hashed one by one.
+# Up to this number, hashing keys one by one is cheaper than numpy's fixed cost.
 _FEW = 40
 
 
 class Row(TypedDict, total=False):
-    """A row before the inbox says where it stands. Fields whose column may be null can be left out."""
+    """A row before the inbox gives it a position. Fields whose column is nullable can be left out."""
 
     entity: int
     sequence: int
@@ -58,9 +58,9 @@ class Row(TypedDict, total=False):
 def split(
     rows: Sequence[Row] | pa.RecordBatch, commit: int, catalogue: int, position: int, shards: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """The shards that rows fall into, ascending, each with its rows in the order given. The first stands at `position`.
+    """Return the shards of the rows, in ascending order, each with its rows in the order given.
 
-    Raises `RowsRefused` for rows that do not fit the schema.
+    The first row gets `position`. Raises `RowsRefused` for rows that do not fit the schema.
     """
     if len(rows) == 0:
         raise RowsRefused("A commit without rows")
@@ -80,9 +80,9 @@ def split(
 def _from_rows(
     rows: Sequence[Row], commit: int, catalogue: int, position: int, shards: int
 ) -> tuple[list[int], pa.RecordBatch]:
-    """All rows in the order of their shards, and those shards."""
+    """Return the shard of each row in ascending order, and all rows in the same order."""
     for row in rows:
-        # Arrow would take a missing value for a null, also where there may be none.
+        # Arrow would turn a missing value into a null, even in a column that is not nullable.
         try:
             if None in _required(row):
                 raise RowsRefused(f"Column '{_REQUIRED[_required(row).index(None)]}' of a row is null")
@@ -90,7 +90,7 @@ def _from_rows(
             raise RowsRefused(f"Column {error} of a row is missing") from error
     chosen = _shards_of_rows(rows, position, shards)
     order = sorted(range(len(rows)), key=chosen.__getitem__)
-    # One conversion of all columns at once: a conversion each would cost a small commit three times as much.
+    # Convert all columns at once: one conversion for each column makes a small commit three times as expensive.
     placed = [{**rows[at], "position": position + at, "commit": commit, "catalogue": catalogue} for at in order]
     return [chosen[at] for at in order], pa.RecordBatch.from_struct_array(pa.array(placed, _STRUCT))
 
@@ -115,7 +115,7 @@ def _from_batch(
 
 
 def shard_of(key: bytes, shards: int) -> int:
-    """`part_of` for one key, without numpy's fixed cost."""
+    """Return the same as `part_of` for one key, without numpy's fixed cost."""
     hashed = 42
     for word in _WORDS.unpack(key):
         word = word * 0xCC9E2D51 & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""A segment: a file of consecutive commits, and how a folder tells which it has.
+"""A segment: a file of consecutive commits.
 
 A segment's name is the number of its first commit in 20 digits and `.segment`. All numbers are little-endian.
 
@@ -33,7 +33,7 @@ _CHECKED = struct.Struct("<Iqq")
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says about itself."""
+    """The header of a segment."""
 
     shards: int
     commit: int
@@ -41,19 +41,19 @@ class SegmentHeader(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a commit's frame begins. Holds as long as the segment exists, in any process."""
+    """Where a commit's frame begins. Valid in any process, as long as the segment exists."""
 
     segment: int
     offset: int
 
 
 def segment_path(folder: str, first: int) -> str:
-    """Where the segment that begins with a commit lies."""
+    """Return the path of the segment that begins with a commit."""
     return os.path.join(folder, f"{first:020d}{_ENDING}")
 
 
 def list_segments(folder: str) -> list[int]:
-    """The first commits of all segments, ascending."""
+    """Return the first commits of all segments, in ascending order."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -62,13 +62,13 @@ def list_segments(folder: str) -> list[int]:
 
 
 def encode_segment_header(shards: int, commit: int, position: int) -> bytes:
-    """The bytes a segment begins with."""
+    """Return the header of a segment as bytes."""
     checked = _CHECKED.pack(shards, commit, position)
     return MAGIC + zlib.crc32(checked).to_bytes(4, "little") + checked
 
 
 def decode_segment_header(data: memoryview, path: str) -> SegmentHeader:
-    """The header of a segment. Raises `InboxDamaged`."""
+    """Decode the header of a segment. Raises `InboxDamaged`."""
     if len(data) < HEADER_BYTES or data[:8] != MAGIC:
         raise InboxDamaged(f"Inbox file '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
     if zlib.crc32(data[12:HEADER_BYTES]).to_bytes(4, "little") != data[8:12]:
@@ -77,12 +77,12 @@ def decode_segment_header(data: memoryview, path: str) -> SegmentHeader:
 
 
 def damaged(path: str, commit: int, offset: int, reason: BadFrame | str) -> InboxDamaged:
-    """The error for a commit that was durable and cannot be read."""
+    """Return the error for a durable commit that cannot be read."""
     return InboxDamaged(f"Inbox file '{path}' {reason}, at offset {offset}: commit {commit} cannot be read")
 
 
 class Cursor:
-    """Goes from frame to frame, from one segment into the next."""
+    """Iterates over frames, from one segment to the next."""
 
     def __init__(self, folder: str, commit: int, place: Place) -> None:
         self.commit = commit
@@ -91,13 +91,13 @@ class Cursor:
         self._mapped_through = 0
 
     def next(self, durable: int) -> tuple[Frame, Place, pa.Buffer, memoryview]:
-        """The frame of `commit`, its place, and its segment as a map; moves on to the commit after.
+        """Return the frame of `commit`, its place, and its memory-mapped segment; then move to the next commit.
 
-        `durable` is a commit known to be durable, at least `commit`. Raises `InboxDamaged` if it is missing or has a
-        damaged header.
+        `durable` is a commit known to be durable, at least `commit`. Raises `InboxDamaged` if the frame is missing or
+        has a damaged header.
         """
-        # What lay beyond the durable commits when the file was mapped may have been cut off since, and to touch a page
-        # behind the end of a file is fatal.
+        # The writer may have truncated the file after its last durable commit since it was mapped. Touching a page
+        # beyond the end of a mapped file kills the process.
         if self.commit > self._mapped_through and not self._enter_next(durable):
             self._enter(self.place, durable)
         try:
@@ -113,7 +113,7 @@ class Cursor:
 
     @property
     def path(self) -> str:
-        """The segment that the cursor is in."""
+        """Return the path of the segment that the cursor is in."""
         return segment_path(self._folder, self.place.segment)
 
     def _decode_in_next(self, error: BadFrame, durable: int) -> Frame:
@@ -125,7 +125,7 @@ class Cursor:
             raise damaged(self.path, self.commit, self.place.offset, again) from again
 
     def _enter_next(self, durable: int) -> bool:
-        """Go over to the next segment, if it begins with the commit; the one before may have been deleted."""
+        """Move to the next segment, if it begins with the commit. The previous one may have been deleted."""
         if self.commit == self.place.segment or not os.path.exists(segment_path(self._folder, self.commit)):
             return False
         self._enter(Place(self.commit, HEADER_BYTES), durable)

@@ -1,7 +1,7 @@
-"""The writer of an inbox: one process appends, and only what is on the disk is told to readers.
+"""The writer of an inbox: one process appends, and readers see only what is durable.
 
-A folder holds segments (`oncebus.inbox.segment`), the file `durable` (`oncebus.inbox.durable`) and the file `lock`,
-which the writer holds locked and signs for those who wait for commits (`oncebus.watching`).
+A folder contains segments (`oncebus.inbox.segment`), the file `durable` (`oncebus.inbox.durable`) and the file `lock`,
+which the writer locks, and signs for readers that wait for commits (`oncebus.watching`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class _Active(NamedTuple):
 
 
 class InboxWriter:
-    """Appends commits to an inbox. Made by `open`; calls must not overlap.
+    """Appends commits to an inbox. Create it with `open`; calls must not overlap.
 
-    `append` makes its rows durable and then readable, as one commit, and returns its number. If it raises, its rows
-    have not been accepted; while `is_torn` a crash may keep them all the same, never some of them. After any failure
-    the same object goes on: it cuts off what was partly written, at once or before it appends again.
+    `append` makes its rows durable and then readable, as one commit, and returns its number. If it raises, its rows are
+    not accepted; while `is_torn`, a crash may still bring all of them back, never only some. The writer stays usable
+    after any failure: it truncates a partly written commit at once, or before it appends again.
     """
 
     def __init__(self, folder: str, shards: int, segment_bytes: int, resources: ExitStack, found: Recovered) -> None:
@@ -51,14 +51,14 @@ class InboxWriter:
         self.shards = shards
         self.last_commit = found.last_commit
         self.next_position = found.next_position
-        # How many bytes the newest commit has that this object has appended.
+        # The size in bytes of the newest commit that this object has appended.
         self.last_bytes = 0
         self._segment_bytes = segment_bytes
         self._sizes = {first: os.path.getsize(segment_path(folder, first)) for first in list_segments(folder)}
         self._active = _open_segment(folder, found.segment)
         self._end = found.end
         self._is_torn = False
-        # After a failed fsync the kernel may take pages for written that are not.
+        # After a failed fsync the kernel may consider pages written that are not.
         self._is_distrusted = False
         self._durable = os.open(os.path.join(folder, durable.NAME), os.O_WRONLY)
         resources.callback(os.close, self._durable)
@@ -67,10 +67,10 @@ class InboxWriter:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], shards: int, *, segment_bytes: int = SEGMENT_BYTES) -> Self:
-        """Open an inbox or make a new one, cutting off a commit that was never answered.
+        """Open an inbox or create one. Truncates an incomplete commit, which was never answered.
 
-        Raises `InboxInUse` while another writer has it, `InboxDamaged` if commits are lost that were durable, and
-        `InboxError` if it has another number of shards.
+        Raises `InboxInUse` while another writer has it open, `InboxDamaged` if durable commits are lost, and
+        `InboxError` if it has a different number of shards.
         """
         if not 0 < shards <= MOST_SHARDS:
             raise InboxError(f"An inbox has 1 to {MOST_SHARDS} shards, not {shards}")
@@ -90,16 +90,17 @@ class InboxWriter:
                 raise write_failure(path, error) from error
 
     def append(self, rows: Sequence[Row] | pa.RecordBatch, catalogue: int) -> int:
-        """Make rows durable in the order given; the commit's number. A batch has the schema `ROW_SCHEMA`.
+        """Make rows durable in the order given, and return the commit's number. A batch has the schema `ROW_SCHEMA`.
 
-        Raises `InboxFull` if the disk is full, `RowsRefused` if the rows do not fit the schema, else `InboxError`.
+        Raises `InboxFull` if the disk is full, `RowsRefused` if the rows do not fit the schema, and `InboxError` for
+        other failures.
         """
         commit = self.last_commit + 1
         batches = split(rows, commit, catalogue, self.next_position, self.shards)
         frame = encode_frame(batches, commit, catalogue, self.next_position, len(rows), self.shards)
         try:
             if self._is_torn:
-                self._mend()
+                self._truncate()
             if self._end >= self._segment_bytes:
                 self._roll()
             self._is_torn = True
@@ -110,9 +111,10 @@ class InboxWriter:
         except OSError as error:
             failure = write_failure(self._active.path, error)
             if self._is_torn:
-                # Then what was refused cannot come back, and what belongs to it need not stay on a disk that is full.
+                # After this the refused rows cannot come back, so the caller may delete their body files, which a full
+                # disk needs most.
                 with suppress(OSError):
-                    self._mend()
+                    self._truncate()
             raise failure from error
         self.last_commit = commit
         self.last_bytes = len(frame)
@@ -122,7 +124,7 @@ class InboxWriter:
         return commit
 
     def delete_below(self, commit: int) -> None:
-        """Delete the segments that hold nothing after a commit. The last segment stays: it knows where to go on."""
+        """Delete segments without commits after `commit`. The last segment stays: its header says where to continue."""
         firsts = sorted(self._sizes)
         for first, following in itertools.pairwise(firsts):
             if following - 1 <= commit:
@@ -135,23 +137,23 @@ class InboxWriter:
                 del self._sizes[first]
 
     def unread_marks(self, after: int) -> Marks:
-        """The greatest time and sequence numbers in the commits behind `after`, as far as they are still there."""
+        """Return the greatest time and sequence numbers in the commits after `after` that still exist."""
         oldest = min(self._sizes)
         return marks_of(InboxReader(self.folder).read(max(after + 1, oldest), self.last_commit))
 
     @property
     def is_torn(self) -> bool:
-        """Whether a crash could bring back rows that were refused; also while rows are being written."""
+        """Return whether a crash could bring back refused rows. True also while rows are being written."""
         return self._is_torn
 
     @property
     def size(self) -> int:
-        """How many bytes all segments have. May be asked by another thread than the one that appends."""
+        """Return the size of all segments in bytes. Another thread than the one that appends may call it."""
         sizes = self._sizes.copy()
         return sum(size for first, size in sizes.items() if first != self._active.first) + self._end
 
     def close(self) -> None:
-        """Let another writer have it."""
+        """Close the inbox, so that another writer can open it."""
         self._resources.close()
 
     def __enter__(self) -> Self:
@@ -166,11 +168,11 @@ class InboxWriter:
         try:
             _write(self._durable, durable.encode_durable(self.last_commit), 0)
         except OSError as error:
-            # The commit stands and is announced with the next one.
+            # The commit is durable anyway, and is announced with the next one.
             raise write_failure(os.path.join(self.folder, durable.NAME), error) from error
 
-    def _mend(self) -> None:
-        """Cut off what the last append left. It is gone from the disk before anything follows it."""
+    def _truncate(self) -> None:
+        """Remove what the last append left, durably, before anything is written after it."""
         os.ftruncate(self._active.descriptor, self._end)
         os.fsync(self._active.descriptor)
         if self._is_distrusted:
@@ -179,7 +181,7 @@ class InboxWriter:
         self._is_torn = False
 
     def _roll(self) -> None:
-        """Go on in a new file; it replaces one of the same name that never got a commit."""
+        """Continue in a new segment. It replaces a file of the same name, which never got a commit."""
         first = self.last_commit + 1
         path = segment_path(self.folder, first)
         header = encode_segment_header(self.shards, first, self.next_position)

@@ -1,5 +1,5 @@
-"""What an entity looks like from outside: its properties and their names, what was asked for, and planning changes.
+"""How an entity looks from outside: its properties and their names, requested changes, and the plans to apply them.
 
-Atom, ARM, templates, the emulator's configuration, the entities file, the command line and the portal read into this
-package and write from it. They hold no rules of their own.
+Atom, ARM, templates, the emulator's configuration, the entities file, the command line and the portal translate to and
+from the types of this package. They hold no rules of their own.
 """

@@ -1,4 +1,4 @@
-"""Bringing a plan about, all of it or nothing."""
+"""Applies a plan: all of it or nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from oncebus.management.planning import Plan
 
 
 class PlanOutdated(OncebusError):
-    """The catalogue is not the one that was planned for: another change came in between. Plan again."""
+    """The catalogue has changed since the plan was made. Plan again."""
 
 
 async def apply(plan: Plan, broker: Broker, rules: AuthorizationRules) -> None:
-    """Make the namespace what was planned. Raises `PlanOutdated` where something came in between."""
+    """Apply a plan to the namespace.
+
+    Raises `PlanOutdated` if the catalogue has changed since. Then, and after any other error, the namespace is as it
+    was, unless restoring the key file failed.
+    """
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         if catalogue is not plan.before:
@@ -22,7 +26,7 @@ async def apply(plan: Plan, broker: Broker, rules: AuthorizationRules) -> None:
         return plan.after
 
     changed = plan.changed_authorizations
-    # These lie in a file of their own. They go first, because that file may be out of reach.
+    # The namespace's rules have a file of their own. They go first, because writing that file may fail.
     await rules.put_all(changed)
     try:
         await broker.change(how)

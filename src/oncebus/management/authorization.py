@@ -1,4 +1,4 @@
-"""Authorization rules as somebody asks for them. Errors never quote a key."""
+"""Requested authorization rules. Errors never quote a key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RIGHTS = {right.lower(): right for right in Right}
 
 @dataclass(frozen=True, slots=True)
 class GivenRule:
-    """A rule as somebody asks for it. A key that is not given is the one that the rule has, or a fresh one."""
+    """A requested rule. A key that is not given stays as it is; a new rule gets a random one."""
 
     name: str
     rights: frozenset[Right]
@@ -24,17 +24,17 @@ class GivenRule:
     secondary: str | None = field(default=None, repr=False)
 
     def made(self, old: AuthorizationRule | None, now: int) -> AuthorizationRule:
-        """Return the rule to have, instead of an old one of its name."""
+        """Return the new rule. It replaces `old`, the existing rule with its name, if there is one."""
         new = old or AuthorizationRule(self.name, self.rights, fresh_key(), fresh_key(), now, now)
         new = replace(new, rights=self.rights)
         for which, key in ((WhichKey.PRIMARY, self.primary), (WhichKey.SECONDARY, self.secondary)):
-            # Clients send back the keys that they were shown.
+            # Clients send back the keys that they read: an unchanged key is not a rotation.
             if key and key != new.key(which):
                 new = new.rotated(which, key)
         return new if old is None or new == old else replace(new, modified_at=now)
 
     def put_into(self, rules: Rules, now: int) -> Rules:
-        """Return the rules with this one among them. The same rules where it is there already."""
+        """Return the rules with this one added or replaced; the same tuple if nothing changes."""
         old = rule_named(rules, self.name)
         new = self.made(old, now)
         if old is None:
@@ -43,12 +43,12 @@ class GivenRule:
 
 
 def made_rules(given: Iterable[GivenRule], old: Sequence[AuthorizationRule], now: int) -> Rules:
-    """Return the rules to have: those that are given, and no others."""
+    """Return the new rules. A rule of `old` that is not given is removed."""
     return tuple(each.made(rule_named(old, each.name), now) for each in given)
 
 
 def read_rights(texts: Iterable[object]) -> frozenset[Right]:
-    """Return the rights of these names. Raises `BadRequest`."""
+    """Return the rights with these names, in any case. Raises `BadRequest` for an unknown name."""
     rights = set()
     for text in texts:
         right = _RIGHTS.get(text.strip().lower()) if isinstance(text, str) else None
@@ -59,5 +59,5 @@ def read_rights(texts: Iterable[object]) -> frozenset[Right]:
 
 
 def rights_in_order(rights: Collection[str]) -> list[str]:
-    """Return the names of rights, always in the same order."""
+    """Return the names of rights, in the order of `Right`."""
     return [right.value for right in Right if right in rights]

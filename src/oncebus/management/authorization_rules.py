@@ -1,4 +1,4 @@
-"""The authorization rules there are: the namespace's, which lie in the key file, and those of queues and topics."""
+"""Existing authorization rules: the namespace's, which are in the key file, and those of queues and topics."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Owner(NamedTuple):
 
 
 class RulesFixed(OncebusError):
-    """The rules of the namespace cannot be changed, because they lie in no key file."""
+    """The rules of the namespace cannot be changed, because they are not in a key file."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__(f"The authorization rules of the namespace '{namespace}' cannot be changed.")
 
 
 class AuthorizationRules:
-    """Reads rules and changes them, wherever they lie. The owner is None for the namespace.
+    """Reads and changes rules, wherever they are stored. The owner is None for the namespace.
 
-    Without `keys` the rules of the namespace can be read only; changing one raises `RulesFixed`.
+    Without `keys` the rules of the namespace are read-only; changing one raises `RulesFixed`.
     """
 
     def __init__(self, broker: Broker, namespace_rules: NamespaceRules, keys: KeyFile | None) -> None:
@@ -41,13 +41,13 @@ class AuthorizationRules:
         self._keys = keys
 
     def of(self, owner: Owner | None) -> Sequence[AuthorizationRule]:
-        """Return all rules of an owner. Raises `NotFound` where there is no such entity."""
+        """Return all rules of an owner. Raises `NotFound` if there is no such entity."""
         if owner is not None:
             return _entity(self._broker.catalogue, owner).authorization_rules
         return tuple(self._namespace_rules() if self._keys is None else self._keys.rules())
 
     def get(self, owner: Owner | None, name: str) -> AuthorizationRule:
-        """Return the rule of a name. Raises `NotFound`."""
+        """Return the rule with a name. Raises `NotFound`."""
         rule = rule_named(self.of(owner), name)
         if rule is not None:
             return rule
@@ -55,29 +55,29 @@ class AuthorizationRules:
         raise NotFound(f"{whose}/authorizationRules/{name}")
 
     def changeable(self) -> Sequence[AuthorizationRule] | None:
-        """Return the rules of the namespace; None where they cannot be changed."""
+        """Return the rules of the namespace; None if they cannot be changed."""
         return None if self._keys is None else tuple(self._keys.rules())
 
     async def put(self, owner: Owner | None, given: GivenRule) -> None:
-        """Give a rule these rights. A rule that exists keeps its keys."""
+        """Create a rule, or change its rights. An existing rule of the namespace keeps its keys."""
         if owner is None:
             await asyncio.to_thread(self._key_file().put, given.name, given.rights)
         else:
             await self._change(owner, given.put_into)
 
     async def delete(self, owner: Owner | None, name: str) -> bool:
-        """Remove a rule: tokens that its keys have signed are refused from now on. Returns whether there was one."""
-        gone = rule_named(self.of(owner), name)
-        if gone is None:
+        """Remove a rule, and return whether it existed. Tokens that its keys have signed are rejected from now on."""
+        removed = rule_named(self.of(owner), name)
+        if removed is None:
             return False
         if owner is None:
             await asyncio.to_thread(self._key_file().remove, name)
         else:
-            await self._change(owner, lambda rules, _: tuple(each for each in rules if each.name != gone.name))
+            await self._change(owner, lambda rules, _: tuple(each for each in rules if each.name != removed.name))
         return True
 
     async def regenerate(self, owner: Owner | None, name: str, which: WhichKey, key: str | None) -> None:
-        """Replace a key of a rule: tokens that the old one has signed are refused from now on."""
+        """Replace a key of a rule, by a random one if `key` is None. Tokens signed with the old key are rejected."""
         old = self.get(owner, name)
         if owner is None:
             await asyncio.to_thread(self._key_file().rotate, name, which, key)
@@ -91,13 +91,13 @@ class AuthorizationRules:
         await self._change(owner, change)
 
     async def put_all(self, rules: Iterable[AuthorizationRule]) -> None:
-        """Give rules of the namespace their rights, in one step."""
+        """Write the rights of these rules of the namespace to the key file, in one step."""
         rights = {rule.name: rule.rights for rule in rules}
         if rights:
             await asyncio.to_thread(self._key_file().put_all, rights)
 
     async def take_back(self, rules: Iterable[AuthorizationRule], before: Iterable[AuthorizationRule]) -> None:
-        """Make rules of the namespace what they were before, as far as the key file can be written."""
+        """Restore rules of the namespace to their state before. Does nothing if the key file cannot be written."""
         if self._keys is None:
             return
         known = {rule.name: rule.rights for rule in before}

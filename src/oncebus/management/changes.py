@@ -1,6 +1,6 @@
-"""What a management request does to the catalogue, as functions for `Broker.change`.
+"""Management requests as changes of the catalogue: functions for `Broker.change`.
 
-Everything that depends on the catalogue is looked up inside: another change may come between a look and a change.
+Each function looks up what it needs in the catalogue that it is given. Anything looked up earlier may have changed.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from oncebus.management.given import Given
 from oncebus.management.rules import with_old_values
 
 Change = Callable[[Catalogue, int], Catalogue]
-"""A catalogue and the time in; the next catalogue out."""
+"""Takes a catalogue and the time, and returns the next catalogue."""
 
 Permit = Callable[[Entity | None, Entity], None]
-"""Raises unless the caller may make the second entity of the first, which is None for a new one."""
+"""Raises unless the caller may replace the first entity, which is None for a new one, by the second."""
 
 Check = Callable[[Entity], None]
-"""Raises unless an entity is as the caller expects it."""
+"""Raises unless the entity is in the state that the caller expects."""
 
 
 def create(blank: Entity, given: Given, permit: Permit) -> Change:
-    """Create an entity: `blank` says its kind and name."""
+    """Return the change that creates an entity. `blank` gives its kind and name."""
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         new = given.created(blank, now)
@@ -33,7 +33,10 @@ def create(blank: Entity, given: Given, permit: Permit) -> Change:
 
 
 def update(blank: Entity, given: Given, permit: Permit, check: Check) -> Change:
-    """Change an entity as the Atom feed does: a property that is not given stays, but a text is removed."""
+    """Return the change that updates an entity as the Atom feed does.
+
+    A property that is not given keeps its value, except a text, which is removed.
+    """
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         old = catalogue.get(blank.path, type(blank))
@@ -46,7 +49,10 @@ def update(blank: Entity, given: Given, permit: Permit, check: Check) -> Change:
 
 
 def put(blank: Entity, given: Given, permit: Permit) -> Change:
-    """Create or change an entity as the Resource Manager does: a property that is not given gets its default."""
+    """Return the change that creates or updates an entity as the Resource Manager does.
+
+    A property that is not given gets its default.
+    """
     creation = create(blank, given, permit)
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
@@ -61,7 +67,7 @@ def put(blank: Entity, given: Given, permit: Permit) -> Change:
 
 
 def put_rule(topic: str, subscription: str, rule: Rule) -> Change:
-    """Create a rule, or change the one of its name."""
+    """Return the change that creates a rule, or updates the one with its name."""
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         try:

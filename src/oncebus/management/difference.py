@@ -1,4 +1,4 @@
-"""What a plan changes, property by property: for people to look at before and after."""
+"""The changes that a plan makes, property by property, for people to review."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncebus.management.writing import Properties, authorization_properties, ent
 
 
 class Effect(enum.StrEnum):
-    """What happens to a resource, in the words of the Resource Manager's what-if."""
+    """What happens to a resource, in the terms of the Resource Manager's what-if."""
 
     CREATE = "Create"
     MODIFY = "Modify"
@@ -25,7 +25,7 @@ class Effect(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happens to one resource. `id` is its path below the namespace, empty for the namespace itself."""
+    """The change of one resource. `id` is its path below the namespace, empty for the namespace itself."""
 
     id: str
     effect: Effect
@@ -34,7 +34,10 @@ class Change:
 
 
 def changes_of(plan: Plan) -> list[Change]:
-    """What a plan does to everything that is wanted, in the order in which it was wanted."""
+    """Return the change of each resource that the plan wants, in the order of the file.
+
+    Default rules that the plan deletes come behind the rules.
+    """
     return list(_changes(plan))
 
 
@@ -54,15 +57,15 @@ def _changes(plan: Plan) -> Iterator[Change]:
         )
 
 
-def _change(id_of_it: str, before: Properties | None, after: Properties | None) -> Change:
+def _change(id_: str, before: Properties | None, after: Properties | None) -> Change:
     if before == after:
-        return Change(id_of_it, Effect.KEEP, before, after)
+        return Change(id_, Effect.KEEP, before, after)
     effect = Effect.CREATE if before is None else Effect.DELETE if after is None else Effect.MODIFY
-    return Change(id_of_it, effect, before, after)
+    return Change(id_, effect, before, after)
 
 
 def _dropped(plan: Plan) -> Iterator[Change]:
-    """The rules that subscriptions begin with, where others have taken their place."""
+    """Yield the default rules of subscriptions that the plan deletes, because the file gives other rules."""
     for owner in {key_of_path(rule.owner): rule for rule in plan.wanted.rules}.values():
         before = _rule_named(plan.before, owner, DEFAULT_RULE)
         if before is not None and _rule_named(plan.after, owner, DEFAULT_RULE) is None:

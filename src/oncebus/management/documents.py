@@ -1,4 +1,4 @@
-"""JSON as people write it in templates and configuration files: with comments, and line breaks in texts."""
+"""JSON as people write it in templates and configuration files: with comments, and line breaks in strings."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, TypeGuard
 from oncebus.management.problems import Fault, FileRefused, Problem
 
 LARGEST = 4 << 20
-"""Bytes of a file, as the Resource Manager has it."""
+"""The largest file in bytes: the Resource Manager's limit."""
 DEEPEST = 64
-"""Lists and objects within each other."""
+"""The deepest nesting of lists and objects."""
 
 Object = dict[str, Any]
 
-# Texts are matched so that what looks like a comment inside of them is left alone.
-# One that does not end is matched too, and nothing is tried twice: the time is that of the length.
+# Strings are matched too, so that a comment mark inside a string stays. An unterminated string matches as well, and the
+# quantifiers are possessive: without backtracking, the time is linear in the length.
 _TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 
 
 def read_document(path: Path, what: str) -> Any:
-    """The value that a file holds. `what` is what errors call it. Raises `FileRefused`."""
+    """Return the JSON value in a file. Errors call the file `what`. Raises `FileRefused`."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
@@ -36,7 +36,7 @@ def read_document(path: Path, what: str) -> Any:
 
 
 def parse_document(content: bytes | str) -> Any:
-    """The value of a text. Raises `Fault`, which says where it goes wrong."""
+    """Return the JSON value of a text. Raises `Fault`, which names the place of the error."""
     if len(content) > LARGEST:
         raise Fault(f"it is larger than {LARGEST >> 20} MB.")
     try:
@@ -44,7 +44,7 @@ def parse_document(content: bytes | str) -> Any:
         value = json.loads(
             without_comments(text), strict=False, object_pairs_hook=_members, parse_constant=_no_constant
         )
-        # Half of a surrogate pair can be escaped, but is no text.
+        # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise Fault(f"line {error.lineno}, column {error.colno}: {error.msg}.") from None
@@ -64,7 +64,7 @@ def parse_document(content: bytes | str) -> Any:
 
 
 def without_comments(text: str) -> str:
-    """The text with spaces for comments: what is left stands where it stood."""
+    """Return the text with its comments replaced by spaces, so that lines and columns stay the same."""
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
@@ -74,18 +74,18 @@ def without_comments(text: str) -> str:
 
 
 def is_object(value: object) -> TypeGuard[Object]:
-    """Whether a value is a JSON object."""
+    """Return whether a value is a JSON object."""
     return isinstance(value, dict)
 
 
 def find(members: Object, name: str) -> Any:
-    """A member by its name in any case of letters; None where there is none."""
+    """Return the value of a member, whatever the case of its name; None if there is no such member."""
     written = written_name(members, name)
     return None if written is None else members[written]
 
 
 def written_name(members: Object, name: str) -> str | None:
-    """The name of a member as it is written, found in any case of letters."""
+    """Return the name of a member as the object spells it, whatever its case; None if there is no such member."""
     if name in members:
         return name
     lowered = name.lower()
@@ -93,7 +93,7 @@ def written_name(members: Object, name: str) -> str | None:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in the words of templates."""
+    """Return the type of a value, in the terms of templates."""
     match value:
         case None:
             return "null"
@@ -122,7 +122,7 @@ def _members(pairs: list[tuple[str, Any]]) -> Object:
 
 
 def _no_constant(name: str) -> float:
-    raise Fault(f"{name} is no number.")
+    raise Fault(f"{name} is not a number.")
 
 
 def _is_deeper(value: object, levels: int) -> bool:

@@ -1,7 +1,7 @@
-"""A file that names entities to have at the start: what is missing is made, and what exists is left as it is.
+"""A file of entities that exist after the start: missing ones are created, existing ones stay as they are.
 
-The entities file and the official emulator's `Config.json` are such files. Each has a function that reads its content
-into what is wanted; everything else is here: reading the file, collecting all that is wrong with it, and planning.
+The entities file and the official emulator's `Config.json` are such files. Each has a function that turns its content
+into a `Wanted`. Everything else is here: reading the file, collecting its problems, and planning.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from oncebus.management.problems import FileRefused, Problems, item, member
 from oncebus.management.wanted import Wanted
 
 ReadContent = Callable[[Any, Problems], Wanted]
-"""Reads the content of a file, as far as that is possible, and notes what is wrong."""
+"""Reads the content of a file as far as possible, and notes each problem."""
 
 
 class EntityFile:
-    """The entities that a file describes, read and checked as far as that is possible without the catalogue."""
+    """The entities that a file describes, checked as far as possible without the catalogue."""
 
     def __init__(self, name: str, wanted: Wanted) -> None:
         self.name = name
-        """What errors and warnings call it."""
+        """The name of the file in errors and warnings."""
         self._wanted = wanted
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the file says that has no effect, or another one."""
+        """Return a warning for each setting of the file that has no effect here, or a different effect."""
         return self._wanted.warnings
 
     @classmethod
     def read(cls, path: Path, what: str, content: ReadContent) -> EntityFile:
-        """Read a file; `what` is what it is called. Raises `FileRefused`, with everything that is wrong with it."""
+        """Read a file; errors call it `what`. Raises `FileRefused` with all problems of the file."""
         problems = Problems()
         file = cls(f"{what} '{path}'", content(read_document(path, what), problems))
         if problems:
-            # An empty namespace shows what is wrong beyond that.
+            # Planning for an empty namespace finds the rest of the problems, so that one error shows them all.
             file._planned(Catalogue(), 0, problems)
         return file
 
     def added_to(self, catalogue: Catalogue, now: int) -> Catalogue:
-        """Return the catalogue with the entities that are missing, one version higher; the same one if none is.
+        """Return the catalogue with the missing entities, one version higher; the same catalogue if none is missing.
 
-        What exists is left as it is, whatever the file says of it. Raises `FileRefused`.
+        An existing entity stays as it is, even if the file describes it differently. Raises `FileRefused`.
         """
         return self._planned(catalogue, now, Problems())
 
@@ -59,13 +59,13 @@ class EntityFile:
 
 
 class FileReader:
-    """Takes the JSON of a file apart. What is wrong is noted with its place, and read as if it were left out."""
+    """Reads the JSON of a file. It notes each problem with its place, and goes on as if that value were left out."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 
     def name_of(self, written: Object, path: str, word: str = "Name") -> str:
-        """Return the name of an object, which is its member of the name `word`; empty where it has none."""
+        """Return the name of an object, which its member `word` holds; empty if it has none."""
         name = find(written, word)
         if isinstance(name, str) and name:
             return name
@@ -74,7 +74,7 @@ class FileReader:
         return ""
 
     def inner(self, written: Object, path: str, name: str) -> tuple[Object, str]:
-        """Return an object within an object, empty where it is left out, and its place."""
+        """Return an object within an object, empty if it is left out, and its place."""
         as_written = written_name(written, name)
         if as_written is None:
             return {}, member(path, name)
@@ -82,13 +82,13 @@ class FileReader:
         return self.object_of(written[as_written], place, "The member"), place
 
     def listed(self, written: Object, path: str, name: str) -> Iterator[tuple[str, Object]]:
-        """Return the objects of a list within an object, none where it is left out, each with its place."""
+        """Yield the objects of a list within an object, each with its place; none if the list is left out."""
         as_written = written_name(written, name)
         if as_written is not None and written[as_written] is not None:
             yield from self.items_of(written[as_written], member(path, as_written))
 
     def items_of(self, value: Any, place: str) -> Iterator[tuple[str, Object]]:
-        """Return the objects of a list, each with its place."""
+        """Yield the objects of a list, each with its place."""
         if not isinstance(value, list):
             self._problems.add(place, f"The member is {kind_of(value)}. Not a list.")
             return
@@ -99,7 +99,7 @@ class FileReader:
                 self._problems.add(item(place, at), f"The member is {kind_of(each)}. Not an object.")
 
     def object_of(self, value: Any, path: str, what: str) -> Object:
-        """Return a value that must be an object; an empty one where it is null or something else."""
+        """Return a value that must be an object; an empty object if it is null or something else."""
         if is_object(value):
             return value
         if value is not None:
@@ -107,7 +107,7 @@ class FileReader:
         return {}
 
     def check_known(self, written: Object, path: str, known: Iterable[str]) -> None:
-        """Note what is not known: a misspelt property would be taken for one that is left out."""
+        """Note each unknown member: a misspelt property would otherwise count as left out."""
         names = list(known)
         lowered = {name.lower() for name in names}
         for name in written:

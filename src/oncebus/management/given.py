@@ -1,4 +1,4 @@
-"""What somebody asks an entity to be: some of its properties, to be made a whole description."""
+"""The properties that a request gives, and the full description that they make."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ T = TypeVar("T", bound=Entity)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Values by field, and rules, where they were named."""
+    """The given values by field, and the given rules. None stands for rules that the request does not name."""
 
     values: Mapping[str, Value]
     authorization_rules: tuple[GivenRule, ...] | None = field(default=None, repr=False)
     default_rule: Rule | None = None
 
     def created(self, base: T, now: int) -> T:
-        """Return a new description: `base`, which has the defaults, where nothing is given."""
+        """Return a new description. Fields that are not given come from `base`, which has the defaults."""
         return self._applied(base, now)
 
     def updated(self, old: T, now: int) -> T:
-        """Return a description instead of an old one, which counts for what is not given.
+        """Return the description that replaces `old`. Fields that are not given keep their old values.
 
-        A text that is not named is removed: clients of the Atom feed have no other way to say so.
+        A text that is not given is removed: clients of the Atom feed have no other way to remove it.
         """
-        gone: dict[str, Any] = {name: None for name in TEXTS if hasattr(old, name)}
-        return self._applied(replace(old, **gone), now)
+        removed: dict[str, Any] = {name: None for name in TEXTS if hasattr(old, name)}
+        return self._applied(replace(old, **removed), now)
 
     def replaced(self, old: T, now: int) -> T:
-        """Return a description instead of an old one: of the Resource Manager's fields, those not given have defaults.
+        """Return the description that replaces `old`. Fields that are not given get their defaults, with exceptions.
 
-        What is chosen at creation stays, and so do fields that the Resource Manager does not have.
+        Fields that are fixed at creation and fields that the Resource Manager does not have keep their values.
         """
         entity: Entity = old
         known = RESOURCE_FIELDS[type(entity)]

@@ -1,7 +1,7 @@
-"""From what is there and what is wanted to what will be there: a pure function of the two.
+"""Planning: a pure function from the catalogue and the wanted resources to the next catalogue.
 
-Entities are made first without what they forward to and then given it, so that they may stand in any order and forward
-in circles. The rules of what may be are the catalogue's; here it is only found out where in the file they are broken.
+The planner first creates entities without their forwarding and then adds it, so that a file may list them in any order
+and forward in circles. The catalogue decides what is allowed; the planner finds the place in the file of each problem.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from oncebus.entities import (
 )
 from oncebus.entities.descriptions import CHOSEN_AT_CREATION, FORWARDING, EntityKind, blank
 from oncebus.entities.names import DEFAULT_RULE, key_of_path, path_of_address
-from oncebus.entities.rules import check_rule
+from oncebus.entities.rule_parsing import check_expressions
 from oncebus.errors import OncebusError
 from oncebus.management.given import Given
 from oncebus.management.problems import Fault, Problems
@@ -40,10 +40,10 @@ _PARAMETER = re.compile(r"Parameter name: (?P<name>[A-Za-z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be there. `after` is `before` itself where nothing changes, else one version more.
+    """The planned state. `after` is `before` itself if the catalogue does not change, else it is one version higher.
 
-    `known` are the namespace's authorization rules as they are, `authorizations` as they will be. `wanted` has the
-    names of entities as they will be found.
+    `known` are the namespace's authorization rules as they are, `authorizations` as they will be. `wanted` spells the
+    names of entities as the catalogue does.
     """
 
     before: Catalogue
@@ -54,12 +54,12 @@ class Plan:
 
     @property
     def changed_authorizations(self) -> list[AuthorizationRule]:
-        """The rules of the namespace that are not as they are now."""
+        """Return the rules of the namespace that the plan creates or changes."""
         return [rule for rule in self.authorizations if rule not in self.known]
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether all is as it is wanted."""
+        """Return whether everything is already as wanted."""
         return self.after is self.before and not self.changed_authorizations
 
 
@@ -72,11 +72,12 @@ def plan(
     *,
     leaves_existing: bool = False,
 ) -> Plan:
-    """What it takes to have all that is wanted. Raises `FileRefused` with everything that cannot be, and with the
-    problems that are known already.
+    """Return the plan that makes everything that is wanted.
 
-    What is not wanted is left alone; with `leaves_existing`, every entity that is there too. `namespace_rules` is None
-    where the namespace's own rules cannot be changed.
+    Raises `FileRefused` with all problems: those that planning finds, and those in `problems` already.
+
+    Resources that the file does not name stay as they are; with `leaves_existing`, existing entities do too.
+    `namespace_rules` is None if the namespace's own rules cannot be changed.
     """
     wanted = _resolved(wanted, before)
     if leaves_existing:
@@ -88,7 +89,7 @@ def plan(
     for entity in wanted.entities:
         planner.make(entity)
     for entity in wanted.entities:
-        planner.settle(entity)
+        planner.complete(entity)
     for rule in wanted.rules:
         planner.put_rule(rule)
     planner.drop_implicit_rules(wanted.rules)
@@ -129,7 +130,7 @@ def _resolved(wanted: Wanted, before: Catalogue) -> Wanted:
 
 
 class _Planner:
-    """Works on a catalogue, step by step. What fails is noted, and something like it put in its place."""
+    """Changes a catalogue step by step. It notes each failure and goes on with a blank entity instead."""
 
     def __init__(self, before: Catalogue, now: int, problems: Problems, is_complete: bool) -> None:
         self.after = before
@@ -140,7 +141,7 @@ class _Planner:
         self._failed: set[str] = set()
 
     def make(self, wanted: WantedEntity) -> None:
-        """Make an entity that is not there, without what it forwards to and without rules."""
+        """Create an entity if it is missing, without forwarding and authorization rules."""
         if not wanted.name:
             self._judge(wanted, None)
             return
@@ -156,12 +157,12 @@ class _Planner:
         except OncebusError as error:
             self._explain(wanted, None, error)
             self._failed.add(key_of_path(wanted.path))
-            # What belongs to it is to be judged all the same.
+            # A blank one takes its place, so that its subscriptions and rules are checked too.
             with suppress(OncebusError):
                 self.after = self.after.created(blank(wanted.kind, wanted.name, wanted.topic), self._now)
 
-    def settle(self, wanted: WantedEntity) -> None:
-        """Give an entity all that it is to have."""
+    def complete(self, wanted: WantedEntity) -> None:
+        """Set all given properties of an entity, forwarding included."""
         old = self._found(wanted)
         if old is None or key_of_path(wanted.path) in self._failed:
             return
@@ -175,7 +176,7 @@ class _Planner:
             self._explain(wanted, old, error)
 
     def put_rule(self, wanted: WantedRule) -> None:
-        """Give a subscription a rule."""
+        """Create or change a rule of a subscription."""
         owner = self.after.find(wanted.owner)
         rule = wanted.rule
         self._check_rule(wanted)
@@ -193,12 +194,12 @@ class _Planner:
 
     def _check_rule(self, wanted: WantedRule) -> None:
         with self._problems.noted(wanted.places.get("filter", wanted.place)):
-            check_rule(replace(wanted.rule, action=None))
+            check_expressions(replace(wanted.rule, action=None))
         with self._problems.noted(wanted.places.get("action", wanted.place)):
-            check_rule(replace(wanted.rule, filter=TrueFilter()))
+            check_expressions(replace(wanted.rule, filter=TrueFilter()))
 
     def drop_implicit_rules(self, rules: Iterable[WantedRule]) -> None:
-        """Take the rule that every subscription begins with from those that were given others, as Azure does."""
+        """Delete the default rule of each subscription that is given other rules, as Azure does."""
         for owner in {key_of_path(rule.owner): rule for rule in rules}.values():
             names = {each.rule.name.lower() for each in rules if key_of_path(each.owner) == key_of_path(owner.owner)}
             found = self.after.find(owner.owner)
@@ -209,7 +210,7 @@ class _Planner:
                 self.after = self.after.delete_rule(owner.topic, owner.subscription, DEFAULT_RULE)
 
     def put_authorization(self, wanted: WantedAuthorization) -> None:
-        """Give a queue or a topic an authorization rule. One that is there keeps its keys."""
+        """Create or change an authorization rule of a queue or topic. It keeps keys that are not given."""
         if self.after.find(wanted.name) is None and self._is_expected(wanted.name):
             return
         with self._problems.noted(wanted.place):
@@ -222,45 +223,45 @@ class _Planner:
         return found if isinstance(found, wanted.kind) else None
 
     def _update(self, new: Entity) -> None:
-        """Change an entity, if anything about it becomes different."""
+        """Change an entity, but only if the result differs by more than the time of the change."""
         after = self.after.updated(new, self._now)
         old, changed = self.after.find(new.path), after.find(new.path)
         if old is None or changed is None or replace(changed, updated_at=old.updated_at) != old:
             self.after = after
 
     def _explain(self, wanted: WantedEntity, old: Entity | None, error: OncebusError) -> None:
-        """Note what is wrong with an entity: every property that is wrong by itself, else the whole."""
-        told = self._judge(wanted, old)
+        """Note the problems of an entity: each property that is wrong by itself, then the error itself if it is new."""
+        reported = self._judge(wanted, old)
         match = _PARAMETER.search(str(error))
         about = PROPERTIES[wanted.kind].get(match["name"]) if match else None
         absent = wanted.topic if about is None else path_of_address(str(wanted.given.values.get(about.field)))
         is_absence = isinstance(error, EntityError) and error.sub_code == NOT_FOUND
-        if str(error) not in told and not (is_absence and self._is_expected(absent)):
+        if str(error) not in reported and not (is_absence and self._is_expected(absent)):
             self._problems.add(wanted.place if about is None else wanted.place_of(about.field), str(error))
 
     def _judge(self, wanted: WantedEntity, old: Entity | None) -> set[str]:
-        """Note every property that is wrong by itself; the texts."""
-        told: set[str] = set()
-        # What is wrong with every one of its kind is wrong with no property.
+        """Note each property that is wrong by itself, and return the texts of these problems."""
+        reported: set[str] = set()
+        # An error that a blank entity of this kind has too is not the fault of a property.
         always = self._fault(wanted.kind, old, {})
         chosen = {name: wanted.given.values[name] for name in CHOSEN_AT_CREATION if name in wanted.given.values}
-        # These first: what is wrong with one of them shows in every look at another.
+        # These come first, because every check of another property fails with them.
         for name, value in {**chosen, **wanted.given.values}.items():
             fault = self._fault(wanted.kind, old, {name: value} if name in chosen else {**chosen, name: value})
-            if fault is not None and fault != always and fault not in told:
-                told.add(fault)
+            if fault is not None and fault != always and fault not in reported:
+                reported.add(fault)
                 self._problems.add(wanted.place_of(name), fault)
-        return told
+        return reported
 
     def _is_expected(self, path: str) -> bool:
-        """Whether something that is not there would be, were it not for a problem that is noted already."""
+        """Return whether a missing entity is missing only because of a problem that is noted already."""
         return not self._is_complete or key_of_path(path) in self._failed
 
     def _fault(self, kind: EntityKind, old: Entity | None, values: dict[str, Any]) -> str | None:
         namespace = self.after.namespace
         occasion = limits.Occasion(namespace, "creating" if old is None else "updating")
         try:
-            limits.check_entity(limits.settled(replace(blank(kind, "any", "any"), **values), namespace), occasion)
+            limits.check_entity(limits.filled_in(replace(blank(kind, "any", "any"), **values), namespace), occasion)
             if old is not None:
                 limits.check_change(old, replace(old, **values))
         except OncebusError as error:
@@ -275,7 +276,7 @@ def _named(subscription: Subscription, name: str) -> Rule | None:
 def _of_namespace(
     wanted: Wanted, known: tuple[AuthorizationRule, ...], now: int, problems: Problems, *, may_change: bool
 ) -> tuple[AuthorizationRule, ...]:
-    """The authorization rules that the namespace will have."""
+    """Return the authorization rules that the namespace will have."""
     rules = {rule.name.lower(): rule for rule in known}
     for each in wanted.authorizations:
         if each.kind is not None:

@@ -1,4 +1,4 @@
-"""What is wrong with a file, all of it, each with its place: `resources[2].properties.lockDuration`."""
+"""The problems of a file, each with its place: `resources[2].properties.lockDuration`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from oncebus.errors import OncebusError
 
 MOST_PROBLEMS = 1000
-"""That are kept of one file."""
+"""How many problems of one file are kept."""
 
 _LONGEST_NAME = 80
 _MOST_NAMES = 1000
@@ -20,7 +20,7 @@ _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong. `path` is empty where it is the file as a whole."""
+    """One problem of a file. `path` is empty if it concerns the file as a whole."""
 
     path: str
     text: str
@@ -30,10 +30,7 @@ class Problem(NamedTuple):
 
 
 class FileRefused(OncebusError, ValueError):
-    """A file cannot be used. `problems` holds everything that is wrong with it; there is at least one.
-
-    `file` is what the file is called, where that is known.
-    """
+    """A file cannot be used. `problems` holds at least one problem. `file` names the file, or is empty."""
 
     def __init__(self, problems: Iterable[Problem], file: str = "") -> None:
         self.problems = tuple(problems)
@@ -42,23 +39,23 @@ class FileRefused(OncebusError, ValueError):
 
     @property
     def lines(self) -> list[str]:
-        """A line for each problem."""
+        """Return a line for each problem."""
         return [f"{self.file}: {problem}" if self.file else str(problem) for problem in self.problems]
 
 
 class Fault(OncebusError, ValueError):
-    """One thing is wrong; whoever knows where makes it a problem."""
+    """An error without its place. A caller that knows the place makes it a `Problem`."""
 
 
-class Told(Fault):
-    """Something cannot be had because of a problem that is known already."""
+class AlreadyReported(Fault):
+    """A value is missing because of a problem that is already noted."""
 
     def __init__(self) -> None:
         super().__init__("It depends on something that is wrong.")
 
 
 class Problems:
-    """Collects what is wrong, each thing once."""
+    """Collects problems, each once."""
 
     def __init__(self) -> None:
         self._found: dict[Problem, None] = {}
@@ -76,22 +73,25 @@ class Problems:
 
     @contextmanager
     def noted(self, path: str) -> Iterator[None]:
-        """Note what the block raises, and go on behind it."""
+        """Note an error that the block raises, and continue after the block."""
         try:
             yield
-        except Told:
+        except AlreadyReported:
             pass
         except OncebusError as error:
             self.add(path, str(error))
 
     def check(self, file: str = "") -> None:
-        """Raise `FileRefused` if there is any. `file` is what the file is called."""
+        """Raise `FileRefused` if there is a problem. `file` names the file."""
         if self:
             raise FileRefused(self, file)
 
 
 def member(path: str, name: str) -> str:
-    """The place of a member of the object at a path. Long names are cut: each value has its place made."""
+    """Return the place of a member of the object at a path.
+
+    Long names are shortened: a place is made for every value, so a long name could cost much memory.
+    """
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}…"
     if not _PLAIN.fullmatch(name):
@@ -100,12 +100,12 @@ def member(path: str, name: str) -> str:
 
 
 def item(path: str, index: int) -> str:
-    """The place of an item of the list at a path."""
+    """Return the place of an item of the list at a path."""
     return f"{path}[{index}]"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The most similar of the known names, if any is. Long names have none: comparing them takes too long."""
+    """Return the known name that is most similar, or None. Long names are not compared, because it takes too long."""
     if len(name) > _LONGEST_NAME:
         return None
     short = [each for each in islice(known, _MOST_NAMES) if len(each) <= _LONGEST_NAME]
@@ -113,5 +113,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def hint(meant: str | None) -> str:
-    """The end of an error that says what was meant, or nothing."""
+    """Return the end of an error text that suggests a name; empty if there is none."""
     return "" if meant is None else f" Did you mean '{meant}'?"

@@ -1,4 +1,4 @@
-"""The properties that a description is made of, and what each is called.
+"""The properties of a description, and the names of each.
 
 A property has one name in many forms. The Atom feed and the emulator's configuration write `LockDuration`. The
 Resource Manager, templates and the entities file write `lockDuration`. Commands have flags, by the names of Azure's own
@@ -32,10 +32,10 @@ class ValueType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property that can be given. `field` is the field of the description that holds it.
+    """A property that requests can set. `field` is the field of the description that holds it.
 
-    `title` is what people read; it is empty where the portal does not show the property. `flags` are the names of the
-    command line's option; none where there is no such option.
+    `title` is the portal's label, empty if the portal does not show the property. `flags` are the names of the command
+    line's option, none if there is no such option.
     """
 
     field: str
@@ -45,12 +45,12 @@ class Property:
 
     @property
     def name(self) -> str:
-        """Its name in the Atom feed, the emulator's configuration and the texts of errors."""
+        """Return its name in the Atom feed, the emulator's configuration and error texts."""
         return property_name(self.field)
 
     @property
     def camel(self) -> str:
-        """Its name in the Resource Manager's JSON, in templates and in the entities file."""
+        """Return its name in the Resource Manager's JSON, in templates and in the entities file."""
         return self.name[0].lower() + self.name[1:]
 
     def value_of(self, description: Entity) -> Value:
@@ -126,7 +126,7 @@ ALL = (
 BY_FIELD = {each.field: each for each in ALL}
 
 TEXTS = tuple(each.field for each in ALL if each.type is ValueType.TEXT)
-"""Fields that may hold nothing: an update of the Atom feed that does not name them empties them."""
+"""Fields that may be None: an update through the Atom feed that does not name them removes their text."""
 
 PROPERTIES: dict[EntityKind, dict[str, Property]] = {
     kind: {property_name(each.name): BY_FIELD[each.name] for each in fields(kind) if each.name in BY_FIELD}
@@ -134,7 +134,7 @@ PROPERTIES: dict[EntityKind, dict[str, Property]] = {
 }
 """The properties of each kind of entity, by name, in the order of its fields."""
 
-# The Resource Manager's own descriptions lack these: not to name them says nothing.
+# The Resource Manager's descriptions lack these fields, so leaving one out must not reset it.
 _NOT_IN_RESOURCES = {"is_anonymous_accessible", "filtering_messages_before_publishing", "user_metadata"}
 
 RESOURCE_FIELDS: dict[EntityKind, frozenset[str]] = {
@@ -143,7 +143,7 @@ RESOURCE_FIELDS: dict[EntityKind, frozenset[str]] = {
     - ({"support_ordering"} if kind is Queue else set())
     for kind, known in PROPERTIES.items()
 }
-"""The fields that the Resource Manager's description of each kind of entity could name."""
+"""The fields that the Resource Manager's description of each kind of entity has."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -152,7 +152,7 @@ _WANTED = {ValueType.FLAG: "true or false", ValueType.NUMBER: "a whole number", 
 
 
 def written(value: Value, type_: ValueType) -> str:
-    """Return a value as text. It must not be None."""
+    """Return a value, which must not be None, as text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and type_ is ValueType.SPAN:
@@ -161,7 +161,7 @@ def written(value: Value, type_: ValueType) -> str:
 
 
 def read(text: str, name: str, type_: ValueType) -> Value:
-    """Return the value of a text. Raises `BadRequest`."""
+    """Return the value that a text stands for. Raises `BadRequest`."""
     if type_ is ValueType.TEXT:
         return text
     stripped = text.strip()
@@ -178,12 +178,12 @@ def read(text: str, name: str, type_: ValueType) -> Value:
 
 
 def read_status(text: str, name: str) -> EntityStatus:
-    """Return the status of a name, in any case of letters. Raises `BadRequest`."""
+    """Return the status with a name, in any case. Raises `BadRequest`."""
     if text.lower() not in _STATUSES:
         raise BadRequest(f"The property '{name}' has value {shown(text)}. Not one of {', '.join(EntityStatus)}.")
     return _STATUSES[text.lower()]
 
 
 def bad_value(value: object, name: str, type_: ValueType) -> BadRequest:
-    """Return the error that a value is not of its property's type."""
+    """Return the error for a value that does not have its property's type."""
     return BadRequest(f"The property '{name}' has value {shown(value)}. Not {_WANTED.get(type_, 'a text')}.")

@@ -1,7 +1,7 @@
 """Descriptions in JSON, as the Resource Manager, templates and files write them.
 
-Names may have any case; what is null is not given; what is unknown is refused by its name: a misspelt property would be
-taken for one that is not given.
+Names may have any case. A null counts as not given. An unknown name is an error, because a misspelt property would
+otherwise count as not given.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from oncebus.management.properties import (
 MOST_INTEGER = (1 << 63) - 1
 RESOURCE_WINDOW = BY_FIELD[WINDOW].camel
 
-# What a resource tells of itself, and nobody can set.
-_TOLD = {
+# Read-only properties. Clients send back what they read, so these are ignored.
+_READ_ONLY = {
     "countdetails",
     "createdat",
     "updatedat",
@@ -48,7 +48,7 @@ class NotAnObject(OncebusError, ValueError):
 
 
 class Members(dict[str, Any]):
-    """The members of a JSON object, by their names in lower case. `written` are the names as they came."""
+    """The members of a JSON object by lower-case name. `written` has the names as the object spells them."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.written: dict[str, str] = {}
@@ -60,25 +60,28 @@ class Members(dict[str, Any]):
 
 
 def members_of(value: object, what: str) -> Members:
-    """Return the members of a JSON object. One that comes twice, in different cases of letters, is refused."""
+    """Return the members of a JSON object.
+
+    Raises `BadRequest` if two names differ in case only, and `NotAnObject` for another value. Errors call it `what`.
+    """
     if not isinstance(value, dict):
         raise NotAnObject(what, value)
     return Members(value)
 
 
 def check_known(given: Members, known: Iterable[str], what: str = "The property", hint: str = "") -> None:
-    """Refuse an object that has other members."""
+    """Raise `BadRequest` if an object has a member that is not known."""
     for name in given:
         if name not in known:
             raise BadRequest(f"{what} {shown(given.written[name])} is not known.{' ' if hint else ''}{hint}")
 
 
 def read_description(properties: Members, kind: EntityKind) -> Given:
-    """Return what properties ask of an entity."""
+    """Return the values that properties give for an entity. Raises `BadRequest`."""
     known = {each.camel.lower(): each for each in PROPERTIES[kind].values()}
-    # A subscription's description has its topic's window.
+    # A subscription's description contains its topic's window too.
     more = {"isclientaffine", "clientaffineproperties", RESOURCE_WINDOW.lower()} if kind is Subscription else set()
-    check_known(properties, {*known, *_TOLD, *more})
+    check_known(properties, {*known, *_READ_ONLY, *more})
     if properties.get("isclientaffine") or properties.get("clientaffineproperties"):
         raise BadRequest("The property 'isClientAffine' is not supported.")
     return Given({each.field: _value(properties[name], each) for name, each in known.items() if name in properties})
@@ -101,7 +104,7 @@ def _value(value: object, about: Property) -> Value:
 
 
 def read_text(value: object, name: str) -> str:
-    """Return a value that must be a text. Raises `BadRequest`."""
+    """Return a value that must be a string. Raises `BadRequest`."""
     if not isinstance(value, str):
         raise bad_value(value, name, ValueType.TEXT)
     return value

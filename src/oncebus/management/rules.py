@@ -1,4 +1,4 @@
-"""Rules of subscriptions in JSON: what the Resource Manager, templates and files write, and the names of its parts.
+"""Rules of subscriptions in JSON, as the Resource Manager, templates and files write them.
 
 {"filterType": "SqlFilter", "sqlFilter": {"sqlExpression": "price > 9"}, "action": {"sqlExpression": "SET a = 1"}}
 {"filterType": "CorrelationFilter", "correlationFilter": {"label": "red", "properties": {"size": 3}}, "action": {}}
@@ -32,14 +32,14 @@ from oncebus.management.reading import MOST_INTEGER, Members, NotAnObject, check
 
 TRUE_EXPRESSION = "1=1"
 FALSE_EXPRESSION = "1=0"
-"""How a filter that takes all or none is written where there is only SQL."""
+"""How filters that match every message or none are written where only SQL can be."""
 
 CORRELATED = {property_name(field): field for field in CORRELATION_FIELDS}
-"""What a correlation filter compares besides the message's own properties: fields by the service's names."""
+"""The system properties that a correlation filter can compare: fields by the service's names."""
 
 
 def read_rule(properties: Members, name: str) -> Rule:
-    """Return the rule that properties describe. Without a filter it takes all messages."""
+    """Return the rule that properties describe. Without a filter it matches every message. Raises `BadRequest`."""
     check_known(properties, ("action", "filtertype", "sqlfilter", "correlationfilter"))
     kinds = {"sqlfilter": "SqlFilter", "correlationfilter": "CorrelationFilter"}
     given = [kind for member, kind in kinds.items() if member in properties]
@@ -57,7 +57,7 @@ def read_rule(properties: Members, name: str) -> Rule:
 
 
 def rule_properties(rule: Rule) -> dict[str, Any]:
-    """Return the filter and the action of a rule. Filters that take all or none are written as expressions."""
+    """Return the filter and the action of a rule. Filters that match all or none are written as SQL expressions."""
     properties: dict[str, Any] = {"action": _written_sql(rule.action) if rule.action is not None else {}}
     match rule.filter:
         case CorrelationFilter() as given:
@@ -76,9 +76,9 @@ def rule_properties(rule: Rule) -> dict[str, Any]:
 
 
 def with_old_values(new: Rule, old: Rule) -> Rule:
-    """Return the new rule, with the old one's filter or action where the two are written alike.
+    """Return the new rule, with the old filter or action where both look the same in JSON.
 
-    JSON cannot hold parameters, nor the types of a correlation filter's values: they would be lost otherwise.
+    JSON cannot hold parameters, nor the types of a correlation filter's values. They would be lost otherwise.
     """
     now, before = rule_properties(new), rule_properties(old)
     kept = replace(new, action=old.action) if now.pop("action") == before.pop("action") else new
@@ -87,7 +87,7 @@ def with_old_values(new: Rule, old: Rule) -> Rule:
 
 def _sql_filter(given: Members) -> Filter:
     expression, level, is_preprocessed = _sql(given)
-    # There is no other way to write these two.
+    # JSON has no other way to write these two filters.
     if expression in (None, TRUE_EXPRESSION):
         return TrueFilter()
     if expression == FALSE_EXPRESSION:

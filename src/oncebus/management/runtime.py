@@ -1,4 +1,4 @@
-"""What an entity holds just now: what management shows beside a description."""
+"""The current state of an entity that management shows beside its description: counts, size and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from oncebus.store import Counts
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`accessed_at` is in microseconds since 1970. The counts of subscriptions and filters are a topic's."""
+    """The current state of an entity.
+
+    `accessed_at` is in microseconds since 1970. The numbers of subscriptions and filters are 0 unless it is a topic.
+    """
 
     counts: Counts
     size: int
@@ -24,16 +27,16 @@ class Runtime:
 
     @property
     def messages(self) -> int:
-        """How many messages there are in all states."""
+        """Return the number of messages in all states."""
         counts = self.counts
-        there = counts.active + counts.deferred + counts.scheduled + counts.dead_letter
-        return there + counts.transfer + counts.transfer_dead_letter
+        own = counts.active + counts.deferred + counts.scheduled + counts.dead_letter
+        return own + counts.transfer + counts.transfer_dead_letter
 
 
 def namespace_times(catalogue: Catalogue, now: int) -> tuple[int, int]:
-    """Return when the namespace was made and last changed, as far as its entities tell.
+    """Return when the namespace was created and last changed, judged by its entities.
 
-    A namespace keeps no times of its own. One without entities is as old as the question.
+    A namespace has no times of its own. Without entities, both are `now`.
     """
     entities = catalogue.entities.values()
     created = min((entity.created_at for entity in entities), default=now)
@@ -41,13 +44,13 @@ def namespace_times(catalogue: Catalogue, now: int) -> tuple[int, int]:
 
 
 class Observer:
-    """Looks at what entities hold. What was sent before is seen, as far as the broker waits for it."""
+    """Reads the current state of entities. Counts include earlier sends, as far as `Broker.counts` waits for them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     async def runtime_of(self, entity: Entity) -> Runtime:
-        """What an entity holds; nothing if it was deleted meanwhile."""
+        """Return the state of an entity; counts of 0 if it has been deleted meanwhile."""
         try:
             counts = await self._broker.counts(entity.path)
         except NotFound:
@@ -66,7 +69,7 @@ class Observer:
         )
 
     async def runtimes_of(self, entities: Sequence[Entity]) -> list[Runtime]:
-        """What each of them holds."""
+        """Return the states of entities, in their order."""
         return await asyncio.gather(*(self.runtime_of(entity) for entity in entities))
 
 

@@ -1,4 +1,4 @@
-"""What is to be there, whoever wrote it down: entities, rules, authorization rules, each with its place in a file."""
+"""The resources that a file asks for: entities, rules, authorization rules, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from oncebus.management.given import Given
 
 @dataclass(frozen=True, slots=True)
 class WantedEntity:
-    """A queue, a topic, or a subscription of `topic`. `places` says where each field of it is given.
+    """A queue, a topic, or a subscription of `topic`. `places` has the place of each given field.
 
-    `first_rules` are the rules that a new subscription begins with; None for the one that takes all messages.
+    `first_rules` are the rules that a new subscription starts with; None for the default rule, which matches all.
     """
 
     place: str
@@ -28,17 +28,17 @@ class WantedEntity:
 
     @property
     def path(self) -> str:
-        """Where it is addressed."""
+        """Return the path of the entity in the namespace."""
         return subscription_path(self.topic, self.name) if self.kind is Subscription else self.name
 
     def place_of(self, field_name: str) -> str:
-        """Where a field is given, or the whole."""
+        """Return the place of a field, or of the whole entity if the field is not given."""
         return self.places.get(field_name, self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class WantedRule:
-    """A rule of a subscription. `places` says where its filter and its action are given."""
+    """A rule of a subscription. `places` has the places of its filter and its action."""
 
     place: str
     topic: str
@@ -48,13 +48,13 @@ class WantedRule:
 
     @property
     def owner(self) -> str:
-        """The path of the subscription."""
+        """Return the path of the subscription."""
         return subscription_path(self.topic, self.subscription)
 
 
 @dataclass(frozen=True, slots=True)
 class WantedAuthorization:
-    """An authorization rule of the queue or topic of a name, or of the namespace where it is empty."""
+    """An authorization rule of the queue or topic `name`, or of the namespace if `kind` is None."""
 
     place: str
     given: GivenRule
@@ -64,7 +64,7 @@ class WantedAuthorization:
 
 @dataclass(frozen=True, slots=True)
 class WantedTier:
-    """The tier that the namespace is to have."""
+    """The tier that the namespace gets."""
 
     place: str
     tier: Tier
@@ -72,11 +72,11 @@ class WantedTier:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All that a file asks for, in the order in which it is to be made, and what it says that has no effect here.
+    """Everything that a file asks for, in the order of creation, and warnings about settings that have no effect here.
 
-    A tilde in a name stands for a slash where `has_tildes` says so, unless there is an entity with it in its name. What
-    has no name could not be given one, and is only there to be judged; then there may be more that is missing, and
-    `is_complete` is false.
+    With `has_tildes`, a tilde in a name stands for a slash, unless an entity with the tilde in its name exists. An
+    entity has an empty name if its name could not be read; it is here only so that its properties are checked. Then
+    other entities may be missing too, and `is_complete` is false.
     """
 
     namespace: str | None = None

@@ -32,7 +32,7 @@ def authorization_properties(rule: AuthorizationRule) -> Properties:
 
 
 def resource_type(kind: EntityKind) -> str:
-    """Return the type of a kind of entity below the namespace's: `topics/subscriptions`."""
+    """Return the resource type of a kind of entity, below the namespace's type: `topics/subscriptions`."""
     return _TYPES[kind]
 
 
@@ -44,5 +44,5 @@ def resource_path(kind: EntityKind, name: str, topic: str = "") -> str:
 
 
 def in_id(name: str) -> str:
-    """Return the name of an entity as it stands in an id, where a slash is a tilde."""
+    """Return the name of an entity as ids write it, with a tilde for each slash."""
     return name.replace("/", "~")

@@ -1,1 +1,1 @@
-"""What an operator watches: the broker's metrics and its health."""
+"""Monitoring: the broker's metrics and its health."""

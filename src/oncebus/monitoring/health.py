@@ -1,6 +1,6 @@
-"""Whether all is well: something came out of the pipeline a moment ago, and nothing waits for it too long.
+"""Health: the broker is healthy if something came out of the pipeline lately and nothing waits for it too long.
 
-A row for no one goes through an idle pipeline every few seconds, so silence always means trouble.
+An idle pipeline gets a pulse every few seconds, so silence always means trouble.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Health:
         self._monotonic = monotonic
 
     def problem(self) -> str | None:
-        """Why the broker is unhealthy; None if it is healthy. Anyone may read it, so it names no internals."""
+        """Return why the broker is unhealthy; None if it is healthy. Anyone may read it, so it reveals no internals."""
         if self._pipeline.trouble is not None:
             return "The broker cannot do a part of its work; the log says why."
         silence = self.silence
@@ -45,5 +45,5 @@ class Health:
 
     @property
     def silence(self) -> float:
-        """Seconds since something came out of the pipeline."""
+        """Return the seconds since something came out of the pipeline."""
         return self._monotonic() - self._pipeline.last_ingest

@@ -26,7 +26,7 @@ _TOTALS = {
     "delivered": "Messages that came out of the pipeline into this queue or subscription.",
     "dead_lettered": "Messages that became dead letters, for whatever reason.",
     "unrouted": "Messages that no subscription wanted.",
-    "discarded": "Copies for subscriptions that were gone; without an entity, messages for one that was gone.",
+    "discarded": "Copies for deleted subscriptions; without an entity, messages for deleted entities.",
     "quarantined": "Messages that could not be processed.",
 }
 _STATES = ("active", "scheduled", "deferred", "dead_letter", "transfer", "transfer_dead_letter")
@@ -34,9 +34,9 @@ _ENTITY = ("entity", "kind")
 
 
 async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ()) -> bytes:
-    """All metrics as they are now; does not wait for what is in the pipeline.
+    """Return all metrics in the text format, without waiting for messages in the pipeline.
 
-    `others` are those of other parts of the process.
+    `others` are metrics of other parts of the process.
     """
     entities = sorted(broker.catalogue.entities.values(), key=lambda entity: entity.path)
     *counts, gone = await broker.counts_now([*(entity.id for entity in entities), NOBODY])
@@ -46,7 +46,7 @@ async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ())
         *_latencies(broker),
         *others,
     ]
-    # Aside: with thousands of entities it takes a while.
+    # In a thread, because it takes a while with thousands of entities.
     return await asyncio.to_thread(generate_latest, _Collected(found))
 
 
@@ -109,13 +109,13 @@ def _of_broker(broker: Broker, health: Health) -> Iterator[Metric]:
         ("pipeline_trouble", "Whether a part of the broker's work fails.", pipeline.trouble is not None),
         (
             "pipeline_work_per_second",
-            "Work that the pipeline was last seen to do: bytes, and 1024 a message.",
+            "Throughput of the pipeline as last measured: bytes, plus 1024 per message.",
             pipeline.work_per_second,
         ),
         ("inbox_bytes", "Size of the inbox on the disk.", pipeline.inbox_bytes),
         ("inbox_last_commit", "The newest commit of the inbox.", pipeline.last_commit),
         ("ingest_position", "The last commit that came out of the pipeline.", pipeline.position),
-        ("catalogue_version", "The version of the catalogue in force.", broker.catalogue.version),
+        ("catalogue_version", "The current version of the catalogue.", broker.catalogue.version),
     ):
         yield GaugeMetricFamily(f"oncebus_{name}", text, value)
 

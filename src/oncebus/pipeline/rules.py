@@ -11,7 +11,7 @@ from oncebus import amqp, filters
 from oncebus.entities import NO_LIMIT
 from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.descriptions import Queue, Subscription, Topic
-from oncebus.entities.rules import parsed_rule
+from oncebus.entities.rule_parsing import parsed_rule
 from oncebus.errors import OncebusError
 
 _FIELDS = {

@@ -1,4 +1,4 @@
-"""What is in a message: its properties, and its body as text or in hexadecimal. All of it is somebody else's."""
+"""The content of a message: its properties, and its body as text or in hexadecimal. All of it is untrusted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FIELDS = {
 
 
 def label_of(head: bytes) -> str | None:
-    """What the sender has called a message."""
+    """Return the label that the sender gave a message, or None."""
     try:
         return amqp.properties(head).subject
     except amqp.DecodeError:
@@ -38,7 +38,7 @@ def label_of(head: bytes) -> str | None:
 
 
 def properties_list(head: bytes, allowance: Allowance) -> Markup:
-    """The properties of a message, its own among them, unless that is too much to read for this page."""
+    """Return the system and application properties of a message, unless decoding them is too much for this page."""
     if len(head) > LARGEST_HEAD or not allowance.take(len(head)):
         return tag("p", f"The properties, {number(len(head))} bytes, are too large to be shown here.", class_="note")
     try:
@@ -54,9 +54,9 @@ def properties_list(head: bytes, allowance: Allowance) -> Markup:
 
 
 def body_shown(body: bytes, allowance: Allowance) -> Markup:
-    """The body: text where it is text, else bytes; not all of it if it is long.
+    """Return the beginning of the body: as text if it is text, else as bytes.
 
-    A value or sequence is shown as bytes if it is too much to read for this page.
+    A value or sequence is shown as bytes if decoding it is too much for this page.
     """
     size = bytes_to_read(body)
     if size > LARGEST_SHOWN_VALUE or not allowance.take(size):
@@ -89,7 +89,7 @@ def _either(content: bytes, title: str) -> Markup:
         return tag("p", f"{title}: empty", class_="note")
     some = content[: 4 * LONGEST_TEXT]
     try:
-        # The last character may be cut in two.
+        # The end may split a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(some, final=len(some) == len(content))
     except UnicodeDecodeError:
         return _bytes(content, title)
@@ -112,8 +112,8 @@ def _bytes(content: bytes, title: str) -> Markup:
         for at in range(0, len(some), _HEX_WIDTH)
     ]
     cut = f", the first {number(LONGEST_HEX)}" if len(content) > LONGEST_HEX else ""
-    told = f"{title}, {number(len(content))} bytes in hexadecimal{cut}"
-    return tag("div", tag("p", told, class_="note"), tag("pre", "\n".join(lines), class_="hex", tabindex="0"))
+    explanation = f"{title}, {number(len(content))} bytes in hexadecimal{cut}"
+    return tag("div", tag("p", explanation, class_="note"), tag("pre", "\n".join(lines), class_="hex", tabindex="0"))
 
 
 def _printable(some: bytes) -> str:
@@ -146,7 +146,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The value in what JSON has."""
+    """Return the value as JSON types."""
     match value:
         case dict():
             return {_written(name): _plain(item) for name, item in value.items()}

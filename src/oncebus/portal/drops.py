@@ -15,13 +15,13 @@ from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, foreign, tag
 from oncebus.portal.visits import Visit
 from oncebus.portal.wording import moment
-from oncebus.store import Drop
+from oncebus.store import Duplicate
 
 PAGE = 50
 
 
 async def show(visit: Visit) -> Response:
-    """The newest drops; or, with an id, the drops of that id in the order they came."""
+    """Return the page: the newest drops, or the drops of one message id, oldest first."""
     visit.require(Operation.READ_DROPS, visit.path)
     entity = visit.entity()
     if isinstance(entity, Subscription):
@@ -40,9 +40,9 @@ async def show(visit: Visit) -> Response:
     )
 
 
-async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> tuple[list[Drop], Markup | None]:
+async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> tuple[list[Duplicate], Markup | None]:
     after = visit.number("after")
-    found = await visit.desk.broker.drops(entity.path, message_id=identity, limit=PAGE + 1, after=after)
+    found = await visit.desk.broker.duplicates(entity.path, message_id=identity, limit=PAGE + 1, after=after)
     page = found[:PAGE]
     links = []
     if after:
@@ -53,17 +53,17 @@ async def _of_id(visit: Visit, entity: Queue | Topic, identity: str) -> tuple[li
     return page, _links(links)
 
 
-async def _newest(visit: Visit, entity: Queue | Topic) -> tuple[list[Drop], Markup | None]:
-    """From the newest on. Drops are numbered as they are counted, without gaps."""
+async def _newest(visit: Visit, entity: Queue | Topic) -> tuple[list[Duplicate], Markup | None]:
+    """Return a page of drops, newest first. The numbers of drops have no gaps, so a page is a range of numbers."""
     newest = (await visit.desk.broker.counts(entity.path)).duplicates
     before = min(visit.number("before", newest + 1), newest + 1)
     first = max(before - PAGE, 1)
-    found = await visit.desk.broker.drops(entity.path, limit=PAGE, after=first - 1)
+    found = await visit.desk.broker.duplicates(entity.path, limit=PAGE, after=first - 1)
     page = [drop for drop in reversed(found) if drop.number < before]
     links = []
     if before <= newest:
         links.append(("Newest", link("entity/drops", path=entity.path)))
-    # Not where all before were forgotten.
+    # There is no next page if the record has forgotten all earlier drops.
     if first > 1 and page and page[-1].number == first:
         links.append(("Earlier", link("entity/drops", path=entity.path, before=first)))
     return page, _links(links)
@@ -84,23 +84,23 @@ def _search(entity: Queue | Topic, identity: str) -> Markup:
     )
 
 
-def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Drop]) -> Markup:
-    told: list[Content]
+def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Duplicate]) -> Markup:
+    explanation: list[Content]
     if drops:
-        told = ["Yes: ", foreign(identity), " was dropped."]
+        explanation = ["Yes: ", foreign(identity), " was dropped."]
     elif entity.window is None:
-        told = ["No: duplicates are not detected here, so nothing is dropped."]
+        explanation = ["No: duplicates are not detected here, so nothing is dropped."]
     else:
-        told = [
+        explanation = [
             "No drop of ",
             foreign(identity),
             " is on record. The newest drops are kept, for 7 days at most: what was not dropped since was delivered, "
             "or was never sent here.",
         ]
-    return tag("p", told, class_="notice dropped" if drops else "notice", role="status")
+    return tag("p", explanation, class_="notice dropped" if drops else "notice", role="status")
 
 
-def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Drop]) -> Markup:
+def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Duplicate]) -> Markup:
     titles = ("MessageId", "Dropped at", "Its number", "In favour of number", "Accepted at")
     head = tag("thead", tag("tr", [tag("th", title, scope="col") for title in titles]))
     rows = []

@@ -1,4 +1,4 @@
-"""One queue, topic or subscription as it is now."""
+"""The page of one queue, topic or subscription, with its current figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oncebus.portal.wording import in_words, number, rate, size_in_words
 from oncebus.store import Counts
 
 PAGE = 100
-"""Subscriptions of a topic, or rules of a subscription."""
+"""Subscriptions of a topic, or rules of a subscription, on one page."""
 MOST_NAMED = 5
 
 _HELD = {
@@ -44,16 +44,16 @@ _TITLES = {
     "dead_lettered": "Dead-lettered",
     "unrouted": "Wanted by no subscription",
     "quarantined": "Quarantined",
-    "discarded": "Discarded, their subscription being gone",
+    "discarded": "Discarded because their subscription was deleted",
 }
 
 
 async def show(visit: Visit) -> Response:
-    """The page."""
+    """Return the page of the entity."""
     entity = seen(visit)
     if not visit.may(Operation.READ_ENTITY, entity.path):
         return _without_figures(visit, entity)
-    # What was sent a moment ago is to be seen by who sent it.
+    # This waits for the pipeline, so that senders see the messages that they sent a moment ago.
     figures = await _figures(visit, entity, await visit.desk.broker.counts(entity.path))
     return visit.page(
         entity.name,
@@ -69,7 +69,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """The same figures for the script."""
+    """Return the figures of the page as JSON, for the script."""
     visit.require(Operation.READ_ENTITY, visit.path)
     entity = visit.entity()
     [counts] = await visit.desk.counts_of([entity])
@@ -120,7 +120,7 @@ def _held(entity: Entity, figures: Figures) -> Markup:
 
 def _totals(entity: Entity, figures: Figures) -> Markup:
     rows = [tag("div", tag("dt", _TITLES[name]), tag("dd", figures.shown(name))) for name in _TOTALS[type(entity)]]
-    return tag("section", tag("h2", "Counted since it was made"), tag("dl", rows, class_="facts"))
+    return tag("section", tag("h2", "Counted since its creation"), tag("dl", rows, class_="facts"))
 
 
 def _below(visit: Visit, topic: Topic) -> Sequence[Subscription]:
@@ -128,7 +128,7 @@ def _below(visit: Visit, topic: Topic) -> Sequence[Subscription]:
 
 
 def _subscriptions(visit: Visit, topic: Topic, figures: Figures) -> Markup:
-    # Only those that were there when the figures were taken.
+    # Only subscriptions that existed when the figures were read.
     below = [each for each in _below(visit, topic) if f"{each.id}-active" in figures.values]
     create = None
     if visit.may(Operation.CREATE_ENTITY, topic.path):
@@ -180,15 +180,15 @@ def _rules(visit: Visit, subscription: Subscription) -> Markup:
     add = None
     if visit.may(Operation.CREATE_ENTITY, subscription.path):
         add = tag("p", tag("a", "Add a rule", href=link("entity/rule", path=subscription.path), class_="button"))
-    told = "A message is taken when one of the rules matches it."
+    explanation = "A message is taken when one of the rules matches it."
     listed = tag("ul", items, class_="cards") if items else tag("p", "None: this subscription gets no messages.")
     further = _pages(visit, subscription, len(subscription.rules))
-    return tag("section", tag("h2", "Rules"), tag("p", told, class_="hint"), listed, further, add)
+    return tag("section", tag("h2", "Rules"), tag("p", explanation, class_="hint"), listed, further, add)
 
 
 def _without_figures(visit: Visit, entity: Entity) -> Response:
-    told = "The key you signed in with may not see what this entity is and holds: that needs Manage."
+    explanation = "The key you signed in with may not see what this entity is and holds: that needs Manage."
     rules = None
     if isinstance(entity, Subscription) and visit.may(Operation.READ_RULES, entity.path):
         rules = _rules(visit, entity)
-    return visit.page(entity.name, heading(visit, entity, "entity"), tag("p", told, class_="lead"), rules)
+    return visit.page(entity.name, heading(visit, entity, "entity"), tag("p", explanation, class_="lead"), rules)

@@ -1,4 +1,4 @@
-"""Making, changing and deleting queues, topics and subscriptions."""
+"""The pages that create, change and delete queues, topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _FIRST_RULE = {"filter": "all"}
 
 
 async def show_create(visit: Visit) -> Response:
-    """The empty form."""
+    """Return the page with the empty form."""
     new = _new(visit)
     visit.require(Operation.CREATE_ENTITY, new.topic if isinstance(new, Subscription) else "")
     return _create_page(visit, new, Filled({**written(new), **_FIRST_RULE}))
 
 
 async def create(visit: Visit) -> Response:
-    """Make what the form describes, or show it again with what is wrong."""
+    """Create the entity that the form describes, or return the form with its errors."""
     base = _new(visit)
     name = visit.posted[NAME].strip()
     base = replace(base, name=name)
@@ -62,7 +62,7 @@ async def create(visit: Visit) -> Response:
 
 
 def _new(visit: Visit) -> Entity:
-    """A new entity of the kind that is asked for, with the service's defaults."""
+    """Return a new entity of the requested kind, with the service's defaults."""
     kind = visit.query.get("kind", "") or visit.posted["kind"]
     if kind not in KINDS:
         raise bad(f"The kind {shown(kind)} is none of {', '.join(KINDS)}.")
@@ -120,20 +120,20 @@ _NAMES: dict[type[Entity], str] = {
 
 
 async def show_change(visit: Visit) -> Response:
-    """The properties of an entity, in a form for who may change them."""
+    """Return the page of an entity's properties: a form if the key permits changes."""
     visit.require(Operation.READ_ENTITY, visit.path)
     entity = visit.entity()
     return _change_page(visit, entity, Filled({**written(entity), _VERSION: str(entity.updated_at)}))
 
 
 async def change(visit: Visit) -> Response:
-    """Change what the form says, or show it again with what is wrong."""
+    """Change the entity as the form says, or return the form with its errors."""
     visit.require(Operation.UPDATE_ENTITY, visit.path)
     seen = visit.entity()
-    # What the form leaves out because it cannot be changed is still shown.
+    # Browsers do not send disabled fields, so the form gets these values again.
     form = Filled({**_fixed(seen), **visit.posted.values(), _VERSION: str(seen.updated_at)})
     if visit.posted[_VERSION] != str(seen.updated_at):
-        form.general.append(f"'{seen.path}' was changed meanwhile. Look whether to change it to what is here.")
+        form.general.append(f"'{seen.path}' was changed meanwhile. Check whether you still want these changes.")
         return _change_page(visit, seen, form, status=409)
     new = described(seen, visit.posted, form)
     if form.is_wrong:
@@ -159,7 +159,7 @@ def _fixed(entity: Entity) -> dict[str, str]:
 
 
 def _check_forwarding(visit: Visit, old: Entity | None, new: Entity) -> None:
-    """Refuse to forward to an entity that the key may not manage."""
+    """Raise `AccessRefused` if the entity would forward to one that the key may not manage."""
     visit.desk.guard.require_forwarding(visit.grant, forward_targets(old), forward_targets(new))
 
 
@@ -189,13 +189,13 @@ def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) 
 
 
 async def show_delete(visit: Visit) -> Response:
-    """Asks whether one is sure."""
+    """Return the page that asks for confirmation."""
     visit.require(Operation.DELETE_ENTITY, visit.path)
     return _delete_page(visit, visit.entity(), Filled({}))
 
 
 async def delete(visit: Visit) -> Response:
-    """Delete an entity whose name was typed once more."""
+    """Delete the entity if its name was typed correctly, or return the form with the error."""
     visit.require(Operation.DELETE_ENTITY, visit.path)
     entity = visit.entity()
     form = Filled(visit.posted.values())
@@ -205,7 +205,7 @@ async def delete(visit: Visit) -> Response:
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         if catalogue.entity(entity.id) is None:
-            raise bad(f"'{entity.path}' is not what it was when you looked: it was deleted meanwhile.")
+            raise bad(f"'{entity.path}' has changed since you opened the page: it was deleted meanwhile.")
         return catalogue.deleted(entity)
 
     await visit.desk.broker.change(how)
@@ -217,7 +217,7 @@ def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) 
     kind = type(entity).__name__.lower()
     below = len(visit.desk.catalogue.subscriptions_of(entity)) if isinstance(entity, Topic) else 0
     also = f" With it goes {counted(below, 'subscription')}." if below else ""
-    told = f"What the {kind} holds is lost, and the ids it remembers are forgotten.{also} This cannot be undone."
+    explanation = f"What the {kind} holds is lost, and the ids it remembers are forgotten.{also} This cannot be undone."
     content = form_to(
         link("entity/delete"),
         visit.seal,
@@ -227,5 +227,9 @@ def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) 
         class_="wide",
     )
     return visit.page(
-        f"Delete {entity.name}", heading(visit, entity, "delete"), tag("p", told, class_="lead"), content, status=status
+        f"Delete {entity.name}",
+        heading(visit, entity, "delete"),
+        tag("p", explanation, class_="lead"),
+        content,
+        status=status,
     )

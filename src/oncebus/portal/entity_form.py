@@ -1,4 +1,4 @@
-"""The form in which an entity is made or changed, and what it describes."""
+"""The form that creates or changes an entity, and the entity that it describes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oncebus.entities import (
     Namespace,
 )
 from oncebus.entities.descriptions import blank
-from oncebus.entities.limits import Occasion, check_entity, settled
+from oncebus.entities.limits import Occasion, check_entity, filled_in
 from oncebus.errors import OncebusError
 from oncebus.management.properties import ValueType
 from oncebus.portal.entity_properties import (
@@ -37,13 +37,13 @@ NAME = "name"
 
 _BY_NAME = {each.about.name: each for each in PROPERTIES}
 TITLES = {each.first_field: each.title for each in PROPERTIES}
-"""What stands above the fields."""
+"""The labels of the fields."""
 _PARAMETER = re.compile(r"\nParameter name: (\w+)")
 _ABOUT_NAMES = re.compile(r"entity (path|name)\b|character\(s\)", re.IGNORECASE)
-# Whose text names no property.
+# Errors whose text does not name a property.
 _OTHER_WORDS = {"lock time": "LockDuration", "partitioning": "EnablePartitioning"}
 
-# What is tried of a tier, to learn whether it has it and what the namespace says if not.
+# Values to try, to learn whether the tier allows the property, and the error text if it does not.
 _TRIED: dict[str, Any] = {
     DETECTION: True,
     "requires_session": True,
@@ -56,9 +56,9 @@ _TRIED: dict[str, Any] = {
 
 
 def described(base: Entity, posted: Posted, form: Filled) -> Entity:
-    """The entity that a form describes, where it says nothing as it was. What cannot be read becomes an error of it."""
+    """Return the entity that a form describes. Missing fields keep the values of `base`; errors go into `form`."""
     values: dict[str, Any] = {}
-    # Without detection there is no window to speak of.
+    # Without detection the window has no effect.
     detects = bool(posted[DETECTION]) if DETECTION in posted or not base.id else getattr(base, DETECTION, False)
     for each in properties_of(type(base)):
         is_flag_of_new = each.type is ValueType.FLAG and (not base.id or not each.is_chosen_once)
@@ -74,7 +74,7 @@ def described(base: Entity, posted: Posted, form: Filled) -> Entity:
 
 
 def place(error: OncebusError, form: Filled, name_field: str = NAME) -> None:
-    """Tell an error at the field that it is about, or else at the top. `name_field` is where the name was typed."""
+    """Put an error at the field that it concerns, or at the top of the form. `name_field` is the field of the name."""
     text = error.text if isinstance(error, EntityError) else str(error)
     given = _PARAMETER.search(text)
     if given is not None and given[1] in _BY_NAME:
@@ -90,19 +90,19 @@ def place(error: OncebusError, form: Filled, name_field: str = NAME) -> None:
 
 
 def tier_refusal(kind: type[Entity], field: str | None, namespace: Namespace) -> str | None:
-    """What the namespace says to this property of a new entity because of its tier; to the kind itself for None."""
+    """Return the error text if the tier does not allow a property; for None, if it does not allow the kind."""
     tried = {field: _TRIED[field]} if field is not None and field in _TRIED else {}
     if field is not None and not tried:
         return None
     try:
-        check_entity(settled(replace(blank(kind, "x", "x"), **tried), namespace), Occasion(namespace))
+        check_entity(filled_in(replace(blank(kind, "x", "x"), **tried), namespace), Occasion(namespace))
     except BadRequest as error:
         return _text_at_field(str(error))
     return None
 
 
 def entity_fields(kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None) -> list[Content]:
-    """The fields for all properties; those of an entity that is there which cannot be changed are fixed."""
+    """Return the fields for all properties. For an existing entity, properties that cannot change are read-only."""
     known = properties_of(kind)
     usual = [_shown(each, kind, form, namespace, old) for each in known if not each.is_further]
     further = [_shown(each, kind, form, namespace, old) for each in known if each.is_further]
@@ -156,24 +156,26 @@ def _window(each: FormProperty, form: Filled, old: Entity | None, refusal: str |
         )
         for unit, _ in WINDOW_UNITS
     ]
-    iso = text_field(form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. Counts instead, if given.")
+    iso = text_field(
+        form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. If given, it counts instead."
+    )
     error = tag("p", form.errors[first], id=f"{first}-error", class_="error") if first in form.errors else None
-    told = "Duplicates are not detected here." if is_off else each.hint
+    explanation = "Duplicates are not detected here." if is_off else each.hint
     return group(
         each.title,
-        tag("p", told, class_="hint"),
+        tag("p", explanation, class_="hint"),
         tag("div", units, class_="units"),
         error,
         iso,
         disabled=is_off,
-        # The script disables it while that box is not checked.
+        # The script disables the field while the box for detection is not checked.
         data_needs=DETECTION if old is None and not is_off else None,
         class_="wrong" if error else None,
     )
 
 
 def _named_in(text: str) -> FormProperty | None:
-    """The property that a text is about without saying so on a line of its own."""
+    """Return the property that an error text mentions, or None."""
     for name, found in _BY_NAME.items():
         if re.search(rf"\b{name}\b", text):
             return found
@@ -181,5 +183,5 @@ def _named_in(text: str) -> FormProperty | None:
 
 
 def _text_at_field(text: str) -> str:
-    """Where it stands says which property it is about."""
+    """Return an error text without the name of the property, which the label of the field shows."""
     return _PARAMETER.sub("", text).replace("\n", " ")

@@ -1,4 +1,4 @@
-"""What stands at the top of every page about one entity: its name, the way back, and the pages there are."""
+"""The top of every page about one entity: its name, the way back, and the tabs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from oncebus.portal.markup import Markup, joined, tag
 from oncebus.portal.visits import Visit
 
 LOOKS = (Operation.READ_ENTITY, Operation.PEEK, Operation.READ_DROPS, Operation.SEND)
-"""With any of these there is something to see of an entity."""
+"""With any of these rights, a visitor may see the pages of an entity."""
 
 
 def seen(visit: Visit) -> Entity:
-    """The entity that is asked for, if the key permits anything there. Raises `AccessRefused`, `NotFound`."""
+    """Return the requested entity, if the key permits anything there. Raises `AccessRefused`, `NotFound`."""
     if not any(visit.may(operation, visit.path) for operation in LOOKS):
         visit.require(Operation.READ_ENTITY, visit.path)
     return visit.entity()
 
 
 def heading(visit: Visit, entity: Entity, here: str) -> Markup:
-    """The top of a page; `here` names the page."""
+    """Return the top of a page; `here` is the name of the page."""
     above = None
     if isinstance(entity, Subscription):
         above = trail(("Overview", link()), (entity.topic, link("entity", path=entity.topic)))

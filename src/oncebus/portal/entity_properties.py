@@ -1,6 +1,6 @@
-"""The properties of entities that forms show: what they are called, and how their values are written and read.
+"""The properties of entities in forms: their labels, and how their values are written and read.
 
-What a value may be is not known here: the namespace says it when the entity is made or changed.
+This module does not know which values are allowed: the catalogue checks them when the entity is created or changed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from oncebus.portal.wording import in_words
 
 _MOST_DIGITS = 12
 _OPTIONAL = "max_message_size_in_kilobytes"
-"""A number that need not be given: the tier has one."""
+"""An optional number: the tier has a default."""
 WINDOW_UNITS = (("days", DAY), ("hours", HOUR), ("minutes", MINUTE), ("seconds", SECOND))
 
 
 @dataclass(frozen=True, slots=True)
 class FormProperty:
-    """A property in a form. `is_further` holds of what few people change."""
+    """A property in a form. `is_further` marks properties that few people change."""
 
     about: Property
     hint: str = ""
@@ -32,32 +32,32 @@ class FormProperty:
 
     @property
     def field(self) -> str:
-        """The field of a description that holds it."""
+        """Return the field of the description that holds it."""
         return self.about.field
 
     @property
     def type(self) -> ValueType:
-        """What it holds."""
+        """Return the type of its value."""
         return self.about.type
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Return its label."""
         return self.about.title
 
     @property
     def is_window(self) -> bool:
-        """Whether it is typed as a number of each unit, or as ISO 8601."""
+        """Return whether it is typed as days, hours, minutes and seconds, or as ISO 8601."""
         return self.field == WINDOW
 
     @property
     def is_chosen_once(self) -> bool:
-        """Whether it is chosen at creation."""
+        """Return whether it is fixed at creation."""
         return self.field in CHOSEN_AT_CREATION
 
     @property
     def first_field(self) -> str:
-        """The field of the form in which it is typed, or the first of several."""
+        """Return the field of the form in which it is typed, or the first of several."""
         return f"{self.field}-days" if self.is_window else self.field
 
 
@@ -79,41 +79,42 @@ PROPERTIES = (
     ),
     FormProperty(
         BY_FIELD["enable_partitioning"],
-        f"Messages are spread over {PARTITIONS} partitions. Duplicates are then told by their partition key too.",
+        f"Messages are spread over {PARTITIONS} partitions. Duplicates are then recognized by their partition key too.",
     ),
     FormProperty(
         BY_FIELD["lock_duration"],
         f"For how long a receiver holds a message, {in_words(LONGEST_LOCK)} at most. {_DURATION}",
     ),
     FormProperty(
-        BY_FIELD["max_delivery_count"], f"After so many deliveries a message is a dead letter; 1 to {MOST_DELIVERIES}."
+        BY_FIELD["max_delivery_count"],
+        f"After this many deliveries a message becomes a dead letter; 1 to {MOST_DELIVERIES}.",
     ),
     FormProperty(BY_FIELD["default_message_time_to_live"], f"Empty for no limit. {_DURATION}"),
-    FormProperty(BY_FIELD["dead_lettering_on_message_expiration"], "Else they are deleted."),
+    FormProperty(BY_FIELD["dead_lettering_on_message_expiration"], "Otherwise they are deleted."),
     FormProperty(BY_FIELD["dead_lettering_on_filter_evaluation_exceptions"]),
     FormProperty(BY_FIELD["forward_to"], "A queue or a topic. Empty for nowhere."),
     FormProperty(BY_FIELD["forward_dead_lettered_messages_to"], "A queue or a topic. Empty for nowhere."),
     FormProperty(
         BY_FIELD["max_size_in_megabytes"],
-        "A multiple of 1024. Of a partitioned entity, asked for by the partition and shown for all.",
+        "A multiple of 1024. For a partitioned entity, give the size of one partition; shown is the total.",
         is_further=True,
     ),
-    FormProperty(BY_FIELD["max_message_size_in_kilobytes"], "Empty for what the tier gives.", is_further=True),
+    FormProperty(BY_FIELD["max_message_size_in_kilobytes"], "Empty for the tier's default.", is_further=True),
     FormProperty(BY_FIELD["auto_delete_on_idle"], f"Empty for never. {_DURATION}", is_further=True),
-    FormProperty(BY_FIELD["user_metadata"], "For people: what this is and whose.", is_further=True),
+    FormProperty(BY_FIELD["user_metadata"], "For people: what this is, and who owns it.", is_further=True),
     FormProperty(BY_FIELD["status"]),
 )
 """The properties that forms show, in their order."""
 
 
 def properties_of(kind: type[Entity]) -> list[FormProperty]:
-    """Those that a kind of entity has."""
+    """Return the properties of a kind of entity."""
     fields = {field.name for field in dataclasses.fields(kind)}
     return [each for each in PROPERTIES if each.field in fields]
 
 
 def written(entity: Entity) -> dict[str, str]:
-    """The fields of a form that shows an entity as it is."""
+    """Return the values of a form that shows an entity."""
     values: dict[str, str] = {}
     for each in properties_of(type(entity)):
         value = getattr(entity, each.field)
@@ -133,7 +134,7 @@ def written(entity: Entity) -> dict[str, str]:
 
 
 def read(each: FormProperty, posted: Posted) -> object:
-    """The value of a property in a form. Raises `BadRequest` for what cannot be one."""
+    """Return the value of a property in a form. Raises `BadRequest`."""
     if each.type is ValueType.FLAG:
         return bool(posted[each.field])
     if each.is_window:
@@ -151,7 +152,7 @@ def read(each: FormProperty, posted: Posted) -> object:
 
 
 def is_given(each: FormProperty, posted: Posted) -> bool:
-    """Whether a form has the property at all: browsers leave out what cannot be changed."""
+    """Return whether a form has the property: browsers do not send disabled fields."""
     return any(name == each.field or name.startswith(f"{each.field}-") for name in posted.values())
 
 

@@ -1,4 +1,4 @@
-"""The fields of forms: each with its label, a hint, and what is wrong with what was typed."""
+"""The fields of forms, each with a label, a hint and an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncebus.portal.markup import Attribute, Content, Markup, tag
 
 @dataclass(slots=True)
 class Filled:
-    """A form as it stands: what is in its fields, and what is wrong with some of it."""
+    """The state of a form: the values of its fields, and their errors."""
 
     values: Mapping[str, str]
     errors: dict[str, str] = field(default_factory=dict)
@@ -18,20 +18,20 @@ class Filled:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether anything is."""
+        """Return whether there is any error."""
         return bool(self.errors or self.general)
 
     def value(self, name: str) -> str:
-        """What is in a field."""
+        """Return the value of a field."""
         return self.values.get(name, "")
 
     def is_on(self, name: str) -> bool:
-        """Whether a box is checked."""
+        """Return whether a box is checked."""
         return bool(self.values.get(name))
 
 
 def problems(form: Filled, title: str, titles: Mapping[str, str] | None = None) -> Markup | None:
-    """All that is wrong, at the top of the page, with links to the fields; `titles` are theirs."""
+    """Return the list of errors for the top of the page, with links to the fields. `titles` are their labels."""
     if not form.is_wrong:
         return None
     known = titles or {}
@@ -53,7 +53,7 @@ def text_field(
     is_fixed: bool = False,
     **attributes: Attribute,
 ) -> Markup:
-    """One line of text, or a number."""
+    """Return a field for one line of text, or for a number."""
     box = tag(
         "input",
         id=name,
@@ -61,7 +61,7 @@ def text_field(
         type=type_,
         value=None if type_ == "password" else form.value(name),
         disabled=is_fixed,
-        **_told(form, name, hint),
+        **_aria(form, name, hint),
         **_plain_text(type_),
         **attributes,
     )
@@ -71,46 +71,46 @@ def text_field(
 def area(
     form: Filled, name: str, label: str, *, hint: Content = None, rows: int = 4, **attributes: Attribute
 ) -> Markup:
-    """Several lines of text."""
-    # A line break right behind the tag is not part of the text, so that one of the text's own is not lost.
+    """Return a field for several lines of text."""
+    # Browsers drop a line break right after the tag. With an extra one, the text keeps its own.
     content = ["\n", form.value(name)]
-    told = _told(form, name, hint)
-    box = tag("textarea", content, id=name, name=name, rows=rows, **told, **_plain_text("text"), **attributes)
+    described_by = _aria(form, name, hint)
+    box = tag("textarea", content, id=name, name=name, rows=rows, **described_by, **_plain_text("text"), **attributes)
     return _field(form, name, label, box, hint)
 
 
 def check_box(form: Filled, name: str, label: str, *, hint: Content = None, is_fixed: bool = False) -> Markup:
-    """A box to check."""
-    told = _told(form, name, hint)
-    box = tag("input", id=name, name=name, type="checkbox", checked=form.is_on(name), disabled=is_fixed, **told)
+    """Return a checkbox."""
+    described_by = _aria(form, name, hint)
+    box = tag("input", id=name, name=name, type="checkbox", checked=form.is_on(name), disabled=is_fixed, **described_by)
     line = tag("div", box, tag("label", label, for_=name), class_="check")
     return tag("div", line, _hint(name, hint), _error(form, name), class_=_class(form, name))
 
 
 def choice(form: Filled, name: str, label: str, options: Sequence[tuple[str, str]], *, hint: Content = None) -> Markup:
-    """One of several, by value and title."""
+    """Return a field to choose one of several options, each a value and a title."""
     listed = [tag("option", title, value=value, selected=form.value(name) == value) for value, title in options]
-    return _field(form, name, label, tag("select", listed, id=name, name=name, **_told(form, name, hint)), hint)
+    return _field(form, name, label, tag("select", listed, id=name, name=name, **_aria(form, name, hint)), hint)
 
 
 def group(legend: str, *content: Content, **attributes: Attribute) -> Markup:
-    """Fields that belong together."""
+    """Return a group of fields with a legend."""
     return tag("fieldset", tag("legend", legend), content, **attributes)
 
 
 def button(title: str, *, class_: str | None = None, **attributes: Attribute) -> Markup:
-    """What sends a form."""
+    """Return a button that submits a form."""
     return tag("button", title, type="submit", class_=class_, **attributes)
 
 
 def form_to(address: str, seal: str, *content: Content, **attributes: Attribute) -> Markup:
-    """A form that changes something. The seal says that it was made here."""
+    """Return a form that changes something. The seal proves that the portal made it."""
     hidden = tag("input", type="hidden", name="seal", value=seal)
     return tag("form", hidden, content, method="post", action=address, **attributes)
 
 
 def hidden(name: str, value: str | int) -> Markup:
-    """What a form brings along unseen."""
+    """Return a hidden field."""
     return tag("input", type="hidden", name=name, value=value)
 
 
@@ -132,14 +132,14 @@ def _error(form: Filled, name: str) -> Markup | None:
     return tag("p", form.errors[name], id=f"{name}-error", class_="error") if name in form.errors else None
 
 
-def _told(form: Filled, name: str, hint: Content) -> dict[str, Attribute]:
-    told = [f"{name}-hint"] if hint else []
-    told += [f"{name}-error"] if name in form.errors else []
-    return {"aria_describedby": " ".join(told) or None, "aria_invalid": "true" if name in form.errors else None}
+def _aria(form: Filled, name: str, hint: Content) -> dict[str, Attribute]:
+    described_by = [f"{name}-hint"] if hint else []
+    described_by += [f"{name}-error"] if name in form.errors else []
+    return {"aria_describedby": " ".join(described_by) or None, "aria_invalid": "true" if name in form.errors else None}
 
 
 def _plain_text(type_: str) -> dict[str, Attribute]:
-    """Ids and keys are no words."""
+    """Return attributes that switch off spelling and completion, because ids and keys are not words."""
     if type_ not in ("text", "search", "password"):
         return {}
     return {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}

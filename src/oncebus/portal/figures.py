@@ -1,4 +1,4 @@
-"""Figures that the script keeps up to date: each has a name, under which it stands on the page and in the answer."""
+"""Figures that the script keeps up to date. Each has a name that identifies it on the page and in the response."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ SERIES = {"accepted": "Accepted", "dropped": "Dropped as duplicates", "delivered
 
 @dataclass(slots=True)
 class Figures:
-    """What a page shows that changes by itself. `states` are good or bad, by the same names."""
+    """The figures of a page. `states` are good or bad, by the names of the figures."""
 
     values: dict[str, str] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     series: dict[str, list[int]] = field(default_factory=dict)
 
     def shown(self, name: str) -> Markup:
-        """A figure on the page."""
+        """Return a figure for the page."""
         return tag("span", self.values[name], data_value=name, class_="figure", data_state=self.states.get(name))
 
     def tile(self, title: str, name: str, note: Content = None) -> Markup:
-        """A figure that stands out."""
-        told = tag("p", note, class_="note") if note is not None else None
-        return tag("div", tag("h3", title), tag("p", self.shown(name), class_="large"), told, class_="tile")
+        """Return a large figure with a title."""
+        explanation = tag("p", note, class_="note") if note is not None else None
+        return tag("div", tag("h3", title), tag("p", self.shown(name), class_="large"), explanation, class_="tile")
 
     def plot(self) -> Markup:
-        """Where the script draws the series over time."""
+        """Return the element in which the script draws the series over time."""
         names = list(self.series)
         key = [tag("li", tag("span", class_=f"key {name}"), SERIES[name]) for name in names]
         minutes = SLOT_SECONDS * SLOTS // 60
         svg = tag(
             "svg", role="img", aria_label=f"Messages a second in the last {minutes} minutes", data_plot=" ".join(names)
         )
-        # The script hides it.
-        told = "The plot needs JavaScript. The figures above are as of now."
-        without = tag("p", told, class_="note", data_undrawn=True)
+        # The script hides this text.
+        explanation = "The plot needs JavaScript. The figures above are as of now."
+        without = tag("p", explanation, class_="note", data_undrawn=True)
         caption = tag("figcaption", f"Messages a second, last {minutes} minutes", tag("ul", key, class_="legend"))
         return tag("figure", caption, svg, without, class_="plot")
 
     def as_json(self) -> dict[str, object]:
-        """The answer to the script."""
+        """Return the figures for the script."""
         plot = {"seconds": SLOT_SECONDS, "series": self.series}
         return {"values": self.values, "states": self.states, "plot": plot}
 
 
 def series_of(samples: Samples, *names: str) -> dict[str, list[int]]:
-    """Those of the samples that are wanted, under the names they have on a page."""
+    """Return the named series of the samples, under their names on a page."""
     found = {"accepted": samples.accepted, "dropped": samples.duplicates, "delivered": samples.delivered}
     return {name: found[name] for name in names}

@@ -1,7 +1,7 @@
-"""By which names a browser may know the portal.
+"""The host names under which browsers may reach the portal.
 
-A page of somebody else's whose name was made to lead here (DNS rebinding) shows in the Host header. An address in
-numbers cannot be made to lead elsewhere, so any of them is good.
+A hostile site can point its own name at the broker (DNS rebinding); its name is then in the Host header. An IP address
+cannot be redirected like that, so every IP address is accepted.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0
 
 
 class Hosts:
-    """The names of this broker: localhost, the machine's own, those it was given, and addresses in numbers."""
+    """The names of this broker: localhost, the machine's name, configured names, and IP addresses."""
 
     def __init__(self, given: Iterable[str | None] = ()) -> None:
         names = [socket.gethostname(), *(name for name in given if name)]
         self._names = {_plain(name) for name in names if _plain(name)}
 
     def knows(self, host: str) -> bool:
-        """Whether a Host header names us."""
+        """Return whether a Host header names this broker."""
         match = _HOST.fullmatch(host)
         if match is None:
             return False
@@ -32,7 +32,7 @@ class Hosts:
 
 
 def port_of(host: str, scheme: str) -> int:
-    """The port in a Host header, or the scheme's own."""
+    """Return the port in a Host header, or the default port of the scheme."""
     match = _HOST.fullmatch(host)
     if match is None or match["port"] is None:
         return 443 if scheme == "https" else 80

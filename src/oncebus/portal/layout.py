@@ -1,4 +1,4 @@
-"""What is around every page."""
+"""The frame around every page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAFETY = {
     ),
     "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
-    # Not 'no-referrer': then browsers would not say either where a form comes from.
+    # Not 'no-referrer': browsers would then send no origin with a form either.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -27,7 +27,7 @@ PRIVATE = {"cache-control": "no-store"}
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a page shows of where one is and who: nothing to who is not signed in. `seal` is for signing out."""
+    """The namespace and the rule that every page shows; empty if nobody is signed in. `seal` is for signing out."""
 
     namespace: str = ""
     tier: str = ""
@@ -45,7 +45,7 @@ def page(
     live: str | None = None,
     here: str = "",
 ) -> Response:
-    """A whole page. With `live`, the script asks that address for new figures again and again."""
+    """Return a complete page. With `live`, the script polls that address for new figures."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -56,8 +56,8 @@ def page(
         tag("link", rel="icon", href=STAMPED["portal.svg"], type="image/svg+xml"),
         tag("script", src=STAMPED["portal.js"], defer=True),
     )
-    told = [tag("p", text, class_="notice", role="status") for text in notices]
-    main = tag("main", told, _silence(live), content, id="main", tabindex="-1", data_live=live)
+    notes = [tag("p", text, class_="notice", role="status") for text in notices]
+    main = tag("main", notes, _silence(live), content, id="main", tabindex="-1", data_live=live)
     skip = tag("a", "Skip to the content", href="#main", class_="skip")
     body = tag("body", skip, _header(frame, here), main, _footer())
     written = joined([Markup("<!doctype html>\n"), tag("html", head, body, lang="en")])
@@ -65,13 +65,13 @@ def page(
 
 
 def trail(*steps: tuple[str, str]) -> Markup:
-    """The way back: titles and addresses of the pages above this one."""
+    """Return the breadcrumbs: titles and addresses of the pages above this one."""
     items = [tag("li", tag("a", title, href=address)) for title, address in steps]
     return tag("nav", tag("ol", items), class_="trail", aria_label="Way back")
 
 
 def tabs(label: str, here: str, listed: Sequence[tuple[str, str, str]]) -> Markup:
-    """Pages about the same thing: names, titles and addresses."""
+    """Return the tabs of related pages, each given as name, title and address."""
     items = [
         tag("li", tag("a", title, href=address, aria_current="page" if name == here else None))
         for name, title, address in listed
@@ -88,7 +88,7 @@ def _header(frame: Frame, here: str) -> Markup:
         tag("li", tag("a", title, href=address, aria_current="page" if address == here else None))
         for title, address in frame.links
     ]
-    # Written out, because the seal stands for who is signed in and for nobody else.
+    # Only a signed-in visitor has a seal, so only their pages have this form.
     leave = tag(
         "form",
         tag("input", type="hidden", name="seal", value=frame.seal),
@@ -103,7 +103,7 @@ def _header(frame: Frame, here: str) -> Markup:
 
 
 def _silence(live: str | None) -> Markup | None:
-    """What the script shows when it gets no figures any more."""
+    """Return the notice that the script shows when figures stop arriving."""
     if live is None:
         return None
     again = tag("a", "Sign in again", href=link("sign-in"))

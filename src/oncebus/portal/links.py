@@ -1,4 +1,4 @@
-"""Where the pages of the portal are."""
+"""Addresses of the portal's pages and files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ STATIC = {
 
 
 def link(page: str = "", /, **query: str | int | None) -> str:
-    """The address of a page. What is None is left out; an underscore in a name is a hyphen."""
+    """Return the address of a page. Parameters that are None are left out; underscores in names become hyphens."""
     given = [(name.replace("_", "-"), str(value)) for name, value in query.items() if value is not None]
     return f"{BASE}{page}?{urlencode(given, quote_via=quote, safe='/')}" if given else f"{BASE}{page}"
 
 
 def is_ours(address: str) -> bool:
-    """Whether an address is a page of the portal: to go on to one that came with a request, it has to be."""
+    """Return whether an address is a page of the portal. Redirects to an address from a request require it."""
     path = address.partition("?")[0]
     is_plain = address.isascii() and address.isprintable() and "\\" not in address
     return path.startswith(BASE) and ".." not in path and is_plain
 
 
 def static_file(name: str) -> bytes:
-    """What the gateway serves besides pages."""
+    """Return the content of a static file."""
     return resources.files("oncebus.portal").joinpath("static", name).read_bytes()
 
 
@@ -38,4 +38,4 @@ def _stamped(name: str) -> str:
 
 
 STAMPED = {name: _stamped(name) for name in STATIC}
-"""Their addresses, which change with what they hold: browsers may keep them for ever."""
+"""The addresses of static files. They change with the content, so that browsers may cache them forever."""

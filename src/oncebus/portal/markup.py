@@ -1,7 +1,7 @@
-"""HTML, put together from elements. Every text is escaped on its way in: there is no other way for one to get there.
+"""Building HTML from elements. Every text is escaped when it is added; there is no other way to add one.
 
-Ids, labels and bodies are what strangers sent. `visible` shows what in them could not be seen, or would make the text
-around it look like something else.
+Ids, labels and bodies are untrusted. `visible` shows characters in them that are invisible, or that would change how
+the text around them looks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import html
 import re
 from collections.abc import Iterable
 
-# Controls, marks that turn the direction of the text around them, halves of surrogate pairs, and what has no width.
+# Control characters, marks that change the direction of text, halves of surrogate pairs, zero-width characters.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
 )
@@ -20,24 +20,27 @@ Attribute = str | int | bool | None
 
 
 class Markup(str):
-    """HTML that stands as it is."""
+    """HTML that is not escaped again."""
 
     __slots__ = ()
 
 
 Content = str | int | None | Iterable["Content"]
-"""What an element may hold: markup as it is, anything else as text."""
+"""The content of an element: `Markup` stays as it is, anything else is escaped."""
 
 
 def tag(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
-    """An element. `class_` and `for_` lose their underscore, inside a name it is a hyphen; True is an attribute without
-    a value, False and None are none."""
+    """Return an element.
+
+    A trailing underscore in an attribute's name is dropped; others become hyphens. True makes an attribute without a
+    value; False and None make none.
+    """
     opening = "".join([f"<{name}", *(_attribute(key, value) for key, value in attributes.items()), ">"])
     return Markup(opening if name in _VOID else f"{opening}{joined(content)}</{name}>")
 
 
 def joined(content: Content) -> Markup:
-    """Several pieces, one behind the other."""
+    """Return several pieces, concatenated."""
     if isinstance(content, Markup):
         return content
     if content is None:
@@ -48,12 +51,12 @@ def joined(content: Content) -> Markup:
 
 
 def foreign(text: str, *, class_: str = "foreign") -> Markup:
-    """A text that a stranger chose, apart from what stands around it whichever way it is written."""
+    """Return untrusted text in an element of its own, so that its direction does not affect the text around it."""
     return tag("bdi", text, class_=class_) if text else tag("span", "(empty)", class_="none")
 
 
 def visible(text: str) -> str:
-    """The text, with a name in place of each character that could not be seen. Line breaks and tabs stay."""
+    """Return the text with each invisible character replaced by its name. Line breaks and tabs stay."""
     return _UNSEEN.sub(lambda match: f"‹U+{ord(match[0]):04X}›", text) if not _is_plain(text) else text
 
 
@@ -71,5 +74,5 @@ def _attribute(name: str, value: Attribute) -> str:
 
 
 def _kept(text: str) -> str:
-    """As it is: what stands in a field is sent back. Only what cannot be written at all is replaced."""
+    """Return the value of a field unchanged, because the browser sends it back. Only unencodable characters change."""
     return re.sub("[\x00\ud800-\udfff]", "\ufffd", text)

@@ -1,4 +1,4 @@
-"""Looking at messages without taking them, and giving dead letters another chance."""
+"""The pages that peek at messages and resubmit dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oncebus.store import Outcome, State, SubQueue
 
 PAGE = 20
 MOST_BYTES = 16 << 20
-"""Of bodies, for one page: they are read whole."""
+"""Bytes of bodies on one page: bodies are read as a whole."""
 
 PLACES = {
     "messages": SubQueue.MAIN,
@@ -39,7 +39,7 @@ _STATES = {State.ACTIVE: "Active", State.DEFERRED: "Deferred", State.SCHEDULED: 
 
 
 async def show(visit: Visit) -> Response:
-    """A page of messages, from a number on."""
+    """Return a page of messages, from a sequence number on."""
     visit.require(Operation.PEEK, visit.path)
     entity = visit.entity()
     of = visit.query.get("of") or "messages"
@@ -54,7 +54,7 @@ async def show(visit: Visit) -> Response:
         found = await _peek(
             visit.desk.broker, Address(entity.path, PLACES[of]), start, visit.desk.catalogue.largest_message(entity)
         )
-        # Also where it was cut short.
+        # The page may have ended early because of its size.
         has_more = len(found) > PAGE or sum(len(each.body) for each in found) >= MOST_BYTES
         page = found[:PAGE]
         size = sum(len(each.message.head) + len(each.body) for each in page)
@@ -71,7 +71,7 @@ async def show(visit: Visit) -> Response:
 
 
 async def resubmit(visit: Visit) -> Response:
-    """Make the chosen dead letters messages again."""
+    """Resubmit the chosen dead letters."""
     visit.require(Operation.RESUBMIT, visit.path)
     entity = visit.entity()
     numbers = [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in visit.posted.all("number")]
@@ -80,14 +80,14 @@ async def resubmit(visit: Visit) -> Response:
         return visit.go_to(address, "Nothing was chosen.")
     outcomes = await visit.desk.broker.resubmit(entity.path, numbers)
     done = outcomes.count(Outcome.DONE)
-    told = f"{counted(done, 'dead letter')} resubmitted."
+    notice = f"{counted(done, 'dead letter')} resubmitted."
     if done < len(numbers):
-        told += f" {number(len(numbers) - done)} could not be: held by a receiver, or gone."
-    return visit.go_to(address, told)
+        notice += f" {number(len(numbers) - done)} could not be: held by a receiver, or gone."
+    return visit.go_to(address, notice)
 
 
 async def _peek(broker: Broker, address: Address, start: int, largest: int) -> list[Received]:
-    """A page of messages and one more; fewer where their bodies are too much together."""
+    """Return the messages of a page and one more; fewer if their bodies exceed the limit."""
     at_once = max(min(PAGE + 1, MOST_BYTES // largest), 1)
     found: list[Received] = []
     size = 0
@@ -103,15 +103,15 @@ async def _peek(broker: Broker, address: Address, start: int, largest: int) -> l
 
 def _explained(of: str, entity: Queue | Subscription) -> Markup:
     if of == "messages":
-        return tag("p", "Looking takes nothing: receivers still get them.", class_="hint")
+        return tag("p", "Looking at messages does not take them: receivers still get them.", class_="hint")
     if of == "dead-letters":
         other = tag(
             "a",
             "could not be forwarded",
             href=link("entity/messages", path=entity.path, of="transfer-dead-letters"),
         )
-        told = "A dead letter that is resubmitted is a new message of this entity, past duplicate detection. "
-        return tag("p", told, "Apart from these: messages that ", other, ".", class_="hint")
+        notice = "A dead letter that is resubmitted is a new message of this entity, past duplicate detection. "
+        return tag("p", notice, "Apart from these: messages that ", other, ".", class_="hint")
     return tag("p", "Messages that their target refused, or that were forwarded too often.", class_="hint")
 
 
@@ -123,7 +123,7 @@ def _from(path: str, of: str, start: int) -> Markup:
 
 
 def _cards(page: list[Received], are_choosable: bool) -> Markup | None:
-    """The messages of a page. Made in another thread."""
+    """Return the messages of a page. Runs in another thread."""
     allowance = Allowance()
     return tag("ol", [_card(each, are_choosable, allowance) for each in page], class_="cards") if page else None
 

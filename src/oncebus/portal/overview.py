@@ -1,4 +1,4 @@
-"""The namespace: how much comes through, whether all is well, and what there is."""
+"""The page of the namespace: rates, health, and the list of entities."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from oncebus.portal.wording import counted, in_words, number, rate, size_in_word
 
 PAGE = 50
 _MOST_COUNTED = 1000
-"""What more entities hold together is not told: the broker has other things to do."""
+"""With more entities, subscriptions included, the page does not count the messages of topics: it takes too long."""
 
 
 async def show(visit: Visit) -> Response:
-    """The page. Who may not list entities can open one by its name."""
+    """Return the page. Without the right to list entities, it offers to open one by its name."""
     if not visit.may(Operation.ENUMERATE):
         return _without_list(visit)
     everything, page = _listed(visit)
@@ -44,14 +44,14 @@ async def show(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """The same figures for the script."""
+    """Return the figures of the page as JSON, for the script."""
     visit.require(Operation.ENUMERATE)
     _, page = _listed(visit)
     return visit.json((await _figures(visit, page)).as_json())
 
 
 def _listed(visit: Visit) -> tuple[list[Queue | Topic], list[Queue | Topic]]:
-    """All that is looked for, and those of the page that is asked for."""
+    """Return all entities that match the search, and those of the requested page."""
     catalogue = visit.desk.catalogue
     wanted = visit.query.get("find", "").strip().lower()
     everything: list[Queue | Topic] = [*catalogue.queues, *catalogue.topics]
@@ -88,7 +88,7 @@ async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
 
 
 def _holders(visit: Visit, entity: Queue | Topic) -> Sequence[Queue | Subscription]:
-    """What holds the messages that were sent to an entity."""
+    """Return the entities that hold the messages sent to an entity: itself, or a topic's subscriptions."""
     return [entity] if isinstance(entity, Queue) else visit.desk.catalogue.subscriptions_of(entity)
 
 

@@ -1,4 +1,4 @@
-"""Long lists, a page at a time."""
+"""Splitting long lists into pages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 def page_of(items: Sequence[T], here: int, size: int) -> Sequence[T]:
-    """The items of a page; the first one is 0."""
+    """Return the items of a page; the first page is 0."""
     return items[here * size : (here + 1) * size]
 
 
 def page_links(total: int, here: int, size: int, address: Callable[[int], str]) -> Markup | None:
-    """Links to the pages beside this one, where there are any."""
+    """Return links to the neighbouring pages; nothing if there is one page only."""
     links = []
     if here > 0:
         links.append(tag("a", "Before", href=address(min(here - 1, max(total - 1, 0) // size)), rel="prev"))
@@ -25,5 +25,5 @@ def page_links(total: int, here: int, size: int, address: Callable[[int], str]) 
         links.append(tag("a", "Next", href=address(here + 1), rel="next"))
     if not links:
         return None
-    told = f"{number(min(here * size + 1, total))} to {number(min((here + 1) * size, total))} of {number(total)}"
-    return tag("nav", tag("span", told), links, class_="pages", aria_label="Pages")
+    explanation = f"{number(min(here * size + 1, total))} to {number(min((here + 1) * size, total))} of {number(total)}"
+    return tag("nav", tag("span", explanation), links, class_="pages", aria_label="Pages")

@@ -1,4 +1,4 @@
-"""The portal's door: which requests are its own, who may come in, and which page answers."""
+"""The portal's entry: routing, signing in and out, cookies, and errors as pages."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ PAGES: dict[str, dict[str, Handler]] = {
     "entity/rule/remove": {"POST": rules.remove},
     "quarantine": {"GET": quarantine.show, "POST": quarantine.decide},
 }
-# Asked by the script again and again: neither a use of the session nor answered with a page.
+# The script polls these. A poll does not extend the session, and an error is not a page.
 _FIGURES = frozenset({"live", "entity/live"})
 
 
 class Portal:
-    """Answers what is asked below `/$portal/`."""
+    """Answers the requests below `/$portal/`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Portal:
         names: Iterable[str],
         renderer: Renderer,
     ) -> None:
-        """`host` is the one that tokens must be for; `names` are others by which browsers know the gateway."""
+        """Tokens must be valid for `host`; `names` are other names under which browsers reach the gateway."""
         passed = broker.clock.passed
         health = Health(broker, lag=limits.lag, heartbeat=limits.heartbeat)
         remembered = Remembered(broker.folders.ledger, passed)
@@ -94,7 +94,7 @@ class Portal:
         self._seal = Seal()
 
     def owns(self, scope: Scope) -> bool:
-        """Whether a request is for the portal: a browser that asks for the root is sent there."""
+        """Return whether a request is for the portal. This includes a browser at the root, which is redirected."""
         raw_path: bytes = scope["raw_path"]
         if raw_path == b"/":
             headers = Headers(scope=scope)
@@ -104,15 +104,15 @@ class Portal:
         return _FIRST_SEGMENT.match(raw_path) is not None
 
     async def respond(self, request: Asked) -> Response:
-        """The answer to a request of its own; what is raised becomes a page."""
+        """Return the response to a request; an error becomes a page."""
         try:
             response = await self._respond(request)
         except ClientDisconnect:
-            # Nobody will read it.
+            # The client has disconnected.
             return Response(status_code=400)
         except Exception as error:
-            told = _told(error)
-            response = told.on(page(Frame(), told.title, *told.content, status=told.status))
+            shown = _error_page(error)
+            response = shown.on(page(Frame(), shown.title, *shown.content, status=shown.status))
         await request.leave(response)
         return response
 
@@ -121,7 +121,7 @@ class Portal:
         if not self.hosts.knows(host):
             raise Refused(
                 421,
-                f"The portal is not known by the name {host!r:.100}. Open it by an address in numbers, as localhost, "
+                f"The portal is not known by the name {host!r:.100}. Open it by an IP address, as localhost, "
                 "or by the name that the gateway was given.",
             )
         raw_path: bytes = request.scope["raw_path"]
@@ -146,7 +146,7 @@ class Portal:
 
     async def _visit(self, request: Asked, session: Session, name: str, method: str) -> Response:
         try:
-            # Each time: a key that was replaced, or whose rule is gone, opens nothing any more.
+            # Verify each request, because the key may have been replaced, or its rule deleted.
             grant = self._desk.guard.verify(session.token)
         except AccessRefused:
             self._sessions.end(session.id)
@@ -166,11 +166,11 @@ class Portal:
                 raise wrong_method(request.method, handlers)
             return await handlers[method](visit)
         except Exception as error:
-            told = _told(error)
+            shown = _error_page(error)
             if name in _FIGURES:
-                return JSONResponse({"error": told.text}, told.status, {**SAFETY, **PRIVATE})
-            # Where one is and who stays on the page.
-            return told.on(visit.page(told.title, *told.content, status=told.status))
+                return JSONResponse({"error": shown.text}, shown.status, {**SAFETY, **PRIVATE})
+            # The error page keeps the frame of a signed-in visitor.
+            return shown.on(visit.page(shown.title, *shown.content, status=shown.status))
 
     # Signing in and out
 
@@ -198,14 +198,14 @@ class Portal:
         except AccessRefused as error:
             wait = self._failures.wait_of(address)
             if wait:
-                # Behind a proxy all have one address, so a right key is accepted all the same.
+                # Behind a proxy all visitors share one address, so a correct key is accepted nevertheless.
                 text = f"Too many attempts failed. Try again in {wait} seconds."
                 response = sign_in_page(self._seal.of(nonce), posted, text, 429, onward=onward)
                 response.headers["retry-after"] = str(wait)
                 return response
             self._failures.note(address)
             log.warning("Somebody could not sign in to the portal", extra={"fields": {"address": address}})
-            # What else may be wrong is told only to who has the key.
+            # Only a visitor who has the key learns about other problems.
             text = WRONG_KEY if error.reason in (Reason.SIGNATURE, Reason.MALFORMED) else str(error)
             return sign_in_page(self._seal.of(nonce), posted, text, 403, onward=onward)
         self._failures.forget(address)
@@ -242,10 +242,10 @@ class Portal:
         return self._sessions.find(_cookie(request, self._cookie_name(request)), is_use=is_use)
 
     async def _sign_in_form(self, request: Asked, cookie: str) -> Posted:
-        """The form of somebody who may be anybody: it must come soon, and only so many are waited for."""
+        """Return the form of an unauthenticated visitor. The time and the number of such forms are limited."""
         if self._signing_in >= _MOST_SIGNING_IN:
             request.give_up()
-            raise Refused(503, "Too many sign in at the same time. Try again in a moment.")
+            raise Refused(503, "Too many people sign in at the same time. Try again in a moment.")
         self._signing_in += 1
         request.may_give_way()
         try:
@@ -254,7 +254,7 @@ class Portal:
             self._signing_in -= 1
 
     async def _form(self, request: Asked, most: int, cookie: str, seconds: float | None = None) -> Posted:
-        """The form that a request brings, if it was made here for who sends it."""
+        """Return the form in a request. Raises `Refused` unless its seal matches the visitor's cookie."""
         body = await request.read_body(most, seconds or self._limits.body_seconds)
         if body is None:
             raise Refused(413, f"The form exceeds the limit of {most} bytes.")
@@ -266,13 +266,13 @@ class Portal:
     # Cookies
 
     def _cookie_name(self, request: Asked, what: str = "session") -> str:
-        # Browsers do not tell ports apart: without it two brokers of one machine would sign each other out.
+        # Cookies do not distinguish ports. Without the port, two brokers on one machine would sign each other out.
         port = port_of(request.headers.get("host", ""), request.scope["scheme"])
         prefix = "__Secure-" if request.scope["scheme"] == "https" else ""
         return f"{prefix}oncebus-{what}-{port}"
 
     def _set_cookie(self, response: Response, request: Asked, name: str, value: str) -> None:
-        """A cookie for the portal alone, until the browser is closed; an empty one is taken away."""
+        """Set a cookie for the portal only, until the browser closes. An empty value deletes it."""
         response.set_cookie(
             name,
             value,
@@ -292,28 +292,28 @@ def _static(name: str) -> Response:
 
 
 def _is_open(request: Asked) -> bool:
-    """Whether others can read what passes on its way."""
+    """Return whether others on the network can read the request."""
     if request.scope["scheme"] == "https" or request.client is None:
         return False
     return not is_this_machine(request.client.host)
 
 
 def _check_origin(request: Asked, host: str) -> None:
-    """Refuse a form that a page of somebody else's sends, where the browser tells."""
+    """Raise `Refused` if another site sends the form, as far as the browser reports it."""
     origin = request.headers.get("origin")
-    # Not the scheme: TLS may end at a proxy before us.
+    # The scheme is not compared, because TLS may end at a proxy.
     is_foreign = origin is not None and origin.partition("://")[2] != host
     if is_foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Refused(403, "The form was sent from another site.")
 
 
 def _cookie(request: Asked, name: str) -> str:
-    """The value of a cookie; empty where there is none."""
+    """Return the value of a cookie; empty if there is none."""
     return request.cookies.get(name, "")
 
 
-class _Told(NamedTuple):
-    """What a page tells of an error."""
+class _ErrorPage(NamedTuple):
+    """The content of a page about an error."""
 
     status: int
     title: str
@@ -330,9 +330,9 @@ class _Told(NamedTuple):
         return response
 
 
-def _told(error: Exception) -> _Told:
+def _error_page(error: Exception) -> _ErrorPage:
     if isinstance(error, AccessRefused):
-        return _Told(403, "Not permitted", f"The key you signed in with does not permit this. {error}", {})
-    told = verdict(error)
-    text = error.text if isinstance(error, EntityError) and told.status != 503 else told.text
-    return _Told(told.status, _TITLES.get(told.status, "Refused"), text, told.headers)
+        return _ErrorPage(403, "Not permitted", f"The key you signed in with does not permit this. {error}", {})
+    known = verdict(error)
+    text = error.text if isinstance(error, EntityError) and known.status != 503 else known.text
+    return _ErrorPage(known.status, _TITLES.get(known.status, "Refused"), text, known.headers)

@@ -1,4 +1,4 @@
-"""What a form has brought."""
+"""The content of a submitted form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_FIELDS = 1200
 
 
 class Posted:
-    """The fields of a form. One that is not there is empty: browsers leave out boxes that are not checked."""
+    """The fields of a form. A missing field is empty: browsers do not send boxes that are not checked."""
 
     def __init__(self, pairs: list[tuple[str, str]] | None = None) -> None:
         self._pairs = pairs or []
@@ -26,21 +26,21 @@ class Posted:
         return self._first.get(name, "")
 
     def all(self, name: str) -> list[str]:
-        """All values of that name, of boxes that share it."""
+        """Return all values of a field: boxes may share a name."""
         return [value for each, value in self._pairs if each == name]
 
     def values(self) -> dict[str, str]:
-        """Every field with its first value."""
+        """Return each field with its first value."""
         return dict(self._first)
 
 
 def read_form(body: bytes, content_type: str) -> Posted:
-    """The form in the body of a request."""
+    """Return the form in the body of a request. Raises `Refused` or `BadRequest`."""
     if content_type.partition(";")[0].strip().lower() != FORM:
         raise Refused(415, f"The content type of a form is '{FORM}'.")
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise bad("The form is not url-encoded UTF-8, or has too many fields.") from None
-    # Browsers write line breaks as the wire has them.
+    # Browsers send line breaks as CR LF.
     return Posted([(name, value.replace("\r\n", "\n")) for name, value in pairs])

@@ -1,4 +1,4 @@
-"""What could not be processed: to be tried again, or let go."""
+"""The page of quarantined messages: release or discard them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = 50
 
 
 async def show(visit: Visit) -> Response:
-    """A page of it, of one entity or of all."""
+    """Return a page of quarantined messages, of one entity or of all."""
     visit.require(Operation.QUARANTINE)
     after = visit.number("after")
     entity = visit.entity() if visit.path else None
@@ -33,12 +33,12 @@ async def show(visit: Visit) -> Response:
         title = tag("h2", "Quarantine")
     else:
         top, title = Markup(), tag("h1", "Quarantine")
-    told = "Messages that could not be routed to the subscriptions of their topic. They stay here until you decide."
+    hint = "Messages that could not be routed to the subscriptions of their topic. They stay here until you decide."
     return visit.page(
         "Quarantine",
         top,
         title,
-        tag("p", told, class_="hint"),
+        tag("p", hint, class_="hint"),
         _list(visit, page) if page else tag("p", "Nothing is in quarantine."),
         _further(visit, page, after, len(found) > PAGE),
         here=link("quarantine"),
@@ -46,23 +46,23 @@ async def show(visit: Visit) -> Response:
 
 
 async def decide(visit: Visit) -> Response:
-    """Release what was chosen, or discard it."""
+    """Release or discard the chosen messages."""
     action = visit.posted["action"]
     broker = visit.desk.broker
     numbers = [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in visit.posted.all("number")]
     address = link("quarantine", path=visit.path or None)
     if action == "release":
         visit.require(Operation.RELEASE_QUARANTINED)
-        return visit.go_to(address, _told(await broker.release_quarantined(numbers), "released"))
+        return visit.go_to(address, _notice(await broker.release_quarantined(numbers), "released"))
     if action != "discard":
         raise bad(f"The action {shown(action)} is none of release, discard.")
     visit.require(Operation.DISCARD_QUARANTINED)
     if not visit.posted["sure"]:
         return visit.go_to(address, "Nothing was discarded: check the box that says it is for ever.")
-    return visit.go_to(address, _told(await broker.discard_quarantined(numbers), "discarded"))
+    return visit.go_to(address, _notice(await broker.discard_quarantined(numbers), "discarded"))
 
 
-def _told(outcomes: Sequence[Outcome], what: str) -> str:
+def _notice(outcomes: Sequence[Outcome], what: str) -> str:
     if not outcomes:
         return "Nothing was chosen."
     done = outcomes.count(Outcome.DONE)
@@ -71,7 +71,7 @@ def _told(outcomes: Sequence[Outcome], what: str) -> str:
 
 
 def _list(visit: Visit, page: Sequence[Quarantined]) -> Markup:
-    released = "What is released is routed by the rules of today, past duplicate detection."
+    released = "Released messages are routed by the current rules, past duplicate detection."
     return form_to(
         link("quarantine"),
         visit.seal,

@@ -1,6 +1,6 @@
-"""How much came through lately: a ring of samples for the namespace, and one for each of the busiest entities.
+"""Recent rates: a ring of samples for the namespace, and one for each of the busiest entities.
 
-Told by the broker as it takes what the pipeline has judged; an idle broker costs nothing.
+The broker reports each outbox entry that it ingests, so an idle broker costs nothing.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from oncebus.store import IngestReport
 
 SLOT_SECONDS = 2
 SLOTS = 300
-"""Ten minutes."""
+"""The slots of ten minutes."""
 RATE_SLOTS = 5
-"""A rate is what came in the last ten seconds."""
+"""The slots of the last ten seconds, which make a rate."""
 MOST_ENTITIES = 1000
-"""With more, what was quiet longest is forgotten. A ring has 7 KB."""
+"""With more entities, the one that was idle longest is forgotten. A ring takes 7 KB."""
 COUNTED = ("accepted", "duplicates", "delivered")
 
 _NOTHING = [0] * SLOTS
 
 
 class Samples(NamedTuple):
-    """What came in each slot, oldest first. The slot that has not ended is not among them."""
+    """The counts of each slot, oldest first, without the current slot."""
 
     accepted: list[int]
     duplicates: list[int]
     delivered: list[int]
 
     def per_second(self) -> tuple[float, float, float]:
-        """How many a second, just now."""
+        """Return the current rates per second."""
         seconds = RATE_SLOTS * SLOT_SECONDS
         accepted, duplicates, delivered = (sum(each[-RATE_SLOTS:]) / seconds for each in self)
         return accepted, duplicates, delivered
@@ -54,9 +54,9 @@ class _Ring:
 
     def samples(self, slot: int) -> Samples:
         self._move_to(slot)
-        # The place of the slot that has not ended was that of the oldest.
-        cut = (slot + 1) % SLOTS
-        return Samples(*(([*each[cut:], *each[:cut]][:-1]) for each in self._counts.values()))
+        # The oldest slot follows the current one in the ring.
+        oldest = (slot + 1) % SLOTS
+        return Samples(*(([*each[oldest:], *each[:oldest]][:-1]) for each in self._counts.values()))
 
     def _move_to(self, slot: int) -> None:
         for passed in range(max(self._newest + 1, slot - SLOTS + 1), slot + 1):
@@ -66,7 +66,7 @@ class _Ring:
 
 
 class Rates:
-    """Samples of the namespace and of its entities. `passed` is in microseconds, on a clock that nobody sets."""
+    """Samples of the namespace and of its entities. `passed` returns microseconds of a monotonic clock."""
 
     def __init__(self, passed: Callable[[], int]) -> None:
         self._passed = passed
@@ -77,7 +77,7 @@ class Rates:
         return len(self._rings)
 
     def record(self, report: IngestReport) -> None:
-        """Something has come out of the pipeline."""
+        """Count an outbox entry that the store has ingested."""
         slot = self._slot()
         for entity, counted in report.counted.items():
             if entity == NOBODY:
@@ -91,7 +91,7 @@ class Rates:
             self._rings.popitem(last=False)
 
     def samples(self, entity: int | None = None) -> Samples:
-        """Those of an entity, or of all together."""
+        """Return the samples of an entity, or of the namespace."""
         ring = self._all if entity is None else self._rings.get(entity)
         if ring is None:
             return Samples(*(_NOTHING[1:] for _ in COUNTED))

@@ -1,4 +1,4 @@
-"""How many ids the ledger remembers. It lies on the disk, and is looked at aside and not too often."""
+"""The number of ids that the ledger remembers. It is read from disk in a thread, and not too often."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT = 5 * SECOND
 
 
 class Remembered:
-    """The ledger's summary, at most some seconds old. `passed` is in microseconds, on a clock that nobody sets."""
+    """The ledger's summary, at most some seconds old. `passed` returns microseconds of a monotonic clock."""
 
     def __init__(self, folder: Path, passed: Callable[[], int]) -> None:
         self._folder = folder
@@ -26,7 +26,7 @@ class Remembered:
         self._looking = asyncio.Lock()
 
     async def summary(self) -> LedgerSummary | None:
-        """What the ledger holds; None where it cannot be read just now."""
+        """Return the ledger's summary; None if it cannot be read at the moment."""
         async with self._looking:
             if self._looked is None or self._passed() - self._looked >= KEPT:
                 self._summary = await asyncio.to_thread(self._look)
@@ -37,6 +37,6 @@ class Remembered:
         try:
             return Ledger.open(self._folder).summary()
         except Exception as error:
-            # The pipeline writes there all the while. A page must not fail for a figure.
+            # The pipeline writes to the ledger at the same time. A page must not fail because of one figure.
             log.warning("The ledger cannot be read: %s", error)
             return None

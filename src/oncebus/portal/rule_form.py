@@ -1,4 +1,4 @@
-"""The form in which a rule of a subscription is described."""
+"""The form for a rule of a subscription."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
-    """The fields. Of a new subscription's first rule the name need not be given."""
+    """Return the fields of a rule. With `is_first`, for a new subscription's first rule, the name is optional."""
     name = text_field(
         form, RULE_NAME, "Name of the rule", required=not is_first, hint="$Default unless given." if is_first else None
     )
@@ -38,7 +38,7 @@ def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
     )
     fields = [text_field(form, f"filter-{field}", title) for field, title in TITLES.items()]
     correlation = group(
-        "Correlation filter: all that is given must be equal",
+        "Correlation filter: all given values must be equal",
         fields,
         area(form, PROPERTIES, "Own properties", hint=LINES),
         data_when="filter=correlation",
@@ -59,7 +59,7 @@ def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
 
 
 def described_rule(posted: Posted, form: Filled, name: str) -> Rule | None:
-    """The rule that a form describes; None where something of it cannot be read, which becomes an error of it."""
+    """Return the rule that a form describes; None if it has errors, which go into `form`."""
     chosen: Filter = TrueFilter()
     if posted["filter"] == "sql":
         chosen = SqlFilter(posted["expression"].strip())
@@ -78,7 +78,7 @@ def described_rule(posted: Posted, form: Filled, name: str) -> Rule | None:
 
 
 def lines_of(text: str) -> dict[str, Value]:
-    """Properties, one to a line. Raises `BadRequest`."""
+    """Return the properties in a text with one property per line. Raises `BadRequest`."""
     found: dict[str, Value] = {}
     for line in text.split("\n"):
         if not line.strip():

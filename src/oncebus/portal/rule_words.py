@@ -11,11 +11,11 @@ from oncebus.portal.markup import Content, Markup, tag
 from oncebus.portal.wording import in_words
 
 TITLES = {field: "Label (subject)" if field == "label" else name for name, field in CORRELATED.items()}
-"""What a correlation filter compares, as people read it."""
+"""Labels of the fields that a correlation filter compares."""
 
 
 def rule_in_words(rule: Rule) -> Markup:
-    """What a rule takes, and what it changes."""
+    """Return the messages that a rule matches, and the changes that it makes, in words."""
     given = rule.filter
     match given:
         case SqlFilter():

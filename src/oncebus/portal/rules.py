@@ -1,4 +1,4 @@
-"""Adding and removing the rules of a subscription."""
+"""The pages that add and remove rules of a subscription."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from oncebus.portal.visits import Visit, status_of
 
 
 async def show_add(visit: Visit) -> Response:
-    """The empty form."""
+    """Return the page with the empty form."""
     visit.require(Operation.CREATE_ENTITY, visit.path)
     return _page(visit, _subscription(visit), Filled({"filter": "sql"}))
 
 
 async def add(visit: Visit) -> Response:
-    """Add the rule that the form describes, or show it again with what is wrong."""
+    """Add the rule that the form describes, or return the form with its errors."""
     visit.require(Operation.CREATE_ENTITY, visit.path)
     owner = _subscription(visit)
     form = Filled(visit.posted.values())
@@ -43,7 +43,7 @@ async def add(visit: Visit) -> Response:
 
 
 async def remove(visit: Visit) -> Response:
-    """Remove a rule."""
+    """Remove the rule that the form names."""
     visit.require(Operation.DELETE_ENTITY, visit.path)
     owner, name = _subscription(visit), visit.posted["rule"]
     await visit.desk.broker.change(lambda catalogue, _: catalogue.delete_rule(owner.topic, owner.name, name))
@@ -59,10 +59,10 @@ def _subscription(visit: Visit) -> Subscription:
 
 def _page(visit: Visit, owner: Subscription, form: Filled, status: int = 200) -> Response:
     takes_all = next((rule.name for rule in owner.rules if isinstance(rule.filter, TrueFilter)), None)
-    told = None
+    explanation = None
     if takes_all is not None:
-        text = f"The rule {takes_all} takes all messages already. Remove it if others are to choose."
-        told = tag("p", text, class_="notice")
+        text = f"The rule {takes_all} already takes all messages. Remove it if other rules should decide."
+        explanation = tag("p", text, class_="notice")
     content = form_to(
         link("entity/rule"),
         visit.seal,
@@ -73,5 +73,5 @@ def _page(visit: Visit, owner: Subscription, form: Filled, status: int = 200) ->
         class_="wide",
     )
     return visit.page(
-        "Add a rule", heading(visit, owner, "entity"), tag("h2", "Add a rule"), told, content, status=status
+        "Add a rule", heading(visit, owner, "entity"), tag("h2", "Add a rule"), explanation, content, status=status
     )

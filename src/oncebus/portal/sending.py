@@ -1,4 +1,4 @@
-"""Sending a test message, and telling what has become of it."""
+"""The page that sends a test message and shows its fate."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TEXTS = {"message-id": "MessageId", "session": "SessionId", "partition-key": "P
 
 
 async def show(visit: Visit) -> Response:
-    """The empty form."""
+    """Return the page with the empty form."""
     visit.require(Operation.SEND, visit.path)
     return _page(visit, _target(visit), Filled({}))
 
 
 async def send(visit: Visit) -> Response:
-    """Send the message. The form stays filled: to send it once more is what this page is for."""
+    """Send the message. The form keeps its values, because sending again is the purpose of this page."""
     visit.require(Operation.SEND, visit.path)
     target = _target(visit)
     form = Filled(visit.posted.values())
@@ -67,12 +67,12 @@ def _message(posted: Posted) -> Incoming:
 
 
 async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int) -> Markup:
-    """What has become of the message, as far as the key permits to tell."""
+    """Return a notice about the fate of the message, as far as the key permits."""
     accepted: list[Content] = ["Accepted as number ", tag("strong", str(number)), "."]
     identity = visit.posted["message-id"]
     if target.window is None or not identity or not visit.may(Operation.READ_DROPS, target.path):
         return tag("p", accepted, class_="notice", role="status")
-    drops = await visit.desk.broker.drops(target.path, message_id=identity, since=began)
+    drops = await visit.desk.broker.duplicates(target.path, message_id=identity, since=began)
     mine = next((drop for drop in drops if drop.sequence == number), None)
     if mine is None:
         is_seen = visit.desk.broker.pipeline.has_passed(target)
@@ -94,7 +94,7 @@ async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int)
 
 def _place(error: OncebusError, form: Filled) -> None:
     text = error.text if isinstance(error, EntityError) else str(error)
-    # What is named first is what is wrong.
+    # The error concerns the field that its text names first.
     named = {name: text.find(title) for name, title in _TEXTS.items() if title in text}
     field = min(named, key=lambda name: named[name], default=None)
     if field is None and "property" in text:
@@ -107,7 +107,7 @@ def _place(error: OncebusError, form: Filled) -> None:
 
 def _page(visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200) -> Response:
     detects = target.window is not None
-    hint = "Send one twice to see the second one dropped." if detects else "A fresh one unless given."
+    hint = "Send one twice to see the second one dropped." if detects else "Random unless given."
     needs_session = isinstance(target, Queue) and target.requires_session
     content = form_to(
         link("entity/send"),

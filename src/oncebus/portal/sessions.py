@@ -1,4 +1,4 @@
-"""Who is signed in. Kept in memory only: a gateway that is started again asks everybody for their key again."""
+"""Sessions of signed-in visitors. They are in memory only: after a restart of the gateway, visitors sign in again."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dataclasses import dataclass, field
 from oncebus.durations import HOUR, MINUTE, SECOND
 
 IDLE = HOUR
-"""A session ends when nothing was done in it for so long. Pages that look again by themselves do nothing."""
+"""A session expires after this time without use. Polling by pages does not count as use."""
 LONGEST = 8 * HOUR
 MOST_SESSIONS = 1000
 MOST_NOTICES = 5
 
 FAILURES = 10
-"""So often may somebody fail to sign in before they have to wait."""
+"""Failed attempts to sign in before a visitor has to wait."""
 FAILURES_WITHIN = 5 * MINUTE
 _MOST_ADDRESSES = 1000
 
 Passed = Callable[[], int]
-"""Microseconds on a clock that nobody sets."""
+"""Returns microseconds of a monotonic clock."""
 
 
 @dataclass(slots=True)
 class Session:
-    """Somebody who has shown a key. `token` is what was signed with it: the key itself is not kept."""
+    """A signed-in visitor. `token` was signed with the visitor's key; the key itself is not kept."""
 
     id: str = field(repr=False)
     token: str = field(repr=False)
@@ -38,7 +38,7 @@ class Session:
 
 
 class Sessions:
-    """Sessions by their ids, which nobody can guess. With too many, the one that was used longest ago is ended."""
+    """Sessions by their random ids. With too many sessions, the least recently used one ends."""
 
     def __init__(self, passed: Passed, most: int = MOST_SESSIONS) -> None:
         self._passed = passed
@@ -49,7 +49,7 @@ class Sessions:
         return len(self._by_id)
 
     def begin(self, token: str) -> Session:
-        """A new session."""
+        """Return a new session."""
         now = self._passed()
         session = Session(fresh_id(), token, now, now)
         self._by_id[session.id] = session
@@ -58,7 +58,7 @@ class Sessions:
         return session
 
     def find(self, identity: str, *, is_use: bool = True) -> Session | None:
-        """The session of that id, unless it has ended."""
+        """Return the session with an id; None if there is none, or if it has expired."""
         session = self._by_id.get(identity)
         if session is None:
             return None
@@ -72,27 +72,27 @@ class Sessions:
         return session
 
     def end(self, identity: str) -> None:
-        """No such session any more."""
+        """End a session, if it exists."""
         self._by_id.pop(identity, None)
 
 
 class Seal:
-    """What proves that a form was made here for who sends it back: it goes with their cookie and with no other."""
+    """A proof that the portal made a form for the visitor who submits it. It is valid with one cookie only."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
 
     def of(self, cookie: str) -> str:
-        """The value that the form brings along."""
+        """Return the value for a form of the visitor with this cookie."""
         return hmac.digest(self._key, cookie.encode(), "sha256").hex()
 
     def is_right(self, cookie: str, given: str) -> bool:
-        """Whether a form that came with this cookie has the right one."""
+        """Return whether the value of a form is valid with this cookie."""
         return bool(cookie) and hmac.compare_digest(self.of(cookie).encode(), given.encode("utf-8", "replace"))
 
 
 class Failures:
-    """Counts who failed to sign in, by their address, of which only so many are remembered."""
+    """Counts failed attempts to sign in by address, for a limited number of addresses."""
 
     def __init__(self, passed: Passed, most: int = _MOST_ADDRESSES) -> None:
         self._passed = passed
@@ -100,7 +100,7 @@ class Failures:
         self._by_address: OrderedDict[str, deque[int]] = OrderedDict()
 
     def wait_of(self, address: str) -> int:
-        """For how many seconds nobody may try from there; 0 where they may."""
+        """Return for how many seconds the address has to wait; 0 if it may try now."""
         times = self._by_address.get(_network(address))
         if times is None or len(times) < FAILURES:
             return 0
@@ -108,7 +108,7 @@ class Failures:
         return max(-(-left // SECOND), 0)
 
     def note(self, address: str) -> None:
-        """Somebody has failed there."""
+        """Count a failed attempt from an address."""
         key = _network(address)
         times = self._by_address.setdefault(key, deque(maxlen=FAILURES))
         times.append(self._passed())
@@ -117,17 +117,17 @@ class Failures:
             self._by_address.popitem(last=False)
 
     def forget(self, address: str) -> None:
-        """Somebody has succeeded there."""
+        """Forget the failures of an address after a successful attempt."""
         self._by_address.pop(_network(address), None)
 
 
 def fresh_id() -> str:
-    """What nobody can guess."""
+    """Return a random id that cannot be guessed."""
     return secrets.token_urlsafe(32)
 
 
 def _network(address: str) -> str:
-    """Of IPv6 everybody has a whole network."""
+    """Return the network to count by: an IPv6 visitor has a whole network of addresses."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

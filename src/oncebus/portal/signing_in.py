@@ -1,4 +1,4 @@
-"""How somebody comes in: a connection string, or the name of a rule and its key."""
+"""Signing in with a connection string, or with the name of a rule and its key."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from oncebus.portal.posted import Posted
 from oncebus.portal.sessions import LONGEST
 
 WRONG_KEY = "No rule of that name has that key."
-OPEN = "This connection is not encrypted: whoever sees what passes on its way learns the key. Use https."
+OPEN = "This connection is not encrypted: anybody on the network can read the key. Use https."
 _LONGEST_STRING = 4096
 
 
 class Unreadable(OncebusError):
-    """What was given is no key. The text holds no part of it."""
+    """The input contains no key. The text does not quote the input."""
 
 
 class Credentials(NamedTuple):
-    """What somebody shows. Without an entity it is for the whole namespace."""
+    """A rule's name and key. Without an entity they are for the whole namespace."""
 
     rule: str
     key: str
@@ -36,14 +36,14 @@ class Credentials(NamedTuple):
 
 
 class Believed(NamedTuple):
-    """What a key permits, and the token that proves it from now on."""
+    """The rights of a key, and a token signed with it that replaces the key from now on."""
 
     grant: Grant
     token: str
 
 
 def credentials_in(posted: Posted) -> Credentials:
-    """What a form brought. Raises `Unreadable`."""
+    """Return the credentials in a form. Raises `Unreadable`."""
     text = posted["connection-string"].strip()
     if not text:
         rule, key = posted["rule"].strip(), posted["key"].strip()
@@ -61,9 +61,9 @@ def credentials_in(posted: Posted) -> Credentials:
 
 
 def believe(shown: Credentials, guard: Guard, host: str, now: int) -> Believed:
-    """What the key permits. Raises `AccessRefused` where there is no such rule, or it has another key.
+    """Return the rights of a key. Raises `AccessRefused` if there is no such rule, or if its key is different.
 
-    The string of a namespace's rule may name an entity too, and is good for all of them all the same.
+    A connection string with a namespace's rule may name an entity; it is still valid for the whole namespace.
     """
     try:
         return _signed(shown, "", guard, host, now)
@@ -81,7 +81,7 @@ def _signed(shown: Credentials, entity: str, guard: Guard, host: str, now: int) 
 def sign_in_page(
     seal: str, posted: Posted, error: str | None = None, status: int = 200, *, onward: str = "", is_open: bool = False
 ) -> Response:
-    """The form. It never shows a key that was typed. `is_open` says that others can read what is sent."""
+    """Return the page with the form. It never repeats a key. `is_open` warns that others can read the request."""
     form = Filled({name: posted[name] for name in ("rule", "entity")}, general=[error] if error else [])
     text = text_field(
         form,
@@ -94,9 +94,9 @@ def sign_in_page(
     key = [
         text_field(form, "rule", "Name of the rule", hint="Such as RootManageSharedAccessKey", required=True),
         text_field(form, "key", "Key", type_="password", required=True),
-        text_field(form, "entity", "Entity", hint="Only for a rule that stands on a queue or a topic"),
+        text_field(form, "entity", "Entity", hint="Only for a rule of a queue or a topic"),
     ]
-    # Two, so that no browser takes one secret for the other.
+    # Two forms, so that a browser does not save one secret in place of the other.
     forms = [
         form_to(
             link("sign-in"),

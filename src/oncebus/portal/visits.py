@@ -1,4 +1,4 @@
-"""A request of somebody who is signed in: what they ask, what they may, and the page they get."""
+"""A request of a signed-in visitor: its parameters, its rights, and its response."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from oncebus.store import Counts
 
 
 def status_of(error: Exception) -> int:
-    """The status of a page that tells of an error. Who is signed in and may not is not asked who they are."""
+    """Return the status of a page about an error. It is 403, not 401, if the visitor lacks a right."""
     return 403 if isinstance(error, AccessRefused) else verdict(error).status
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What all pages are made from."""
+    """The objects that all pages share."""
 
     broker: Broker
     guard: Guard
@@ -42,17 +42,17 @@ class Desk:
 
     @property
     def catalogue(self) -> Catalogue:
-        """All entities as they are now."""
+        """Return the current catalogue."""
         return self.broker.catalogue
 
     async def counts_of(self, entities: Sequence[Entity]) -> list[Counts]:
-        """What entities hold just now; nobody waits for what is in the pipeline."""
+        """Return the current counts of entities, without waiting for the pipeline."""
         return await self.broker.counts_now([each.id for each in entities])
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request. What it may is asked of the same table as every protocol's."""
+    """One request. Its rights come from the same table as those of every protocol."""
 
     desk: Desk
     session: Session
@@ -64,7 +64,7 @@ class Visit:
     # Rights
 
     def may(self, operation: Operation, path: str = "") -> bool:
-        """Whether the key permits an operation on the entity at a path, or on the namespace."""
+        """Return whether the key permits an operation on the entity at a path, or on the namespace."""
         try:
             self.require(operation, path)
         except AccessRefused:
@@ -78,45 +78,45 @@ class Visit:
         except AccessRefused as error:
             if error.reason is not Reason.AUDIENCE or self.grant.scope.path:
                 raise
-            # A key of the whole namespace is also for what cannot be a path: the catalogue will say so.
+            # A key of the whole namespace passes even for an invalid path; the catalogue rejects that path later.
             self.desk.guard.require(self.grant, operation, "")
 
-    # What is asked for
+    # Parameters
 
     @property
     def path(self) -> str:
-        """The path of the entity that the request is about."""
+        """Return the path of the requested entity."""
         return self.query.get("path", "") or self.posted["path"]
 
     def entity(self) -> Entity:
-        """The entity that the request is about. To be asked once it is known that it may be told of."""
+        """Return the requested entity. Raises `NotFound`. Check the rights first, so that nothing leaks."""
         found = self.desk.catalogue.find(self.path)
         if found is None:
             raise NotFound(self.path)
         return found
 
     def number(self, name: str, otherwise: int = 0) -> int:
-        """A whole number of the query."""
+        """Return a number of the query, or `otherwise`. Raises `BadRequest`."""
         return number_in(self.query, name, otherwise, 0, LAST_NUMBER)
 
-    # Answers
+    # Responses
 
     def page(
         self, title: str, *content: Content, status: int = 200, live: str | None = None, here: str = ""
     ) -> Response:
-        """A page."""
+        """Return a page in the visitor's frame."""
         notices = list(self.session.notices)
         self.session.notices.clear()
         return page(self._frame(), title, *content, status=status, notices=notices, live=live, here=here)
 
     def go_to(self, address: str, notice: str | None = None) -> Response:
-        """Something was done: the browser is sent to a page that can be loaded again, and tells of it."""
+        """Return a redirect after a change, to a page that shows the notice and can be reloaded safely."""
         if notice is not None:
             self.session.notices.append(notice)
         return RedirectResponse(address, 303, {**SAFETY, **PRIVATE})
 
     def json(self, value: object) -> Response:
-        """Figures for the script."""
+        """Return figures for the script."""
         return JSONResponse(value, headers={**SAFETY, **PRIVATE})
 
     def _frame(self) -> Frame:

@@ -1,4 +1,4 @@
-"""Times, lengths of time, sizes and rates in words."""
+"""Times, durations, sizes and rates in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIZES = ("bytes", "KB", "MB", "GB", "TB")
 
 
 def in_words(microseconds: int) -> str:
-    """`1 day 2 hours`; `no limit`."""
+    """Return a duration like `1 day 2 hours` or `no limit`."""
     if microseconds >= NO_LIMIT:
         return "no limit"
     parts, rest = [], microseconds
@@ -26,13 +26,13 @@ def in_words(microseconds: int) -> str:
 
 
 def moment(time: int) -> Markup:
-    """A time, to the millisecond."""
+    """Return a time, to the millisecond."""
     written = iso8601(time)
     return tag("time", f"{written[:10]} {written[11:23]} UTC", datetime=written)
 
 
 def size_in_words(size: int) -> str:
-    """`1.4 MB`."""
+    """Return a size like `1.4 MB`."""
     value, unit = float(size), 0
     while value >= 1024 and unit < len(_SIZES) - 1:
         value, unit = value / 1024, unit + 1
@@ -40,15 +40,15 @@ def size_in_words(size: int) -> str:
 
 
 def number(value: int) -> str:
-    """`12,345`."""
+    """Return a number like `12,345`."""
     return f"{value:,}"
 
 
 def rate(per_second: float) -> str:
-    """`0.4`; `1,200`."""
+    """Return a rate like `0.4` or `1,200`."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
+    """Return a count like `1 message` or `2 messages`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -77,7 +77,7 @@ async def run_gateway(
             shards=settings.shards,
             namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD)),
             most_bytes=settings.inbox_limit,
-            drops_kept=settings.drop_record,
+            duplicates_kept=settings.drop_record,
             # Not healthy before something has come through.
             silent_for=settings.heartbeat_limit / SECOND + 1,
         )

@@ -94,7 +94,7 @@ class ManagementRequests(Attached[IncomingLink]):
     async def _respond(self, request: Request) -> Response:
         does = OPERATIONS.get(request.operation)
         if does is None:
-            text = f"The operation '{request.operation:.100}' is not supported at $management."
+            text = f"The operation '{request.operation:.100}' is not known at $management."
             raise Refused(NOT_IMPLEMENTED, 501, text)
         self.client.credentials.require(does.operation, self.node.path)
         link_name = request.properties.get(ASSOCIATED_LINK)

@@ -51,7 +51,7 @@ class TokenRequests(Attached[IncomingLink]):
 
     def _put(self, request: Request) -> None:
         if request.operation != PUT_TOKEN:
-            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is not supported at $cbs.")
+            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is not known at $cbs.")
         token = request.body.decode(errors="replace") if isinstance(request.body, bytes) else request.body
         if not isinstance(token, str):
             raise BadRequest("The body of a put-token request is not a string.")

@@ -1,6 +1,6 @@
 """The delivery store: what receivers see. `Store.open` is the way in."""
 
-from oncebus.store.base import DROPS_KEPT
+from oncebus.store.base import DUPLICATES_KEPT
 from oncebus.store.errors import (
     EntryRefused,
     SessionCannotBeLocked,
@@ -15,8 +15,7 @@ from oncebus.store.values import (
     MAX_HOPS,
     Action,
     Counts,
-    Drop,
-    Errand,
+    Duplicate,
     Highest,
     IngestReport,
     Kind,
@@ -26,23 +25,23 @@ from oncebus.store.values import (
     Place,
     Policy,
     Quarantined,
+    Requeue,
+    RequeueKind,
     Scheduled,
     SessionLock,
     Settlement,
     State,
     SubQueue,
     Sweep,
-    Transfer,
 )
 
 __all__ = [
-    "DROPS_KEPT",
+    "DUPLICATES_KEPT",
     "MAX_HOPS",
     "Action",
     "Counts",
-    "Drop",
+    "Duplicate",
     "EntryRefused",
-    "Errand",
     "Highest",
     "IngestReport",
     "Kind",
@@ -52,6 +51,8 @@ __all__ = [
     "Place",
     "Policy",
     "Quarantined",
+    "Requeue",
+    "RequeueKind",
     "Scheduled",
     "SessionCannotBeLocked",
     "SessionLock",
@@ -65,5 +66,4 @@ __all__ = [
     "StoreMismatch",
     "SubQueue",
     "Sweep",
-    "Transfer",
 ]

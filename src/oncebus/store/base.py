@@ -1,4 +1,4 @@
-"""What the parts of a store share: its file, its transactions and where its lock tokens come from."""
+"""The base of `Store`: its file, its transactions and its lock tokens."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from typing import Self
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
 
-DROPS_KEPT = 100_000
-DROPS_AGE = 7 * 24 * 3600 * 1_000_000
+DUPLICATES_KEPT = 100_000
+DUPLICATES_AGE = 7 * 24 * 3600 * 1_000_000
 _TOKEN_BYTES = 16
 
 
 class StoreBase:
-    """One file, one process, one thread at a time. No clock is read: `now` is an argument.
+    """One file, used by one process and one thread at a time. The store reads no clock: `now` is an argument.
 
-    Whatever changes something is called inside `with store.transaction():`; its answer may be told to others once the
-    block has ended well. Where the block fails, nothing in it has happened. A full disk raises `StoreFull`.
+    Call methods that change something inside `with store.transaction():`. Do not pass on what they return before the
+    block has ended: if the block fails, it has changed nothing. A full disk raises `StoreFull`.
     """
 
-    def __init__(self, connection: Connection, random: Callable[[int], bytes], drops_kept: int, drops_age: int) -> None:
-        """For `open` alone."""
+    def __init__(
+        self, connection: Connection, random: Callable[[int], bytes], duplicates_kept: int, duplicates_age: int
+    ) -> None:
+        """Use `open` instead."""
         self._connection = connection
         self._tables = Tables.over(connection)
         self._random = random
-        self._drops_kept = drops_kept
-        self._drops_age = drops_age
+        self._duplicates_kept = duplicates_kept
+        self._duplicates_age = duplicates_age
 
     @classmethod
     def open(
@@ -37,26 +39,27 @@ class StoreBase:
         *,
         start: int = 0,
         random: Callable[[int], bytes] = os.urandom,
-        drops_kept: int = DROPS_KEPT,
-        drops_age: int = DROPS_AGE,
+        duplicates_kept: int = DUPLICATES_KEPT,
+        duplicates_age: int = DUPLICATES_AGE,
     ) -> Self:
-        """Open the store at a path, made where missing. Takes no longer for many messages than for none.
+        """Open the store at a path, or create it. The number of messages does not matter for the time this takes.
 
-        A new store expects the inbox commit `start` + 1 first. `random` gives so many bytes for a lock token. Raises
-        `StoreInUse` where another process has it, `StoreMismatch` where the file is another's or newer.
+        A new store expects the inbox commit `start` + 1 first. `random` returns the given number of bytes, for lock
+        tokens. Raises `StoreInUse` if another process has it open, `StoreMismatch` if the file is not a store or is
+        from a newer version.
         """
-        return cls(Connection.open(path, start), random, drops_kept, drops_age)
+        return cls(Connection.open(path, start), random, duplicates_kept, duplicates_age)
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._connection.close()
 
     def transaction(self) -> AbstractContextManager[None]:
-        """A block whose calls become durable together, with one fsync, as it ends. Blocks do not nest."""
+        """Return a context whose calls become durable together, with one fsync, when it ends. Contexts do not nest."""
         return self._connection.transaction()
 
     def _change(self) -> Tables:
-        """The tables, to change them. Raises `StoreError` outside of a transaction."""
+        """Return the tables for a change. Raises `StoreError` outside of a transaction."""
         self._connection.need_transaction()
         return self._tables
 

@@ -1,4 +1,4 @@
-"""An outbox entry as columns: which copies it brings, in which stage and under which numbers. No loop a row."""
+"""An outbox entry as columns: the copies in it, with their stages and numbers. Computed without a loop over rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Flags = npt.NDArray[np.bool_]
 
 
 def integers(rows: pa.Table, name: str) -> Ints:
-    """A column of numbers; 0 where it is null."""
+    """Return a column of numbers, with 0 for null."""
     column = rows.column(name)
     return np.asarray((column.fill_null(0) if column.null_count else column).to_numpy(), np.int64)
 
 
 def present(rows: pa.Table, name: str) -> Flags:
-    """Where a column is not null."""
+    """Return a flag for each row: whether the column is not null."""
     column = rows.column(name)
     if column.null_count == len(column):
         return np.zeros(len(column), np.bool_)
@@ -33,7 +33,7 @@ def present(rows: pa.Table, name: str) -> Flags:
 
 
 def values(rows: pa.Table, name: str) -> list[Any]:
-    """A column as Python values."""
+    """Return a column as Python values."""
     column = rows.column(name)
     if column.null_count == len(column):
         return [None] * len(column)
@@ -47,7 +47,7 @@ def values(rows: pa.Table, name: str) -> list[Any]:
 
 
 def groups(*keys: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows with the same keys, in their order: (rows by group, where each group starts, each group's length)."""
+    """Group rows with the same keys. Return (row indexes by group, start of each group, length of each group)."""
     order = np.lexsort(keys[::-1])
     changed = np.zeros(len(order), np.bool_)
     changed[:1] = True
@@ -59,13 +59,13 @@ def groups(*keys: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def tally(keys: Ints) -> list[tuple[int, int]]:
-    """How often each key occurs."""
+    """Return each key with the number of its occurrences."""
     found, numbers = np.unique(keys, return_counts=True)
     return list(zip(found.tolist(), numbers.tolist(), strict=True))
 
 
 def highest(entities: Ints, sequences: Ints, times: Ints) -> list[Highest]:
-    """The highest number and time of each partition of each entity."""
+    """Return the highest number and time of each partition of each entity."""
     if not len(entities):
         return []
     partitions = sequences >> PARTITION_SHIFT
@@ -85,7 +85,7 @@ def highest(entities: Ints, sequences: Ints, times: Ints) -> list[Highest]:
 
 @dataclass(slots=True)
 class _Rules:
-    """What the policies of the destinations say, a value a destination."""
+    """The policies of the destinations as columns, with one value for each destination."""
 
     subscription: list[bool] = field(default_factory=list)
     topic: list[bool] = field(default_factory=list)
@@ -104,7 +104,7 @@ class _Rules:
 
 
 class Copies:
-    """The copies that an entry brings to entities that are there. All arrays and lists have a value a copy."""
+    """The copies of an entry whose destination exists. All arrays and lists have one value for each copy."""
 
     def __init__(
         self, rows: pa.Table, policies: Mapping[int, Policy], last_number: Callable[[int, int], int | None]
@@ -121,13 +121,13 @@ class Copies:
             return np.array(flags, np.bool_)[inverse]
 
         dead = integers(rows, "fate") == Fate.DEAD_LETTERED
-        # What has an origin has been through its waiting, unless it stands under a topic: only what waits does.
+        # A message with an origin has already waited for its time. Under a topic there are only waiting messages.
         waits = each(rules.topic) | (
             present(rows, "scheduled") & ~present(rows, "origin_entity") & ~each(rules.subscription)
         )
         leaves = np.where(dead, each(rules.forward_dead), each(rules.forward))
         self.sub_queue = np.where(dead, SubQueue.DEAD_LETTER, SubQueue.MAIN)
-        self.stage = np.where(waits & ~dead, Stage.SCHEDULED, np.where(leaves, Stage.TRANSFER, Stage.READY))
+        self.stage = np.where(waits & ~dead, Stage.SCHEDULED, np.where(leaves, Stage.FORWARD, Stage.READY))
         self.sequence = integers(rows, "sequence").copy()
         self.numbered = each(rules.subscription)
         if self.numbered.any():
@@ -136,7 +136,7 @@ class Copies:
         self.size = integers(rows, "size")
 
     def _number(self, copies: Ints, partitioned: Flags, last_number: Callable[[int, int], int | None]) -> None:
-        """A subscription numbers its own copies from 1, in the partition that the topic chose."""
+        """Number the copies of subscriptions, each from 1, in the partition that the topic chose."""
         partition = np.where(partitioned[copies], self.sequence[copies] >> PARTITION_SHIFT, 0)
         order, starts, lengths = groups(self.destination[copies], partition)
         first = order[starts]
@@ -149,7 +149,7 @@ class Copies:
 
     @cached_property
     def lanes(self) -> list[str]:
-        """The session where it matters for receiving, else empty."""
+        """Return each copy's session if its entity requires sessions, else an empty string."""
         if not self._in_session.any():
             return [""] * self.count
         sessions = values(self._rows, "session")
@@ -159,7 +159,7 @@ class Copies:
         ]
 
     def messages(self, first_id: int) -> Iterator[tuple[Any, ...]]:
-        """Rows for `Messages.insert`."""
+        """Return the rows of table `message` for `Messages.insert`."""
         rows = self._rows
         dead = self.sub_queue == SubQueue.DEAD_LETTER
         source: list[Any] = [None] * self.count
@@ -187,13 +187,13 @@ class Copies:
         )
 
     def contents(self, first_id: int) -> Iterator[tuple[Any, ...]]:
-        """Rows for `Messages.insert`."""
+        """Return the rows of table `content` for `Messages.insert`."""
         names = ("message_id", "session", "partition_key", "head", "body")
         columns = [values(self._rows, name) for name in names]
         return zip(range(first_id, first_id + self.count), *columns, strict=True)
 
     def held(self) -> Iterator[tuple[int, int, int, int, int]]:
-        """(entity, sub-queue, stage, copies, bytes) of each place that gets some."""
+        """Return (entity, sub-queue, stage, copies, bytes) for each place that gets copies."""
         place = self.sub_queue.astype(np.int64) * len(Stage) + self.stage
         order, starts, lengths = groups(self.destination, place)
         first = order[starts]
@@ -207,13 +207,13 @@ class Copies:
         )
 
     def arrived(self) -> set[Place]:
-        """Where messages can be received now."""
+        """Return the places where messages can be received now."""
         ready = self.stage == Stage.READY
         pairs = zip(self.destination[ready].tolist(), self.sub_queue[ready].tolist(), strict=True)
         return {Place(entity, sub_queue) for entity, sub_queue in set(pairs)}
 
     def scheduled(self) -> list[Scheduled]:
-        """What waits for its time."""
+        """Return the copies that wait for their scheduled time."""
         waiting = np.flatnonzero(self.stage == Stage.SCHEDULED)
         if not len(waiting):
             return []
@@ -229,7 +229,7 @@ class Copies:
         ]
 
     def session_heads(self) -> tuple[list[tuple[int, str, int]], set[tuple[int, str]]]:
-        """The first message to receive of each session, and the sessions that only have others."""
+        """Return the first message to receive of each session, and the sessions that have only other messages."""
         heads: dict[tuple[int, str], int] = {}
         others: set[tuple[int, str]] = set()
         indexes = np.flatnonzero(self._in_session)

@@ -1,4 +1,4 @@
-"""What the store refuses, and why."""
+"""Errors of the store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from oncebus.errors import OncebusError
 
 
 class StoreError(OncebusError):
-    """The root of what the store raises."""
+    """The base of the errors that the store raises."""
 
 
 class StoreFull(StoreError):
-    """The disk has no room. The transaction was rolled back; the same calls succeed once there is room again."""
+    """The disk is full. The transaction was rolled back; retry it when there is space again."""
 
 
 class StoreInUse(StoreError):
@@ -22,12 +22,12 @@ class StoreMismatch(StoreError):
 
 
 class EntryRefused(StoreError):
-    """An outbox entry that does not continue where the store stands, or contradicts what it holds."""
+    """An outbox entry does not continue at the store's position, or contradicts what the store holds."""
 
 
 class SessionLockLost(StoreError):
-    """The session is not, or no longer, held under the given lock."""
+    """The session is not locked under the given lock, or not any more."""
 
 
 class SessionCannotBeLocked(StoreError):
-    """The session is held by another receiver."""
+    """Another receiver has locked the session."""

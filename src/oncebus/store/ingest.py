@@ -1,4 +1,4 @@
-"""Taking an outbox entry, once and whole."""
+"""Ingesting outbox entries, each once and as a whole."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ import pyarrow as pa
 
 from oncebus.messages import NOBODY, Fate
 from oncebus.store.base import StoreBase
-from oncebus.store.drops import add_drops
+from oncebus.store.duplicates import add_duplicates
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
+from oncebus.store.requeueing import returned
 from oncebus.store.sql.tables import Tables
-from oncebus.store.transfers import returned
 from oncebus.store.values import Highest, IngestReport, Kind, Policy, Quarantined, Stage
 
 JUDGED, CATALOGUE = "judged", "catalogue"
-"""Marks: the greatest time of a message with a key, and the newest version of the catalogue that a row has named."""
+"""Names of marks: the greatest time of a message with a key, and the newest version of the catalogue in any row."""
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
 _BY_DESTINATION = {Fate.DELIVERED: "delivered", Fate.DEAD_LETTERED: "dead_lettered"}
 
 
 class Ingest(StoreBase):
-    """How far the store has come, and how it goes on."""
+    """Ingests outbox entries and knows how far the store has come."""
 
     def ingest(
         self, rows: pa.Table, first_commit: int, last_commit: int, policies: Mapping[int, Policy], now: int
     ) -> IngestReport:
-        """Take one outbox entry: rows of OUTBOX_SCHEMA by position, from the inbox commits first to last.
+        """Ingest one outbox entry: rows of OUTBOX_SCHEMA by position, of the inbox commits from first to last.
 
         Raises `EntryRefused` unless the entry begins at `position()` + 1. A row for an entity that is not in `policies`
-        is discarded and counted; a row whose origin was taken before is ignored.
+        is discarded and counted. A row whose origin was ingested before is ignored.
         """
         tables = self._change()
         position = tables.records.position()
         if first_commit != position + 1 or last_commit < first_commit:
             raise EntryRefused(
                 f"Entry of commits {first_commit} to {last_commit} does not continue at commit {position + 1}. "
-                "Give the entries in order, each once."
+                "Ingest the entries in order, each once."
             )
         report = IngestReport()
         entity, time = integers(rows, "entity"), integers(rows, "time")
         known = _flags(entity, policies.__contains__)
         tables.records.raise_highest(highest(entity[known], integers(rows, "sequence")[known], time[known]))
         if not known.all():
-            # Nothing else is remembered of what is gone; but time must not go back for the others.
+            # A deleted entity leaves nothing but its time: stamps must not go back for the others.
             tables.records.raise_time(int(time.max()))
         _note_marks(tables, rows, time)
-        fresh = _untaken(tables, rows)
-        blobs = _blobs_of(rows)
+        fresh = _not_repeated(tables, rows)
+        body_files = _body_files_of(rows)
         if fresh is not None:
             report.repeated = int(np.count_nonzero(~fresh))
             rows = rows.filter(pa.array(fresh))
@@ -65,7 +65,7 @@ class Ingest(StoreBase):
                 tables.counters.count(key, name, number)
                 report.counted.setdefault(key, {})[name] = number
 
-        # What comes back to its own entity was accepted before, and a queue's was delivered before.
+        # A message that comes back to its own entity was counted as accepted before, and in a queue as delivered.
         is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
         accepted = known & (fate != Fate.DUPLICATE) & ~is_back
         # A message is accepted once, however many copies it has.
@@ -74,67 +74,67 @@ class Ingest(StoreBase):
         for kind, name in _BY_ENTITY.items():
             count(name, entity[known & (fate == kind)])
         destination = integers(rows, "destination")
-        # What waits under its topic has not been delivered.
+        # A message that waits under its topic is not delivered yet.
         arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
         arrived &= ~(is_back & (destination == entity))
         for back in np.unique(entity[known & is_back]).tolist():
-            # Its size has changed, though nothing is counted.
+            # Nothing is counted, but the size of the entity has changed.
             report.counted.setdefault(back, {})
         for kind, name in _BY_DESTINATION.items():
             count(name, destination[arrived & (fate == kind)])
         lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
-        # For a topic whose subscription is gone; for all that are gone themselves together.
+        # Counted for the topic if its subscription was deleted, and under NOBODY if the entity itself was deleted.
         count("discarded", np.where(known, entity, NOBODY)[lost])
 
         copies = Copies(rows if taken.all() else rows.filter(pa.array(taken)), policies, _last_number(tables))
         _insert(tables, copies, report)
-        # Drops are numbered by the count of duplicates, so that is counted first.
+        # A duplicate's number is the entity's count of duplicates, so this comes after the counting.
         dropped, quarantined = known & (fate == Fate.DUPLICATE), known & (fate == Fate.QUARANTINED)
         if dropped.any():
-            add_drops(tables, rows.filter(pa.array(dropped)), now, self._drops_kept, self._drops_age)
+            add_duplicates(tables, rows.filter(pa.array(dropped)), now, self._duplicates_kept, self._duplicates_age)
         if quarantined.any():
             _quarantine(tables, rows.filter(pa.array(quarantined)))
-        if blobs:
+        if body_files:
             kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "blob") if name)
-            tables.blobs.refer((name, kept[name]) for name in blobs)
+            tables.body_files.refer((name, kept[name]) for name in body_files)
         tables.records.set_position(last_commit)
         tables.records.forget_origins(last_commit)
         return report
 
     def position(self) -> int:
-        """The last inbox commit that was taken."""
+        """Return the last inbox commit that was ingested."""
         return self._tables.records.position()
 
     def highest(self) -> list[Highest]:
-        """The highest number and time of every partition of every entity that were ever ingested.
+        """Return the highest number and time ever ingested, for every partition of every entity.
 
-        With those of the inbox beyond `position()`, all that was ever given out. Subscriptions have the time 0.
+        Together with the inbox after `position()` they cover all numbers ever assigned. Subscriptions have time 0.
         """
         return self._tables.records.all_highest()
 
     def newest_time(self) -> int:
-        """The highest time ever ingested, of entities that are gone too; 0 where there is none."""
+        """Return the highest time ever ingested, also of deleted entities; 0 if there is none."""
         return self._tables.records.time()
 
     def judged_time(self) -> int:
-        """The highest time of a message that was looked up in the ledger, and ingested; 0 where there is none."""
+        """Return the highest time of an ingested message that detection looked up in the ledger; 0 if there is none."""
         return self._tables.records.mark(JUDGED)
 
     def forget_judged(self) -> None:
-        """Begin anew with `judged_time`: there is a new ledger."""
+        """Reset `judged_time`, because there is a new ledger."""
         self._change().records.forget_mark(JUDGED)
 
     def catalogue_version(self) -> int:
-        """The newest version of the catalogue that is known to have been in force."""
+        """Return the newest version of the catalogue that is known to have been in use."""
         return self._tables.records.mark(CATALOGUE)
 
     def note_catalogue(self, version: int) -> None:
-        """A version of the catalogue is in force."""
+        """Note that a version of the catalogue is in use."""
         self._change().records.raise_mark(CATALOGUE, version)
 
 
 def _note_marks(tables: Tables, rows: pa.Table, time: Ints) -> None:
-    """Note how new ledger and catalogue have to be: with an older copy of them the broker is not opened."""
+    """Note how new the ledger and the catalogue must be: the broker does not open with older copies of them."""
     if rows.num_rows:
         tables.records.raise_mark(CATALOGUE, int(integers(rows, "catalogue").max()))
         judged = present(rows, "key")
@@ -149,7 +149,7 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
     try:
         tables.messages.insert(copies.messages(first_id), copies.contents(first_id))
     except sqlite3.IntegrityError as error:
-        raise EntryRefused(f"Entry brings a sequence number that its entity holds already: {error}.") from error
+        raise EntryRefused(f"Entry has a sequence number that its entity already holds: {error}.") from error
     for place in copies.held():
         tables.counters.hold(*place)
     if copies.numbered.any():
@@ -161,7 +161,7 @@ def _insert(tables: Tables, copies: Copies, report: IngestReport) -> None:
     tables.sessions.ensure(others)
     report.arrived = copies.arrived()
     report.scheduled = copies.scheduled()
-    report.transfers = bool((copies.stage == Stage.TRANSFER).any())
+    report.to_requeue = bool((copies.stage == Stage.FORWARD).any())
 
 
 def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
@@ -173,23 +173,23 @@ def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
 
 
 def _destinations(rows: pa.Table, fate: Ints, policies: Mapping[int, Policy]) -> tuple[Flags, Flags]:
-    """Which rows become copies, and which would but have nowhere to go."""
+    """Return which rows become copies, and which would but have a deleted destination."""
     copies = np.isin(fate, (Fate.DELIVERED, Fate.DEAD_LETTERED))
     known = _flags(integers(rows, "destination"), policies.__contains__) & present(rows, "destination")
     return copies & known, copies & ~known
 
 
 def _flags(entities: Ints, is_so: Callable[[int], bool]) -> Flags:
-    """What holds for each, asked once for each entity."""
+    """Return `is_so` of each entity, called once for each different one."""
     found, inverse = np.unique(entities, return_inverse=True)
     return np.array([is_so(entity) for entity in found.tolist()], np.bool_)[inverse]
 
 
-def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:
-    """The rows that are not repetitions by their origin; None where all are fresh.
+def _not_repeated(tables: Tables, rows: pa.Table) -> Flags | None:
+    """Return which rows do not repeat an origin that was ingested before; None if none does.
 
-    A message has a row for each of its copies: they share the inbox position. The same origin at another position was
-    appended again.
+    A message has a row for each of its copies, all with the same inbox position. The same origin at another position
+    means that the message was appended twice.
     """
     has_origin = present(rows, "origin_entity") & present(rows, "origin_sequence")
     if not has_origin.any():
@@ -212,7 +212,7 @@ def _untaken(tables: Tables, rows: pa.Table) -> Flags | None:
     return fresh
 
 
-def _blobs_of(rows: pa.Table) -> set[str]:
+def _body_files_of(rows: pa.Table) -> set[str]:
     if rows.column("blob").null_count == rows.num_rows:
         return set()
     return {name for name in values(rows, "blob") if name is not None}

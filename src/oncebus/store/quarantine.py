@@ -1,4 +1,4 @@
-"""Deciding about rows that could not be processed: to let them go, or to try again."""
+"""The quarantine: rows that the pipeline could not process, until somebody discards or releases them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from oncebus.store.values import Outcome, Policy, Quarantined, Stage, SubQueue
 
 
 class Quarantine(StoreBase):
-    """Rows that could not be processed."""
+    """Operations on quarantined rows."""
 
     def quarantined(self, entity: int | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
-        """Rows that could not be processed, in the order they came; kept until somebody decides."""
+        """Return quarantined rows, oldest first. They stay until somebody discards or releases them."""
         return self._tables.records.quarantined(entity, limit, after)
 
     def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
-        """Let go of quarantined rows for ever; an answer for each."""
+        """Delete quarantined rows for good. Return an outcome for each."""
         tables = self._change()
         return [_discard(tables, number) for number in numbers]
 
     def release_quarantined(self, numbers: Sequence[int], policies: Mapping[int, Policy], now: int) -> list[Outcome]:
-        """Let quarantined rows fall due now: they are routed by today's rules, and return here if they fail again."""
+        """Let quarantined rows fall due now. Return an outcome for each.
+
+        They are routed by the current rules, and come back to quarantine if they fail again.
+        """
         tables = self._change()
         return [_release(tables, number, policies, now) for number in numbers]
 
@@ -41,12 +44,12 @@ def _release(tables: Tables, number: int, policies: Mapping[int, Policy], now: i
     policy = policies.get(row.entity) if row is not None else None
     if row is None or policy is None:
         return Outcome.MESSAGE_NOT_FOUND
-    tables.records.forget_quarantined(row, keep_blob=True)
+    tables.records.forget_quarantined(row, keep_body_file=True)
     lane = (row.session or "") if policy.requires_session else ""
-    # As if it had been scheduled for now: what falls due was judged, is routed by today's rules, and arrives once.
+    # As if scheduled for now: a due message skips detection, is routed by the current rules, and arrives once.
     tables.messages.schedule(row, lane, now)
     if lane:
         tables.sessions.ensure([(row.entity, lane)])
-    # Its bytes count already.
+    # The size of the entity already includes it.
     tables.counters.hold(row.entity, SubQueue.MAIN, Stage.SCHEDULED, 1, 0)
     return Outcome.DONE

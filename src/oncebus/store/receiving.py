@@ -1,4 +1,4 @@
-"""Handing messages out."""
+"""Delivering messages to receivers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Receiving(StoreBase):
         sub_queue: SubQueue = SubQueue.MAIN,
         most_bytes: int | None = None,
     ) -> list[Message]:
-        """Up to `count` messages by sequence number: active, not held, not expired; of the held `session` if given.
+        """Receive up to `count` active messages by sequence number, of the locked `session` if given.
 
-        With `most_bytes` no more than are so large together, at least one; so too for the other ways to read.
-        With peek-lock each bears a token and the end of its lock (in a session: the session's), and the attempt counts
-        even if everything dies at once. So does one that is to be deleted while its body lies in a file: complete it
-        when the body has been read. Raises `SessionLockLost`.
+        `most_bytes` limits their total size, but a single message may exceed it; the same holds for the other methods.
+        With peek-lock each message has a token and the end of its lock (in a session, the end of the session's lock),
+        and the delivery counts even if the process dies at once. Receive-and-delete locks a message with a body file in
+        the same way: complete it when the body has been read. Raises `SessionLockLost`.
         """
         tables = self._change()
         lane, until = _turn(tables, entity, policy, now, session, sub_queue)
-        for copy in tables.messages.run_out_of(entity, now):
+        for copy in tables.messages.expired_locks_of(entity, now):
             put_back(tables, copy, policy)
         limit = count
         while True:
@@ -46,7 +46,7 @@ class Receiving(StoreBase):
                 return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, self._token)
             for message in expired:
                 expire(tables, Copy._make(message[: len(Copy._fields)]), policy)
-            # Many have probably expired together: clear them away in larger steps.
+            # Probably many expired together: continue in larger steps.
             limit = max(count, _EXPIRED_AT_A_TIME)
 
     def receive_deferred(
@@ -60,10 +60,10 @@ class Receiving(StoreBase):
         sub_queue: SubQueue = SubQueue.MAIN,
         most_bytes: int | None = None,
     ) -> list[Message]:
-        """The deferred messages with these numbers, in this order. One that is not there, or held, is left out."""
+        """Receive the deferred messages with these numbers, in this order, without those that are missing or locked."""
         tables = self._change()
         lane, until = _turn(tables, entity, policy, now, session, sub_queue)
-        for copy in tables.messages.run_out_of(entity, now):
+        for copy in tables.messages.expired_locks_of(entity, now):
             put_back(tables, copy, policy)
         found: list[Message] = []
         size = 0
@@ -86,14 +86,14 @@ class Receiving(StoreBase):
         sub_queue: SubQueue = SubQueue.MAIN,
         most_bytes: int | None = None,
     ) -> list[Message]:
-        """Messages in any state from a number on. Nothing is locked; what has expired is not shown."""
+        """Return messages in any state from a sequence number on, except expired ones. Locks nothing."""
         return self._tables.messages.from_sequence(entity, sub_queue, from_sequence, count, now, session, most_bytes)
 
 
 def _turn(
     tables: Tables, entity: int, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
 ) -> tuple[str, int]:
-    """From which lane to receive, and until when the locks hold. Dead letters are received without a session."""
+    """Return the lane to receive from and the end of the locks. Dead letters are received without a session."""
     if session is None or sub_queue is not SubQueue.MAIN:
         return "", now + policy.lock_duration
     return session.session, check_held(tables, entity, session.session, session.token, now)
@@ -111,7 +111,7 @@ def _hand_out(
     handed = [message._replace(deliveries=message.deliveries + 1) for message in messages]
     if mode is Mode.RECEIVE_AND_DELETE:
         tables.messages.remove([message for message in messages if message.blob is None])
-    # One whose body has yet to be read is not deleted before that: reading may fail.
+    # A message with a body file is not deleted before the file has been read: reading may fail.
     handed = [
         message._replace(stage=int(stage), token=new_token(), locked_until=until)
         if mode is Mode.PEEK_LOCK or message.blob is not None
@@ -119,7 +119,7 @@ def _hand_out(
         for message in handed
     ]
     held = [message for message in handed if message.token is not None]
-    # A message of a session is held for as long as the session is: it has no end of its own.
+    # A message of a session is locked as long as the session is: its lock has no end of its own.
     in_session = session is not None and bool(held) and held[0].sub_queue == SubQueue.MAIN
     tables.messages.lock([message._replace(locked_until=None) for message in held] if in_session else held, stage)
     return handed

@@ -1,4 +1,4 @@
-"""What becomes of a message that was not settled: back to its place, to the dead letters, or gone."""
+"""Rules for messages that were not settled: put back, dead-lettered or deleted."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _GONE = Policy()
 
 
 def policy_of(policies: Mapping[int, Policy], entity: int) -> Policy:
-    """The policy of an entity, or the defaults for one that is being deleted."""
+    """Return the policy of an entity, or the defaults for one that is being deleted."""
     return policies.get(entity, _GONE)
 
 
 def is_expired(copy: Copy | Message, now: int) -> bool:
-    """Whether a message is past its time. Dead letters have no end, and a lock holds the end off."""
+    """Return whether a message has expired. Dead letters do not expire, and a lock delays expiry."""
     return (
         copy.expires is not None
         and copy.expires <= now
@@ -31,9 +31,9 @@ def is_expired(copy: Copy | Message, now: int) -> bool:
 
 
 def expire(tables: Tables, copy: Copy, policy: Policy) -> Place | None:
-    """End a message that is past its time. Answers where it can be received now, if anywhere."""
+    """Dead-letter or delete an expired message. Return where it can be received now, if anywhere."""
     if policy.dead_letter_on_expiry and policy.kind is not Kind.TOPIC:
-        place = bury(tables, copy, policy, EXPIRED, "The message expired and was dead lettered.")
+        place = dead_letter(tables, copy, policy, EXPIRED, "The message expired and was dead lettered.")
         _tidy_session(tables, copy)
         return place
     discard(tables, copy)
@@ -47,29 +47,34 @@ def discard(tables: Tables, copy: Copy) -> None:
 
 
 def _tidy_session(tables: Tables, copy: Copy) -> None:
-    # Nobody may ever ask for a session again that has lost its last message in this way.
+    # Perhaps nobody ever accepts this session again, so its row has to go with its last message.
     if copy.lane:
         tables.sessions.delete_idle(copy.entity, copy.lane)
 
 
-def bury(tables: Tables, copy: Copy, policy: Policy, reason: str | None, description: str | None) -> Place | None:
-    """Move a message to the dead letters of its entity, or on its way to where those are forwarded."""
+def dead_letter(
+    tables: Tables, copy: Copy, policy: Policy, reason: str | None, description: str | None
+) -> Place | None:
+    """Move a message to the dead letters of its entity, or mark it as leaving if those are forwarded.
+
+    Return where it can be received now, if anywhere.
+    """
     sub_queue = (
         SubQueue.TRANSFER_DEAD_LETTER if copy.sub_queue == SubQueue.TRANSFER_DEAD_LETTER else SubQueue.DEAD_LETTER
     )
     leaves = policy.forward_dead_letters_to is not None and sub_queue is SubQueue.DEAD_LETTER
-    tables.messages.bury(copy, sub_queue, Stage.TRANSFER if leaves else Stage.READY, reason, description)
+    tables.messages.dead_letter(copy, sub_queue, Stage.FORWARD if leaves else Stage.READY, reason, description)
     return None if leaves else Place(copy.entity, sub_queue)
 
 
 def put_back(tables: Tables, copy: Copy, policy: Policy, *, counted: bool = True) -> Place | None:
-    """Undo the lock of a message. One that has been delivered as often as it may goes to the dead letters.
+    """Unlock a message. One that has reached its maximum number of deliveries goes to the dead letters.
 
-    `counted` tells whether the attempt counts. Answers where it can be received now: a deferred one nowhere.
+    `counted` says whether this delivery counts. Return where the message can be received now; None for a deferred one.
     """
     if counted and copy.sub_queue == SubQueue.MAIN and copy.deliveries >= policy.max_delivery_count:
         description = f"Message could not be consumed after {policy.max_delivery_count} delivery attempts."
-        return bury(tables, copy, policy, TOO_MANY_DELIVERIES, description)
+        return dead_letter(tables, copy, policy, TOO_MANY_DELIVERIES, description)
     deferred = copy.stage == Stage.DEFERRED_LOCKED
     deliveries = copy.deliveries if counted else copy.deliveries - 1
     tables.messages.unlock(copy, Stage.DEFERRED if deferred else Stage.READY, deliveries)

@@ -1,4 +1,4 @@
-"""Holding sessions. While a session is held, so are the messages received in it."""
+"""Locking sessions. While a session is locked, so are the messages received in it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Sessions(StoreBase):
     """Sessions, their locks and their state."""
 
     def accept_session(self, entity: int, session: str | None, policy: Policy, now: int) -> SessionLock | None:
-        """Hold a session; without a name, the free one with the oldest message, None where there is none.
+        """Lock a session; without a name, the free one with the oldest message, or return None if there is none.
 
-        Raises `SessionCannotBeLocked` where the named one is held.
+        Raises `SessionCannotBeLocked` if another receiver has locked the named session.
         """
         tables = self._change()
-        for row in tables.sessions.run_out_of(entity, now):
+        for row in tables.sessions.expired_locks_of(entity, now):
             give_back(tables, row, policy)
         if session is None:
             session = _next_free(tables, entity, policy, now)
@@ -36,14 +36,17 @@ class Sessions(StoreBase):
         return lock
 
     def renew_session(self, lock: SessionLock, policy: Policy, now: int) -> SessionLock:
-        """Hold a session and what was received in it longer. Raises `SessionLockLost`."""
+        """Renew the lock of a session and of the messages received in it. Raises `SessionLockLost`."""
         tables = self._change()
         until = max(check_held(tables, lock.entity, lock.session, lock.token, now), now + policy.lock_duration)
         tables.sessions.hold(lock.entity, lock.session, lock.token, until)
         return SessionLock(lock.entity, lock.session, lock.token, until)
 
     def release_session(self, lock: SessionLock, policy: Policy) -> Sweep:
-        """Let a session go; what was received in it and not settled is put back. A lock that is lost is no error."""
+        """Release a session and put back the messages that were received in it and not settled.
+
+        Does nothing if the lock is lost.
+        """
         tables = self._change()
         row = tables.sessions.get(lock.entity, lock.session)
         if row is None or row.token != lock.token:
@@ -51,12 +54,12 @@ class Sessions(StoreBase):
         return Sweep(arrived=give_back(tables, row, policy))
 
     def session_state(self, entity: int, session: str) -> bytes | None:
-        """The state of a session."""
+        """Return the state of a session; None if it has none."""
         row = self._tables.sessions.get(entity, session)
         return None if row is None else row.state
 
     def set_session_state(self, lock: SessionLock, state: bytes | None, now: int) -> None:
-        """Replace the state of a session that is held. Raises `SessionLockLost`."""
+        """Replace the state of a locked session. Raises `SessionLockLost`."""
         tables = self._change()
         check_held(tables, lock.entity, lock.session, lock.token, now)
         tables.sessions.set_state(lock.entity, lock.session, state, now)
@@ -64,18 +67,18 @@ class Sessions(StoreBase):
     def list_sessions(
         self, entity: int, limit: int, updated_since: int | None = None, after: str | None = None
     ) -> list[str]:
-        """Sessions with messages or state, by name; or those whose state was set at a time or later."""
+        """List sessions with messages or state, by name; with `updated_since`, those whose state was set since then."""
         return self._tables.sessions.names(entity, updated_since, after, limit)
 
 
 def is_held(tables: Tables, entity: int, session: str, token: bytes | None, now: int) -> bool:
-    """Whether a session is held, and by this token where one is given."""
+    """Return whether a session is locked, and with this token if one is given."""
     row = tables.sessions.get(entity, session)
     return row is not None and row.locked_until is not None and now < row.locked_until and token in (None, row.token)
 
 
 def check_held(tables: Tables, entity: int, session: str, token: bytes, now: int) -> int:
-    """Until when a session is held under this token. Raises `SessionLockLost`."""
+    """Return when the lock of a session with this token expires. Raises `SessionLockLost`."""
     row = tables.sessions.get(entity, session)
     if row is None or row.token != token or row.locked_until is None or row.locked_until <= now:
         raise SessionLockLost(f"Session '{session}' of entity {entity} is not held under this lock. Accept it again.")
@@ -83,7 +86,7 @@ def check_held(tables: Tables, entity: int, session: str, token: bytes, now: int
 
 
 def give_back(tables: Tables, row: SessionRow, policy: Policy) -> set[Place]:
-    """End a session's lock and put back what was received in it. Answers where messages can be received now."""
+    """Unlock a session and put back the messages received in it. Return where messages can be received now."""
     places = {
         place
         for copy in tables.messages.held_in_lane(row.entity, row.session)
@@ -99,7 +102,10 @@ def give_back(tables: Tables, row: SessionRow, policy: Policy) -> set[Place]:
 
 
 def _next_free(tables: Tables, entity: int, policy: Policy, now: int) -> str | None:
-    """The free session with the oldest message to receive. Each turn of the loop mends a head or ends a message."""
+    """Return the free session with the oldest message to receive; None if there is none.
+
+    Each iteration corrects a head or expires a message, so the loop ends.
+    """
     while (row := tables.sessions.next_free(entity)) is not None:
         first = tables.messages.first_ready(entity, row.session)
         if first is None:

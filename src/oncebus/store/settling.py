@@ -1,4 +1,4 @@
-"""Settling messages that are held, and holding them longer."""
+"""Settling locked messages and renewing their locks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from oncebus.amqp import DecodeError, with_application_properties
 from oncebus.store.base import StoreBase
-from oncebus.store.rules import bury, put_back
+from oncebus.store.rules import dead_letter, put_back
 from oncebus.store.sessions import is_held
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import (
@@ -23,7 +23,7 @@ from oncebus.store.values import (
 
 
 class Settling(StoreBase):
-    """What receivers do with the messages that they hold."""
+    """Operations of receivers on messages that they have locked."""
 
     def settle(
         self,
@@ -33,7 +33,7 @@ class Settling(StoreBase):
         now: int,
         session: SessionLock | None = None,
     ) -> list[Outcome]:
-        """Settle messages; an answer for each. `session` tells a lost session from a lost message."""
+        """Settle messages. Return an outcome for each; with `session`, it tells a lost session from a lost message."""
         tables = self._change()
         outcomes: list[Outcome] = []
         known = tables.messages.with_tokens([settlement.token for settlement in settlements])
@@ -43,7 +43,7 @@ class Settling(StoreBase):
             if isinstance(found, Outcome):
                 outcomes.append(found)
                 continue
-            # A token is good once.
+            # A token can be used once only.
             del known[settlement.token]
             if settlement.action is Action.COMPLETE:
                 completed.append(found)
@@ -56,7 +56,10 @@ class Settling(StoreBase):
     def renew_locks(
         self, entity: int, tokens: Sequence[bytes], policy: Policy, now: int, session: SessionLock | None = None
     ) -> list[int | Outcome]:
-        """Hold messages longer: the new end for each, or why not. In a session the session's end stands."""
+        """Renew the locks of messages. Return the new end of each lock, or why it cannot be renewed.
+
+        A message of a session keeps the end of the session's lock.
+        """
         tables = self._change()
         answers: list[int | Outcome] = []
         for token in tokens:
@@ -67,7 +70,7 @@ class Settling(StoreBase):
                 row = tables.sessions.get(entity, found.lane)
                 answers.append(row.locked_until if row and row.locked_until is not None else Outcome.SESSION_LOCK_LOST)
             else:
-                # Never shorter: the lock may have been given under a longer duration.
+                # Never shorter: the entity may have had a longer lock duration when the lock was granted.
                 until = max(found.locked_until, now + policy.lock_duration)
                 tables.messages.extend(found, until)
                 answers.append(until)
@@ -76,7 +79,7 @@ class Settling(StoreBase):
     def locked_until(
         self, entity: int, tokens: Sequence[bytes], now: int, session: SessionLock | None = None
     ) -> list[int | None]:
-        """Until when messages are held, by the locks of these tokens; None for each that is held no more."""
+        """Return when the locks with these tokens expire; None for each that is lost."""
         tables = self._tables
         answers: list[int | None] = []
         for token in tokens:
@@ -91,7 +94,7 @@ class Settling(StoreBase):
         return answers
 
     def last_lock_end(self) -> int:
-        """When the last of all locks ends, of messages and sessions; 0 where nothing is held."""
+        """Return when the last lock of a message or session expires; 0 if nothing is locked."""
         return max(self._tables.messages.last_end(), self._tables.sessions.last_end())
 
 
@@ -113,7 +116,7 @@ def _settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) 
     head = settlement.head
     if settlement.properties:
         before = tables.messages.full(copy.id).head if head is None else head
-        # A head that cannot be read stays as it came.
+        # A head that cannot be decoded stays unchanged.
         with suppress(DecodeError):
             head = with_application_properties(before, settlement.properties)
     if head is not None:
@@ -126,4 +129,4 @@ def _settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) 
         case Action.DEFER:
             tables.messages.unlock(copy, Stage.DEFERRED, copy.deliveries)
         case Action.DEAD_LETTER:
-            bury(tables, copy, policy, settlement.reason, settlement.description)
+            dead_letter(tables, copy, policy, settlement.reason, settlement.description)

@@ -1,4 +1,4 @@
-"""What time does by itself: locks run out, messages expire, scheduled ones fall due. In steps of bounded length."""
+"""Work that time triggers: locks and messages expire, scheduled messages fall due. In steps of bounded length."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from oncebus.store.values import Copy, Highest, Kind, Outcome, Place, Policy, St
 
 
 class Sweeping(StoreBase):
-    """What time does by itself, and who interferes with it."""
+    """Operations that time triggers; also cancelling scheduled messages and resubmitting dead letters."""
 
     def expire_locks(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
-        """Put back what was held too long. Receiving from an entity does the same for that entity by itself."""
+        """Put back messages and sessions whose lock has expired. `receive` does the same for its entity."""
         tables = self._change()
         sweep = Sweep()
-        copies = tables.messages.run_out(now, limit)
+        copies = tables.messages.expired_locks(now, limit)
         for copy in copies:
             _note(sweep, put_back(tables, copy, policy_of(policies, copy.entity)))
-        rows = tables.sessions.run_out(now, limit)
+        rows = tables.sessions.expired_locks(now, limit)
         for row in rows:
             sweep.arrived |= give_back(tables, row, policy_of(policies, row.entity))
         sweep.handled = len(copies) + len(rows)
         sweep.more = limit in (len(copies), len(rows))
+        ends = [end for end in (tables.messages.first_end(), tables.sessions.first_end()) if end is not None]
+        sweep.next = min(ends, default=None)
         return sweep
 
     def expire(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
-        """Delete or dead-letter what is past its time. Nothing expired is ever handed out, swept or not."""
+        """Delete or dead-letter expired messages. Receivers never get an expired message, even before this runs."""
         tables = self._change()
         sweep = Sweep()
         copies = tables.messages.expired(now, limit)
@@ -40,7 +42,7 @@ class Sweeping(StoreBase):
         return sweep
 
     def due(self, policies: Mapping[int, Policy], now: int, limit: int = 1000) -> Sweep:
-        """Hand scheduled messages whose time has come to the pump: they are enqueued by way of the inbox.
+        """Hand scheduled messages whose time has come to requeue, which enqueues them through the inbox.
 
         Until they have left, they are shown and counted as scheduled, but cannot be cancelled any more.
         """
@@ -58,7 +60,7 @@ class Sweeping(StoreBase):
         return sweep
 
     def cancel_scheduled(self, entity: int, sequences: Sequence[int]) -> list[Outcome]:
-        """Delete scheduled messages that have not fallen due."""
+        """Delete scheduled messages that have not fallen due. Return an outcome for each."""
         tables = self._change()
         outcomes = []
         for sequence in sequences:
@@ -80,10 +82,10 @@ class Sweeping(StoreBase):
         *,
         behind: int = 0,
     ) -> list[Outcome]:
-        """Make dead letters new messages of their entity: a new number, no deliveries, their time to live from now.
+        """Turn dead letters into new messages of their entity. Return an outcome for each.
 
-        A queue's are handed to the pump. One that a receiver holds is not found. `behind` is how far `now` is behind
-        the time that expiry goes by.
+        They get a new number and no deliveries, and their time to live starts now. Those of a queue go through requeue.
+        A locked dead letter is not found. `behind` is how far `now` is behind the clock of expiry.
         """
         tables = self._change()
         outcomes = []
@@ -99,21 +101,20 @@ class Sweeping(StoreBase):
 
 
 def _resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int | None) -> None:
-    """Make a dead letter a new message of its entity."""
     if policy.kind is not Kind.SUBSCRIPTION:
-        # Others with lower numbers may be on their way: it takes its place behind them.
+        # Messages with lower numbers may still be in the pipeline: the inbox puts this one after them.
         tables.messages.send_back(copy, expires)
         return
-    # A subscription numbers its copies as they arrive, so all that are on their way get higher numbers than this one.
+    # A subscription numbers its copies as they arrive, so those in the pipeline get higher numbers than this one.
     lane = (tables.messages.full(copy.id).session or "") if policy.requires_session else ""
     partition = copy.sequence >> PARTITION_SHIFT if policy.partitioned else 0
     known = tables.records.highest(copy.entity, partition)
     sequence = (known.sequence if known else partition << PARTITION_SHIFT) + 1
     tables.records.raise_highest([Highest(copy.entity, partition, sequence, 0)])
-    # It bears this time, and no row of the inbox does.
+    # No row of the inbox has this time, so remember it here: stamps must not go back before it.
     tables.records.raise_time(now)
     leaves = policy.forward_to is not None
-    tables.messages.enqueue(copy, Stage.TRANSFER if leaves else Stage.READY, lane, sequence, now, expires)
+    tables.messages.enqueue(copy, Stage.FORWARD if leaves else Stage.READY, lane, sequence, now, expires)
     if policy.requires_session and not leaves:
         tables.sessions.arrive([(copy.entity, lane, sequence)])
 

@@ -1,4 +1,4 @@
-"""What goes into the store and comes out of it: plain values, no SQL and no rules."""
+"""The values that go into the store and come out of it, without SQL and without rules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 MAX_HOPS = 4
-"""So often may one message be forwarded."""
+"""How often a message may be forwarded."""
 
 
 class Kind(enum.Enum):
-    """What an entity is."""
+    """The kind of an entity."""
 
     QUEUE = "queue"
     SUBSCRIPTION = "subscription"
@@ -21,7 +21,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the store has to know of an entity. `forward_to` and `forward_dead_letters_to` are entities."""
+    """The properties of an entity that the store needs. `forward_to` and `forward_dead_letters_to` are ids."""
 
     kind: Kind = Kind.QUEUE
     lock_duration: int = 60_000_000
@@ -34,7 +34,7 @@ class Policy:
 
 
 class SubQueue(enum.IntEnum):
-    """Where in its entity a message lies. The numbers are stored."""
+    """The part of its entity that a message is in. The numbers are stored."""
 
     MAIN = 0
     DEAD_LETTER = 1
@@ -42,7 +42,7 @@ class SubQueue(enum.IntEnum):
 
 
 class State(enum.IntEnum):
-    """What a receiver is told of a message's state; a locked one is active."""
+    """The state of a message as receivers see it. A locked message is active."""
 
     ACTIVE = 0
     DEFERRED = 1
@@ -50,21 +50,21 @@ class State(enum.IntEnum):
 
 
 class Stage(enum.IntEnum):
-    """Where a message stands in the store. The numbers are stored, and stand in the conditions of indexes."""
+    """The stage of a message in the store. The numbers are stored, and the conditions of indexes use them."""
 
     READY = 0
     DEFERRED = 1
     SCHEDULED = 2
     LOCKED = 3
-    # Decided to go elsewhere: neither received, cancelled nor expired any more.
-    TRANSFER = 4
+    # Being forwarded: it cannot be received or cancelled any more, and does not expire.
+    FORWARD = 4
     DEFERRED_LOCKED = 5
-    # Goes through the inbox to be enqueued in its own entity. Until it has left, it is shown and counted where it was.
+    # Returning to its own entity through the inbox. Until it has left, it is shown and counted where it was.
     RETURN = 6
 
 
-LEAVING = (Stage.TRANSFER, Stage.RETURN)
-"""The pump appends these to the inbox."""
+LEAVING = (Stage.FORWARD, Stage.RETURN)
+"""The stages of messages that requeue appends to the inbox."""
 
 _STATES = {
     Stage.DEFERRED: State.DEFERRED,
@@ -74,7 +74,7 @@ _STATES = {
 
 
 class Copy(NamedTuple):
-    """A message without its content. `lane` is its session where the entity requires sessions, else empty."""
+    """A message without its content. `lane` is its session if the entity requires sessions, else empty."""
 
     id: int
     entity: int
@@ -94,10 +94,10 @@ class Copy(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A message as a receiver sees it. `id` is the store's own and means nothing outside.
+    """A message as a receiver sees it. `id` has no meaning outside of the store.
 
-    `deliveries` counts the attempt that it was handed out with. `source` is the entity it was dead-lettered in,
-    `origin` the one it was forwarded or re-sent from. `body` is None where `blob` names its file.
+    `deliveries` includes this delivery. `source` is the entity where it was dead-lettered, `origin` the one that it was
+    requeued from. `body` is None if `blob` names its body file.
     """
 
     id: int
@@ -128,7 +128,7 @@ class Message(NamedTuple):
 
     @property
     def state(self) -> State:
-        """Active, deferred or scheduled."""
+        """Return the state that receivers see."""
         if self.stage == Stage.RETURN and self.sub_queue == SubQueue.MAIN:
             return State.SCHEDULED
         return _STATES.get(Stage(self.stage), State.ACTIVE)
@@ -142,19 +142,19 @@ class Mode(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What a receiver does with a message that it holds."""
+    """What a receiver does with a message that it has locked."""
 
     COMPLETE = "complete"
-    # Puts it back; the attempt counts.
+    # Puts it back; the delivery counts.
     ABANDON = "abandon"
-    # Puts it back as if it had never been handed out.
+    # Puts it back as if it had never been delivered.
     RELEASE = "release"
     DEFER = "defer"
     DEAD_LETTER = "dead-letter"
 
 
 class Outcome(enum.Enum):
-    """What became of one message of a request: done, or why not."""
+    """The outcome of a request for one message: done, or why not."""
 
     DONE = "done"
     MESSAGE_LOCK_LOST = "message-lock-lost"
@@ -164,10 +164,10 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """One message to settle, named by its lock token, and by its sequence number too where the caller has it.
+    """One message to settle, identified by its lock token and, if the caller has it, its sequence number.
 
-    `head` replaces the message's own where the receiver changed its properties; `properties` are set among those that
-    it has. Unless it is completed.
+    Unless it is completed: `head` replaces the message's head if the receiver changed its properties, and `properties`
+    are added to its application properties.
     """
 
     action: Action
@@ -181,7 +181,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class SessionLock:
-    """A session that is held, and until when."""
+    """The lock of a session."""
 
     entity: int
     session: str
@@ -190,7 +190,7 @@ class SessionLock:
 
 
 class Place(NamedTuple):
-    """A sub-queue in which messages became available: somebody may be waiting there."""
+    """A sub-queue where messages became available. Receivers may be waiting there."""
 
     entity: int
     sub_queue: int
@@ -198,7 +198,10 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Sweep:
-    """What one bounded step of a sweep did. Where `more` is set, call again. `next` is when a message is due next."""
+    """The result of one bounded step. If `more` is set, call again.
+
+    `next` is when the next lock ends or the next message falls due.
+    """
 
     handled: int = 0
     more: bool = False
@@ -207,7 +210,7 @@ class Sweep:
 
 
 class Scheduled(NamedTuple):
-    """A message that waits for its time."""
+    """A message that waits for its scheduled time."""
 
     entity: int
     sequence: int
@@ -216,21 +219,21 @@ class Scheduled(NamedTuple):
 
 @dataclass(slots=True)
 class IngestReport:
-    """What one outbox entry brought."""
+    """What the store ingested with one outbox entry."""
 
     arrived: set[Place] = field(default_factory=set)
     scheduled: list[Scheduled] = field(default_factory=list)
-    # Whether the requeue pump has something to do.
-    transfers: bool = False
-    # Rows whose origin had been taken before.
+    # Whether requeue has something to do.
+    to_requeue: bool = False
+    # Rows whose origin had been ingested before.
     repeated: int = 0
-    # By entity, then by the names of `Counts`.
+    # By entity, then by the field names of `Counts`.
     counted: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What an entity holds now, and what was counted since it was made."""
+    """What an entity holds now, and its totals since it was created."""
 
     active: int = 0
     dead_letter: int = 0
@@ -249,7 +252,7 @@ class Counts:
 
 
 class Highest(NamedTuple):
-    """The highest sequence number and time ever seen of an entity's partition (0 where it has none)."""
+    """The highest sequence number and time ever seen in a partition of an entity (0 if it has no partitions)."""
 
     entity: int
     partition: int
@@ -257,8 +260,8 @@ class Highest(NamedTuple):
     time: int
 
 
-class Drop(NamedTuple):
-    """A duplicate that was dropped, and the message that won. `number` is the cursor for the next page."""
+class Duplicate(NamedTuple):
+    """A dropped duplicate, and the original that won. `number` is the cursor for the next page."""
 
     entity: int
     number: int
@@ -270,7 +273,7 @@ class Drop(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """A row that could not be processed. `number` is the cursor for the next page."""
+    """A row that the pipeline could not process. `number` is the cursor for the next page."""
 
     number: int
     entity: int
@@ -288,19 +291,19 @@ class Quarantined(NamedTuple):
     blob: str | None
 
 
-class Errand(enum.Enum):
+class RequeueKind(enum.Enum):
     """Why a message is appended to the inbox again."""
 
     FORWARD = "forward"
     FORWARD_DEAD_LETTER = "forward-dead-letter"
-    # Fell due, was released from quarantine or resubmitted: judged already, to be routed and enqueued.
+    # Fell due, was released from quarantine or resubmitted: it skips detection, and is routed and enqueued.
     DUE = "due"
 
 
-class Transfer(NamedTuple):
-    """A message to append for `target`, with the origin (message.entity, message.sequence) and these hops."""
+class Requeue(NamedTuple):
+    """A message to append for entity `target`, with the origin (message.entity, message.sequence) and these hops."""
 
-    errand: Errand
+    kind: RequeueKind
     target: int
     hops: int
     message: Message

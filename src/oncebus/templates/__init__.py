@@ -1,1 +1,1 @@
-"""Templates: what a namespace is to hold, written down in Azure Resource Manager's format."""
+"""Templates: descriptions of a namespace's resources, in Azure Resource Manager's format."""

@@ -1,4 +1,4 @@
-"""How functions of the expression language are declared, and take what they are given."""
+"""Declaring functions of the expression language, and checking their arguments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from oncebus.management.problems import Fault
 from oncebus.templates.scope import Deployment, Loops, Value
 
 LONGEST_TEXT = 1 << 17
-"""Characters that a function may make."""
+"""Characters of a string that a function may return."""
 
 _ORDER = ("first", "second", "third", "fourth", "fifth")
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a function is given, and where it stands. What it cannot use it refuses by its number and its kind."""
+    """The arguments of a call, and its surroundings. An argument of the wrong type is an error with its position."""
 
     name: str
     values: Sequence[Value]
@@ -29,41 +29,41 @@ class Arguments:
         return len(self.values)
 
     def text(self, at: int) -> str:
-        """An argument that must be a string."""
+        """Return an argument that must be a string. Raises `Fault`."""
         value = self.values[at]
         return value if isinstance(value, str) else self._refuse(at, "a string")
 
     def whole(self, at: int) -> int:
-        """An argument that must be a whole number."""
+        """Return an argument that must be an integer. Raises `Fault`."""
         value = self.values[at]
         return value if isinstance(value, int) and not isinstance(value, bool) else self._refuse(at, "an int")
 
     def flag(self, at: int) -> bool:
-        """An argument that must be true or false."""
+        """Return an argument that must be true or false. Raises `Fault`."""
         value = self.values[at]
         return value if isinstance(value, bool) else self._refuse(at, "a bool")
 
     def array(self, at: int) -> list[Value]:
-        """An argument that must be an array."""
+        """Return an argument that must be an array. Raises `Fault`."""
         value = self.values[at]
         return value if isinstance(value, list) else self._refuse(at, "an array")
 
     def members(self, at: int) -> dict[str, Value]:
-        """An argument that must be an object."""
+        """Return an argument that must be an object. Raises `Fault`."""
         value = self.values[at]
         return value if isinstance(value, dict) else self._refuse(at, "an object")
 
     def all_are(self, kind: type[Any]) -> bool:
-        """Whether all arguments are of a kind."""
+        """Return whether all arguments have a type."""
         return all(isinstance(value, kind) for value in self.values)
 
     def check_length(self, characters: int) -> None:
-        """Refuse to make a text that is too long; before it is made."""
+        """Raise `Fault` if a string would be too long. Call this before making the string."""
         if characters > LONGEST_TEXT:
             raise self.fault(f"would make a string of more than {LONGEST_TEXT} characters.")
 
     def fault(self, text: str) -> Fault:
-        """That something else about the call is wrong."""
+        """Return the error for a call; `text` continues after the function's name."""
         return Fault(f"The function '{self.name}' {text}")
 
     def _refuse(self, at: int, wanted: str) -> Any:
@@ -73,9 +73,9 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function by the name it is written with, and how many arguments it takes; `most` is None for any number.
+    """A function, and how many arguments it takes; `most` is None for any number.
 
-    A shallow one does not look at all that is in its arguments.
+    A shallow function does not go through the content of its arguments, so a call costs less.
     """
 
     name: str
@@ -86,13 +86,16 @@ class Function:
 
 
 FUNCTIONS: dict[str, Function] = {}
-"""By name in lower case."""
+"""All functions by lower-case name."""
 
 
 def function(
     name: str, least: int = 1, most: int | None = None, *, is_shallow: bool = False
 ) -> Callable[[Callable[[Arguments], Value]], Callable[[Arguments], Value]]:
-    """Declare a function. It takes exactly `least` arguments where no `most` is given; -1 is any number."""
+    """Return a decorator that declares a function.
+
+    The function takes exactly `least` arguments if `most` is None, and any number above `least` if `most` is -1.
+    """
 
     def declared(call: Callable[[Arguments], Value]) -> Callable[[Arguments], Value]:
         at_most = least if most is None else None if most < 0 else most
@@ -103,7 +106,9 @@ def function(
 
 
 def check_count(name: str, least: int, most: int | None, given: int) -> None:
-    """Refuse a call with too few arguments or too many."""
+    """Raise `Fault` if a call has too few or too many arguments."""
     if given < least or (most is not None and given > most):
         wanted = f"at least {least}" if most is None else str(least) if most == least else f"{least} to {most}"
-        raise Fault(f"The function '{name}' takes {wanted} argument{'' if wanted == '1' else 's'}, not {given}.")
+        raise Fault(
+            f"The function '{name}' takes {wanted} argument{'' if wanted.split()[-1] == '1' else 's'}, not {given}."
+        )

@@ -1,4 +1,4 @@
-"""Functions of the expression language for arrays, objects, and what can be asked about the deployment."""
+"""Functions of the expression language for arrays and objects, and about the deployment."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _union(given: Arguments) -> Value:
 
 
 def _canonical(value: Value) -> str:
-    """The same text for the same value, in which true is not 1."""
+    """Return the same text for equal values. Unlike in Python, true is not 1."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -147,7 +147,7 @@ def _max(given: Arguments) -> Value:
 def _numbers(given: Arguments) -> list[int]:
     listed = Arguments(given.name, given.array(0), given.deployment, given.loops) if given.all_are(list) else given
     if not len(listed):
-        raise given.fault("is given no number.")
+        raise given.fault("gets no number.")
     return [listed.whole(at) for at in range(len(listed))]
 
 
@@ -196,7 +196,7 @@ def _deployment(given: Arguments) -> Value:
 
 @function("resourceId", 2, -1)
 def _resource_id(given: Arguments) -> Value:
-    """The id of a resource; an Azure subscription and a resource group may stand before its type."""
+    """Return the id of a resource. An Azure subscription and a resource group may precede its type."""
     texts = [given.text(at) for at in range(len(given))]
     at = next((at for at, text in enumerate(texts[:3]) if "/" in text), None)
     if at is None:
@@ -204,7 +204,7 @@ def _resource_id(given: Arguments) -> Value:
     provider, *kinds = texts[at].strip("/").split("/")
     names = [name for text in texts[at + 1 :] for name in text.split("/")]
     if len(kinds) != len(names):
-        raise given.fault(f"is given {len(names)} names for the type '{texts[at]}', which has {len(kinds)}.")
+        raise given.fault(f"gets {len(names)} names for the type '{texts[at]}', which has {len(kinds)}.")
     subscription = texts[at - 2] if at > 1 else given.deployment.subscription
     group = texts[at - 1] if at > 0 else given.deployment.group
     pairs = "/".join(f"{kind}/{name}" for kind, name in zip(kinds, names, strict=True))

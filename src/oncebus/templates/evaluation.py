@@ -1,7 +1,7 @@
-"""What the expressions of a template come to. Nothing is run but the functions that are declared here.
+"""Evaluating the expressions of a template. An expression can call only functions that this package declares.
 
-Parameters and variables are evaluated when they are first asked for, each once. What goes wrong is noted where it
-stands; what depends on it is not reported again.
+Parameters and variables are evaluated on first use, each once. An error is noted at its place, and values that depend
+on it do not report it again.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-# They declare themselves.
+# Importing these modules declares their functions.
 import oncebus.templates.collection_functions
 import oncebus.templates.text_functions  # noqa: F401
 from oncebus.management.documents import Object, is_object, kind_of, written_name
-from oncebus.management.problems import Fault, Problems, Told, hint, item, member, nearest
+from oncebus.management.problems import AlreadyReported, Fault, Problems, hint, item, member, nearest
 from oncebus.templates.calling import FUNCTIONS, Arguments, check_count
 from oncebus.templates.expressions import Access, Call, Literal, Node, is_expression, parse_expression, unescaped
 from oncebus.templates.scope import Budget, Deployment, Loops, Value
 
 MOST_COPIES = 800
-"""Of one loop, as the Resource Manager has it."""
+"""Copies of one loop: the Resource Manager's limit."""
 
 _STEPS_OF_A_COPY = 20
 _AT_RUN_TIME = {"reference", "listkeys", "list", "listsecrets", "providers", "references", "tenant", "environment"}
@@ -30,14 +30,14 @@ Resolve = Callable[[str], Value]
 
 
 class _Loop(NamedTuple):
-    """A variable that a copy loop makes, and where the loop stands."""
+    """A variable that a copy loop makes, and the place of the loop."""
 
     loop: Object
     path: str
 
 
 class _Broken:
-    """Stands for a value that could not be had."""
+    """Stands for a value that could not be evaluated."""
 
     def __repr__(self) -> str:
         return "…"
@@ -47,7 +47,10 @@ BROKEN: Final = _Broken()
 
 
 def is_whole(value: Value) -> bool:
-    """Whether a value could be had, with all that is in it. What is in it several times is looked at once."""
+    """Return whether a value, with everything in it, could be evaluated.
+
+    A part that occurs several times is visited once, because references can make a value exponentially large.
+    """
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -61,10 +64,10 @@ def is_whole(value: Value) -> bool:
 
 
 class Evaluator:
-    """Evaluates what stands in one template. `parameter` answers a parameter's value, or raises `Fault`.
+    """Evaluates the values of one template. `parameter` returns a parameter's value, or raises `Fault`.
 
-    Everything is charged to one budget, also what is only referred to: a variable that holds another twice is twice as
-    large, though it takes no more memory. Once the budget is spent, nothing is evaluated any more.
+    Everything is charged to one budget, references included: a variable that contains another twice costs twice as
+    much, although it takes no more memory. Once the budget is spent, nothing more is evaluated.
     """
 
     def __init__(
@@ -92,10 +95,10 @@ class Evaluator:
             "tryget": (2, None, self._try_get),
         }
 
-    # Values as they stand in the template
+    # Values as the template writes them
 
     def value(self, written: Value, path: str) -> Value:
-        """What a value comes to, with all that is in it. What goes wrong is noted, and `BROKEN` stands in its place."""
+        """Return a value with all its expressions evaluated. Notes each error, and puts `BROKEN` in its place."""
         if not self._can_afford(1 + len(written) // 8 if isinstance(written, str) else 1, path):
             return BROKEN
         if isinstance(written, str):
@@ -105,18 +108,18 @@ class Evaluator:
         return self._object(written, path) if is_object(written) else written
 
     def known(self, written: Value, path: str) -> Value:
-        """What a value comes to; raises `Told` if a part of it could not be had."""
+        """Return the evaluated value. Raises `AlreadyReported` if a part of it failed."""
         value = self.value(written, path)
         if not is_whole(value):
-            raise Told
+            raise AlreadyReported
         return value
 
     def check_variables(self) -> None:
-        """Evaluate every variable, that what is wrong with unused ones is told too."""
+        """Evaluate every variable, so that errors in unused ones are reported too."""
         for name in self._variables.names:
             try:
                 self._variables.get(name)
-            except Told:
+            except AlreadyReported:
                 continue
             except Fault as error:
                 self.problems.add(member("variables", name), str(error))
@@ -128,7 +131,7 @@ class Evaluator:
             made = self._evaluated(self._tree(written))
             self._budget.spend(made)
             return made
-        except Told:
+        except AlreadyReported:
             return BROKEN
         except Fault as error:
             self.problems.add(path, str(error))
@@ -137,7 +140,7 @@ class Evaluator:
         return BROKEN
 
     def _tree(self, written: str) -> Node:
-        """The tree of an expression; one in a loop is read once."""
+        """Return the tree of an expression. It is cached, because a loop evaluates the same text many times."""
         if written not in self._parsed:
             self._parsed[written] = parse_expression(written)
         return self._parsed[written]
@@ -145,7 +148,7 @@ class Evaluator:
     def _can_afford(self, steps: int, path: str) -> bool:
         try:
             self._budget.spend_steps(steps)
-        except Told:
+        except AlreadyReported:
             return False
         except Fault as error:
             self.problems.add(path, str(error))
@@ -168,25 +171,25 @@ class Evaluator:
         name = str(loop.get("name"))
         try:
             into[name] = self._inputs(loop, path)
-        except Told:
+        except AlreadyReported:
             into[name] = BROKEN
 
     def _inputs(self, loop: Object, path: str) -> list[Value]:
         return [self.value(loop.get("input"), member(path, "input")) for _ in self.copies(loop, path)]
 
     def copies(self, loop: Object, path: str) -> Iterator[int]:
-        """The indexes of a loop, one after the other; while one is out, the loop stands at it. Raises `Told`."""
+        """Yield the indexes of a loop. Until the next one, functions see this index. Raises `AlreadyReported`."""
         name = self.known(loop.get("name"), member(path, "name"))
         count = self.known(loop.get("count"), member(path, "count"))
         if not isinstance(name, str) or not name:
-            self.problems.add(member(path, "name"), "A copy loop has a name.")
-            raise Told
+            self.problems.add(member(path, "name"), "A copy loop must have a name.")
+            raise AlreadyReported
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST_COPIES:
             self.problems.add(member(path, "count"), f"A copy loop makes 0 to {MOST_COPIES} copies, not {count!r}.")
-            raise Told
+            raise AlreadyReported
         for index in range(count):
             if not self._can_afford(_STEPS_OF_A_COPY, path):
-                raise Told
+                raise AlreadyReported
             with self.loops.at(name, index):
                 yield index
 
@@ -196,12 +199,12 @@ class Evaluator:
                 return self.known(written, member("variables", name))
             values = self._inputs(written.loop, written.path)
             if not is_whole(values):
-                raise Told
+                raise AlreadyReported
             return values
 
     @contextmanager
     def _outside_of_loops(self) -> Iterator[None]:
-        """A variable means the same wherever it is used."""
+        """Hide the current loops inside the block: a variable has the same value wherever it is used."""
         loops, self.loops = self.loops, Loops()
         try:
             yield
@@ -240,7 +243,7 @@ class Evaluator:
 
     def _unknown(self, name: str) -> Fault:
         if name.lower() in _AT_RUN_TIME or name.lower().startswith("list"):
-            return Fault(f"The function '{name}' asks what is deployed; such functions are not supported.")
+            return Fault(f"The function '{name}' reads the deployed resources; such functions are not supported.")
         if name.lower() in _LAMBDAS:
             return Fault(f"The function '{name}' takes other functions; such functions are not supported.")
         known = {each: function.name for each, function in FUNCTIONS.items()} | {each: each for each in self._lazy}
@@ -255,7 +258,7 @@ class Evaluator:
 
     def _entered(self, value: Value, key: Value) -> Value:
         if isinstance(value, dict) and isinstance(key, str) and key not in value:
-            # It may be written in another case of letters: all names are looked at.
+            # The name may have another case, so the search visits all names.
             self._budget.spend_steps(len(value))
         return _entered(value, key)
 
@@ -293,7 +296,7 @@ class Evaluator:
 
 
 class Lazy:
-    """Values by name, in any case of letters, each evaluated when it is first asked for. Circles are refused."""
+    """Values by name, in any case, each evaluated on first use. A circular reference is a `Fault`."""
 
     def __init__(self, noun: str, written: Object, evaluate: Callable[[str, Value], Value]) -> None:
         self._noun = noun
@@ -304,18 +307,18 @@ class Lazy:
 
     @property
     def names(self) -> list[str]:
-        """All names, as they are written."""
+        """Return all names, as the template spells them."""
         return list(self._written)
 
     def get(self, name: str) -> Value:
-        """The value of that name. Raises `Fault`, and `Told` where what is wrong with it is noted already."""
+        """Return the value with a name. Raises `Fault`, or `AlreadyReported` if its problem is already noted."""
         written = written_name(self._written, name)
         if written is None:
-            raise Fault(f"The {self._noun} '{name}' is not there.{hint(nearest(name, self._written))}")
+            raise Fault(f"The {self._noun} '{name}' does not exist.{hint(nearest(name, self._written))}")
         if written not in self._known:
             self._known[written] = self._made(written)
         if self._known[written] is BROKEN:
-            raise Told
+            raise AlreadyReported
         return self._known[written]
 
     def _made(self, name: str) -> Value:
@@ -325,14 +328,14 @@ class Lazy:
         self._under_way.append(name)
         try:
             return self._evaluate(name, self._written[name])
-        except Told:
+        except AlreadyReported:
             return BROKEN
         finally:
             self._under_way.pop()
 
 
 def is_loops(value: object) -> bool:
-    """Whether a member named copy is one: loops, each with a name and a count."""
+    """Return whether the value of a member `copy` is a list of loops, each with a count."""
     return isinstance(value, list) and bool(value) and all(is_object(each) and "count" in each for each in value)
 
 
@@ -341,7 +344,7 @@ class _NotThere(Fault):
 
 
 def _with_loops(variables: Object) -> Object:
-    """The variables, with one for each loop among them."""
+    """Return the variables, with each loop replaced by the variable that it makes."""
     found: Object = {}
     for name, written in variables.items():
         if name.lower() == "copy" and is_loops(written):
@@ -361,6 +364,6 @@ def _entered(value: Value, key: Value) -> Value:
         return value[name]
     if isinstance(value, list) and isinstance(key, int) and not isinstance(key, bool):
         if not 0 <= key < len(value):
-            raise _NotThere(f"The array has {len(value)} items, and none at {key}.")
+            raise _NotThere(f"The array has {len(value)} items, and none at index {key}.")
         return value[key]
-    raise _NotThere(f"There is nothing at {key!r} in what is {kind_of(value)}.")
+    raise _NotThere(f"A value of type {kind_of(value)} has nothing at {key!r}.")

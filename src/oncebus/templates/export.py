@@ -1,6 +1,6 @@
-"""A namespace as a template: what it holds, to be deployed elsewhere. No keys are in it.
+"""A namespace as a template, for deployment elsewhere. The template contains no keys.
 
-The namespace's name is a parameter; everything else stands in it as it is, without what is a default.
+The namespace's name is a parameter. Everything else is literal; defaults are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oncebus.entities import (
     TrueFilter,
 )
 from oncebus.entities.descriptions import CHOSEN_AT_CREATION, blank
-from oncebus.entities.limits import PARTITIONS, settled
+from oncebus.entities.limits import PARTITIONS, filled_in
 from oncebus.entities.names import DEFAULT_RULE
 from oncebus.management.properties import PROPERTIES
 from oncebus.management.rules import rule_properties
@@ -40,14 +40,14 @@ Resource = dict[str, Any]
 
 
 class Export(NamedTuple):
-    """A template, and what of the namespace it cannot hold."""
+    """A template, and warnings about parts of the namespace that a template cannot express."""
 
     template: dict[str, Any]
     warnings: list[str]
 
 
 def export(catalogue: Catalogue, namespace_rules: Iterable[AuthorizationRule]) -> Export:
-    """The template of a namespace: deployed to an empty one, it makes the same."""
+    """Return the template of a namespace. Deployed to an empty namespace, it makes an equal one, but for warnings."""
     warnings: list[str] = []
     return Export(
         {
@@ -70,12 +70,13 @@ def _resources(
     for entity in entities:
         if "~" in entity.name:
             warnings.append(
-                f"'{entity.name}': a tilde stands for a slash in a template, so it is deployed under that name."
+                f"'{entity.name}': a tilde stands for a slash in a template, so deployment changes the name."
             )
         word = "queues" if isinstance(entity, Queue) else "topics"
         place = [(word, in_id(entity.name))]
         targets = _forwarded(entity, catalogue) if isinstance(entity, Queue) else []
-        yield _resource(word, [in_id(entity.name)], _told(entity, catalogue, warnings), _id([]), *targets)
+        properties = _written_properties(entity, catalogue, warnings)
+        yield _resource(word, [in_id(entity.name)], properties, _id([]), *targets)
         for rule in entity.authorization_rules:
             names = [in_id(entity.name), rule.name]
             yield _resource(f"{word}/authorizationRules", names, authorization_properties(rule), _id(place))
@@ -100,11 +101,11 @@ def _namespace(catalogue: Catalogue) -> Resource:
 def _subscription(subscription: Subscription, catalogue: Catalogue, warnings: list[str]) -> Iterator[Resource]:
     topic = in_id(subscription.topic)
     names, targets = [topic, subscription.name], _forwarded(subscription, catalogue)
-    told = _told(subscription, catalogue, warnings)
-    yield _resource("topics/subscriptions", names, told, _id([("topics", topic)]), *targets)
+    properties = _written_properties(subscription, catalogue, warnings)
+    yield _resource("topics/subscriptions", names, properties, _id([("topics", topic)]), *targets)
     owner = _id([("topics", topic), ("subscriptions", subscription.name)])
     if not subscription.rules:
-        warnings.append(f"'{subscription.path}' has no rules. Deployed, it gets one that takes all messages.")
+        warnings.append(f"'{subscription.path}' has no rules. Deployed, it gets one that matches all messages.")
     if [(each.name, each.filter, each.action) for each in subscription.rules] == [(DEFAULT_RULE, TrueFilter(), None)]:
         return
     for rule in subscription.rules:
@@ -124,26 +125,26 @@ def _has_parameters(rule: Rule) -> bool:
     return isinstance(rule.filter, SqlFilter) and bool(rule.filter.parameters)
 
 
-def _told(entity: Queue | Topic | Subscription, catalogue: Catalogue, warnings: list[str]) -> Properties:
-    """The properties that are not what they would be without being named, and what can only be chosen at creation."""
+def _written_properties(entity: Queue | Topic | Subscription, catalogue: Catalogue, warnings: list[str]) -> Properties:
+    """Return the properties that differ from their defaults, and those that are fixed at creation."""
     if not isinstance(entity, Topic):
         entity = _without_lost_targets(entity, catalogue, warnings)
     default = entity_properties(_default(entity, catalogue))
     always = {each.camel for each in PROPERTIES[type(entity)].values() if each.field in CHOSEN_AT_CREATION}
-    told = {
+    found = {
         name: value for name, value in entity_properties(entity).items() if name in always or default.get(name) != value
     }
-    size = told.get("maxSizeInMegabytes")
+    size = found.get("maxSizeInMegabytes")
     if not isinstance(entity, Subscription) and entity.enable_partitioning and isinstance(size, int):
-        # Asked for is the size of one partition.
-        told["maxSizeInMegabytes"] = size // PARTITIONS
-    return told
+        # A description shows the size of all partitions, but a request gives the size of one.
+        found["maxSizeInMegabytes"] = size // PARTITIONS
+    return found
 
 
 def _without_lost_targets(
     entity: Queue | Subscription, catalogue: Catalogue, warnings: list[str]
 ) -> Queue | Subscription:
-    """The entity without forwards to what was deleted: nothing could be made that forwards there."""
+    """Return the entity without forwarding to deleted entities, because deployment would reject it."""
 
     def kept(target: str | None) -> str | None:
         if target is None or catalogue.forward_target(target) is not None:
@@ -162,11 +163,11 @@ def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queu
     kept: dict[str, Any] = {}
     if not isinstance(entity, Subscription):
         kept["enable_partitioning"] = entity.enable_partitioning
-    return settled(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
+    return filled_in(replace(blank(type(entity), entity.name), **kept), catalogue.namespace)
 
 
 def _forwarded(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:
-    """The ids of what an entity forwards to, unless that leads back to it: then no order is right."""
+    """Return the ids of the entities that an entity forwards to, except in circles, where no order is possible."""
     return [
         _id([("queues" if isinstance(target, Queue) else "topics", in_id(target.name))])
         for target in _targets(entity, catalogue)
@@ -181,7 +182,7 @@ def _targets(entity: Queue | Subscription, catalogue: Catalogue) -> list[Queue |
 
 
 def _leads_to(start: Queue | Topic, end: Queue | Subscription, catalogue: Catalogue) -> bool:
-    """Whether a queue forwards, through others, to the one at the end. A topic comes before its subscriptions."""
+    """Return whether `start` forwards to `end`, possibly through other queues. The search ends at a topic."""
     seen: set[int] = set()
     waiting = [start]
     while waiting:
@@ -205,7 +206,7 @@ def _resource(kind: str, names: Sequence[str], properties: Properties, *depends:
 
 
 def _escaped(value: Any) -> Any:
-    """The value with texts that would be taken for expressions written so that they are not."""
+    """Return the value with its strings escaped that would otherwise count as expressions."""
     if isinstance(value, dict):
         return {_escaped(name): _escaped(each) for name, each in value.items()}
     if isinstance(value, list):

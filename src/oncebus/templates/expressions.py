@@ -1,13 +1,13 @@
-"""The expression language of templates, as far as its form goes: a text becomes a small tree, or an error.
+"""The parser of templates' expression language: a string becomes a small tree, or an error.
 
     "[concat(parameters('prefix'), '-', variables('names')[0].short)]"
 
-A text is an expression if it stands in brackets; one that begins with two is itself, without the first.
+A string is an expression if it is in brackets. A string that begins with two brackets is literal, without the first.
 
-    expression   what { "." name | "[" expression "]" }
-    what         'text' | -12 | name "(" [ expression { "," expression } ] ")"
+    expression   operand { "." name | "[" expression "]" }
+    operand      'text' | -12 | name "(" [ expression { "," expression } ] ")"
 
-In a text two quotes stand for one. Nothing here looks at what a function does.
+In quotes, two quotes stand for one. The parser does not know any function.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from oncebus.management.problems import Fault
 
 LONGEST = 24_576
-"""Characters, as the Resource Manager has it."""
+"""Characters of an expression: the Resource Manager's limit."""
 DEEPEST = 50
-"""Functions within each other."""
+"""The deepest nesting of calls."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?[0-9]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>\S))"
@@ -29,19 +29,19 @@ _LONGEST_NUMBER = 18
 
 
 class BadExpression(Fault):
-    """A text is no expression. It names the place, counted from 1 in the text as it is written."""
+    """A string is not a valid expression. The error names the position in the string, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A text or a number."""
+    """A string or a number."""
 
     value: str | int
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function and what it is given."""
+    """A call of a function with arguments."""
 
     name: str
     arguments: tuple[Node, ...]
@@ -49,7 +49,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is found in a value by names, which are texts, and by what expressions in brackets come to."""
+    """An access to a part of a value. Each step is the name of a member, or an expression in brackets."""
 
     of: Node
     steps: tuple[str | Node, ...]
@@ -59,17 +59,17 @@ Node = Literal | Call | Access
 
 
 def is_expression(text: str) -> bool:
-    """Whether a text is meant to be evaluated."""
+    """Return whether a string is an expression."""
     return text.startswith("[") and text.endswith("]") and not text.startswith("[[")
 
 
 def unescaped(text: str) -> str:
-    """A text that is no expression, as it is meant."""
+    """Return the meaning of a string that is not an expression: without the escaping bracket."""
     return text[1:] if text.startswith("[[") and text.endswith("]") else text
 
 
 def parse_expression(text: str) -> Node:
-    """The tree of a text in brackets. Raises `BadExpression`."""
+    """Return the tree of an expression in brackets. Raises `BadExpression`."""
     if len(text) > LONGEST:
         raise BadExpression(f"The expression has {len(text)} characters; {LONGEST} is the limit.")
     parser = _Parser(text[1:-1])
@@ -89,7 +89,7 @@ class _Parser:
     def expression(self, depth: int) -> Node:
         if depth > DEEPEST:
             raise BadExpression(f"The expression is nested deeper than {DEEPEST} levels.")
-        node = self._what(depth)
+        node = self._operand(depth)
         steps: list[str | Node] = []
         while self._token in (".", "[") and self._kind == "sign":
             if self._token == ".":
@@ -105,7 +105,7 @@ class _Parser:
         if self._kind != "end":
             raise self._unexpected("the end")
 
-    def _what(self, depth: int) -> Node:
+    def _operand(self, depth: int) -> Node:
         if self._kind == "text":
             return Literal(self._take("text", "")[1:-1].replace("''", "'"))
         if self._kind == "number":
@@ -115,7 +115,7 @@ class _Parser:
             return Literal(int(digits))
         name = self._take("name", "a text in single quotes, a number or a function")
         if self._token == "." and self._kind == "sign":
-            raise BadExpression(f"The function '{name}.…' is a template's own; such functions are not supported.")
+            raise BadExpression(f"The template defines the function '{name}.…'; such functions are not supported.")
         self._expect("(", f" after '{name}'")
         arguments: list[Node] = []
         if self._token != ")" or self._kind != "sign":
@@ -149,7 +149,7 @@ class _Parser:
         self._at = match.end()
 
     def _unexpected(self, wanted: str) -> BadExpression:
-        # Counted from 1, and the bracket is the first.
+        # Positions count from 1, and the opening bracket is the first character.
         where = self._begin + 2
-        found = "it ends" if self._kind == "end" else f"{self._token[:40]!r} stands"
-        return BadExpression(f"The expression is not understood: {found} at character {where}, not {wanted}.")
+        found = "the end" if self._kind == "end" else repr(self._token[:40])
+        return BadExpression(f"The expression is not valid: found {found} at character {where}, expected {wanted}.")

@@ -1,12 +1,12 @@
-"""Deployments over HTTP, as the Resource Manager has them:
+"""Deployments over HTTP, as in the Resource Manager:
 
     PUT   /subscriptions/{s}/resourceGroups/{g}/providers/Microsoft.Resources/deployments/{name}            deploys
-    POST  …/deployments/{name}/whatIf                                                                       only tells
-    POST  …/deployments/{name}/validate                                                                     only judges
-    POST  /subscriptions/{s}/resourceGroups/{g}/exportTemplate                                              the reverse
+    POST  …/deployments/{name}/whatIf                                                                   shows changes
+    POST  …/deployments/{name}/validate                                                                     checks only
+    POST  /subscriptions/{s}/resourceGroups/{g}/exportTemplate                                              exports
 
 The body of the first three is {"properties": {"mode": "Incremental", "template": {…}, "parameters": {…}}}. A deployment
-is done when it is answered, and is not kept: there is nothing to ask about it later.
+is complete when its response arrives. It is not stored, so it cannot be queried later.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from oncebus.templates.scope import Deployment, Value
 from oncebus.templates.template import plan_template
 
 MOST_ATTEMPTS = 5
-"""To deploy while other changes come in between."""
+"""Attempts to deploy while other changes make the plan outdated."""
 DEADLINE_SECONDS = 20.0
-"""For reading and planning a template. It is asked for while it is evaluated; whatever it does, nobody waits longer."""
+"""Time to read and plan a template. The evaluation checks it, and the client waits hardly longer in any case."""
 MOST_WAITING = 8
-"""Requests with a template at the same time; they are worked on one after the other."""
+"""Requests with a template at the same time. They are processed one after the other."""
 
 _TYPE = "Microsoft.Resources/deployments"
 _PATH = re.compile(
@@ -73,7 +73,7 @@ class _Does(NamedTuple):
 
 
 class Deployments:
-    """Answers what is asked about templates."""
+    """Answers requests for deployments and exports."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Deployments:
         self._guard = guard
         self._limits = limits
         self._rules = rules
-        # Its own: a template that takes long keeps others of its kind waiting, and nothing else.
+        # With a thread of its own, a slow template delays other templates only.
         self._thread = ThreadPoolExecutor(1, "templates")
         self._waiting = 0
         self._table = {
@@ -98,11 +98,11 @@ class Deployments:
 
     @staticmethod
     def owns(scope: Scope) -> bool:
-        """Return whether a path is one of deployments."""
+        """Return whether a path belongs to deployments."""
         return _PATH.fullmatch(scope.get("raw_path") or b"") is not None
 
     async def respond(self, request: Asked) -> Response:
-        """Return the answer to a request; what is raised becomes one too."""
+        """Return the response to a request; an error becomes a response too."""
         return await answered(request, self._respond(request), _answer)
 
     async def _respond(self, request: Asked) -> Response:
@@ -115,15 +115,15 @@ class Deployments:
         return await does.handler(request, target.deployment)
 
     async def _deploy(self, request: Asked, deployment: Deployment) -> Response:
-        template, given = await self._asked(request)
+        template, given = await self._template(request)
         for _ in range(MOST_ATTEMPTS):
             planned = await self._planned(template, given, deployment)
             try:
                 await apply(planned, self._broker, self._rules)
             except PlanOutdated:
                 continue
-            told = self._told(planned, deployment)
-            changes = told["changes"]
+            result = self._result(planned, deployment)
+            changes = result["changes"]
             return _json(
                 {
                     "id": f"{deployment.group_id}/providers/{_TYPE}/{deployment.name}",
@@ -135,36 +135,36 @@ class Deployments:
                         "timestamp": iso8601(self._broker.clock.now()),
                         "outputs": {},
                         "outputResources": [{"id": each["resourceId"]} for each in changes if "after" in each],
-                        **told,
+                        **result,
                     },
                 }
             )
-        raise ArmRefused(409, "DeploymentActive", "Other changes keep coming in between. Please deploy again.")
+        raise ArmRefused(409, "DeploymentActive", "Other changes interfere again and again. Please deploy again.")
 
     async def _what_if(self, request: Asked, deployment: Deployment) -> Response:
-        planned = await self._planned(*await self._asked(request), deployment)
-        return _json({"status": "Succeeded", "properties": self._told(planned, deployment)})
+        planned = await self._planned(*await self._template(request), deployment)
+        return _json({"status": "Succeeded", "properties": self._result(planned, deployment)})
 
     async def _validate(self, request: Asked, deployment: Deployment) -> Response:
-        planned = await self._planned(*await self._asked(request), deployment)
-        diagnostics = self._told(planned, deployment)["diagnostics"]
+        planned = await self._planned(*await self._template(request), deployment)
+        diagnostics = self._result(planned, deployment)["diagnostics"]
         return _json({"properties": {"provisioningState": "Succeeded", "diagnostics": diagnostics}})
 
     async def _export(self, request: Asked, _: Deployment) -> Response:
-        # What of the group is asked for makes no difference: there is one namespace, and it comes whole.
+        # The body selects resources of the group. It has no effect: the only namespace is always exported as a whole.
         await self._body(request)
         exported = export(self._broker.catalogue, {rule.name: rule for rule in self._rules.of(None)}.values())
         answer: Object = {"template": exported.template}
         if exported.warnings:
             answer["error"] = {
                 "code": "ExportTemplateCompletedWithErrors",
-                "message": "Not all of the namespace can be written as a template.",
+                "message": "Some parts of the namespace cannot be written as a template.",
                 "details": [{"code": "NotExported", "message": text} for text in exported.warnings],
             }
         return _json(answer)
 
-    async def _asked(self, request: Asked) -> tuple[Value, Value]:
-        """The template and the values that a request brings."""
+    async def _template(self, request: Asked) -> tuple[Value, Value]:
+        """Return the template and the parameter values in a request."""
         body = await self._body(request)
         properties = find(body, "properties")
         if not is_object(properties):
@@ -185,7 +185,7 @@ class Deployments:
         if body is None:
             raise Refused(413, f"The body of the request exceeds the limit of {LARGEST} bytes.")
         try:
-            content = await self._worked_out(lambda _: parse_document(body or b"{}"))
+            content = await self._in_thread(lambda _: parse_document(body or b"{}"))
         except Fault as error:
             raise _bad(f"The body of the request is not JSON: {error}") from None
         if not is_object(content):
@@ -201,10 +201,10 @@ class Deployments:
                 template, given, catalogue, now, deployment=deployment, namespace_rules=rules, is_late=is_late
             )
 
-        return await self._worked_out(work)
+        return await self._in_thread(work)
 
-    async def _worked_out(self, work: Callable[[Callable[[], bool]], Made]) -> Made:
-        """What the work returns, done away from the loop. It is given what tells it that it has no time left."""
+    async def _in_thread(self, work: Callable[[Callable[[], bool]], Made]) -> Made:
+        """Return the result of `work`, which runs in a thread. Its argument tells whether the deadline has passed."""
         if self._waiting >= MOST_WAITING:
             raise Refused(503, "The server is busy: too many templates are deployed at the same time.")
         loop = asyncio.get_running_loop()
@@ -224,19 +224,19 @@ class Deployments:
     def _finish(self) -> None:
         self._waiting -= 1
 
-    def _told(self, planned: Plan, deployment: Deployment) -> Object:
-        """What a plan changes, and what it has to say, as the Resource Manager writes it."""
+    def _result(self, planned: Plan, deployment: Deployment) -> Object:
+        """Return the changes and warnings of a plan, in the Resource Manager's format."""
         name = planned.after.namespace.name
         scope = f"{deployment.group_id}/providers/Microsoft.ServiceBus/namespaces/{name}"
         warnings = list(planned.wanted.warnings)
         if planned.wanted.namespace is not None and planned.wanted.namespace.lower() != name.lower():
             warnings.append(
-                f"What the template has for the namespace '{planned.wanted.namespace}' is for '{name}' here."
+                f"The template names the namespace '{planned.wanted.namespace}'; it is deployed to '{name}'."
             )
         tier = planned.after.namespace.tier
         if tier is not planned.before.namespace.tier:
             warnings.append(
-                f"The tier becomes {tier}. If the setting 'tier' is given, change it too: it counts at every start."
+                f"The tier becomes {tier}. If the setting 'tier' is given, change it too: it applies at every start."
             )
         return {
             "changes": [_written(change, scope) for change in changes_of(planned)],
@@ -296,7 +296,7 @@ def _refusal(error: FileRefused) -> Object:
 
 
 def _quietly(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # The loop may have ended before the work.
+    # The loop may have closed before the work ended.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call)
 
@@ -306,5 +306,5 @@ def _bad(text: str) -> ArmRefused:
 
 
 def _json(content: Object, status: int = 200) -> Response:
-    # In ASCII, which can hold whatever a text holds.
+    # ASCII, so that half of a surrogate pair in a text does not fail.
     return Response(json.dumps(content).encode(), status, media_type="application/json")

@@ -1,9 +1,9 @@
-"""The parameters of a template: what it declares, what is given, and whether the two agree.
+"""The parameters of a template: their declarations, the given values, and checking one against the other.
 
     "parameters": {"size": {"type": "int", "defaultValue": 1024, "allowedValues": [1024, 2048]}}
 
-Values are given like in a parameter file, {"size": {"value": 2048}}, and are taken as they stand: only defaults may
-hold expressions. The values of secure parameters are in no error.
+Values have the form of a parameter file, {"size": {"value": 2048}}, and are literal: only defaults may contain
+expressions. Errors never quote the value of a secure parameter.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oncebus.management.documents import Object, find, is_object, kind_of, parse_document, written_name
-from oncebus.management.problems import Fault, Problems, Told, hint, member, nearest
+from oncebus.management.problems import AlreadyReported, Fault, Problems, hint, member, nearest
 from oncebus.templates.evaluation import Lazy
 from oncebus.templates.scope import Value
 
 MOST = 256
-"""Of parameters, as the Resource Manager has it."""
+"""Parameters of a template: the Resource Manager's limit."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -36,7 +36,7 @@ _LIMITS: dict[str, tuple[Callable[[Value, int], bool], str]] = {
 
 
 class Parameters:
-    """The values of a template's parameters, each judged when it is first asked for."""
+    """The values of a template's parameters, each checked on first use."""
 
     def __init__(
         self, declared: Object, given: Object, evaluate: Callable[[Value, str], Value], problems: Problems
@@ -48,11 +48,11 @@ class Parameters:
         self._declared = declared
 
     def get(self, name: str) -> Value:
-        """The value of a parameter. Raises `Fault`."""
+        """Return the value of a parameter. Raises `Fault`."""
         return self._values.get(name)
 
     def check(self) -> None:
-        """Note what is wrong with any of them, used or not, and what is given without being declared."""
+        """Note the problems of all parameters, used or not, and each given value that is not declared."""
         if len(self._declared) > MOST or len(self._given) > MOST:
             many = max(len(self._declared), len(self._given))
             self._problems.add("parameters", f"There are {many} parameters; {MOST} is the limit.")
@@ -63,15 +63,13 @@ class Parameters:
         for name in self._given:
             if written_name(self._declared, name) is None:
                 meant = hint(nearest(name, self._declared))
-                self._problems.add(
-                    "", f"The parameter '{name}' is given, but the template has none of that name.{meant}"
-                )
+                self._problems.add("", f"The parameter '{name}' is given, but the template does not declare it.{meant}")
 
     def _made(self, name: str, about: Value) -> Value:
         path = member("parameters", name)
         try:
             if not is_object(about):
-                raise Fault(f"A parameter is described by an object, not by {kind_of(about)}.")
+                raise Fault(f"The declaration of a parameter is an object, not {kind_of(about)}.")
             kind = type_of(about)
             if kind is None:
                 raise Fault(f"The type {find(about, 'type')!r} is not one of {', '.join(_TYPES)}.")
@@ -86,22 +84,22 @@ class Parameters:
             else:
                 raise Fault("The parameter has no value: give one, since it has no default.")
             _check(value, about, kind)
-        except Told:
+        except AlreadyReported:
             raise
         except Fault as error:
             self._problems.add(path, str(error))
-            raise Told from None
+            raise AlreadyReported from None
         return value
 
 
 def type_of(about: Object) -> str | None:
-    """The type that a parameter is declared with, in lower case; None where there is no such type."""
+    """Return the declared type of a parameter, in lower case; None if there is no such type."""
     kind = find(about, "type")
     return kind.lower() if isinstance(kind, str) and kind.lower() in _TYPES else None
 
 
 def value_from_text(text: str, about: Object) -> Value:
-    """The value that a text on a command line stands for, under the declared type. Raises `Fault`."""
+    """Return the value of a text on the command line, according to the declared type. Raises `Fault`."""
     match type_of(about):
         case "int":
             digits = text.strip().removeprefix("-")
@@ -121,7 +119,7 @@ def _given_value(given: Value, name: str) -> Value:
     if is_object(given) and find(given, "reference") is not None:
         raise Fault("The value is a reference to a key vault; such values are not supported.")
     if not is_object(given) or written_name(given, "value") is None:
-        raise Fault(f"What is given is not of the form {{'{name}': {{'value': …}}}}.")
+        raise Fault(f"The value does not have the form {{'{name}': {{'value': …}}}}.")
     return find(given, "value")
 
 
@@ -143,5 +141,5 @@ def _check(value: Value, about: Object, kind: str) -> None:
 
 
 def _are_all_in(value: Value, allowed: list[Value]) -> bool:
-    """Of an array, what is allowed may be meant of its items."""
+    """Return whether a value is an array of allowed items: `allowedValues` of an array may list items."""
     return isinstance(value, list) and all(each in allowed for each in value)

@@ -1,5 +1,7 @@
-"""What the resources of a template ask for, in our own terms. Every property is read by itself, so that all that is
-wrong is found; how one is written is for `oncebus.management` to say."""
+"""Turning the resources of a template into `Wanted`.
+
+Each property is read by itself, so that all problems are found. `oncebus.management` defines the format of properties.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +25,25 @@ from oncebus.templates.scope import Value
 
 PROVIDER = "microsoft.servicebus"
 _DEPLOYMENTS = "microsoft.resources/deployments"
-# Of every resource, and of no meaning here.
+# Members that every resource may have. They have no effect here.
 _COMMON = {"apiversion", "comments", "metadata", "scope", "zones", "plan", "existing", "asserts", "import", "kind"}
-# Parts of a namespace at Azure that are not here. What Azure exports is full of them, so they are left out, and told.
+# Parts of a namespace in Azure that the broker lacks. Azure's exports contain many of them, so they are ignored with a
+# warning.
 _NOT_HERE = {
     "namespaces/networkrulesets",
     "namespaces/privateendpointconnections",
     "namespaces/disasterrecoveryconfigs",
     "namespaces/migrationconfigurations",
 }
-# Of a namespace, what would promise a safety that is not here, and what old templates say.
+# Properties of a namespace that are ignored with a warning: security that the broker lacks, and old settings.
 _LEFT_OUT = ("disablelocalauth", "encryption", "privateendpointconnections", "createacsnamespace", "namespacetype")
-# Of an entity, in old templates: it is the name again.
+# A property of an entity in old templates. It repeats the name.
 _PATH = "path"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Reader:
-    """Makes of resources what is wanted. What is wrong is noted, and left out."""
+    """Turns resources into `Wanted`. It notes each problem, and leaves that value out."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -62,7 +65,7 @@ class Reader:
         }
 
     def read(self, resources: Iterable[Resource], *, is_complete: bool = True) -> Wanted:
-        """All that the resources ask for, in their order. `is_complete` says whether these are all."""
+        """Return everything that the resources ask for, in their order. `is_complete` is false if some are missing."""
         seen: dict[tuple[str, ...], str] = {}
         for resource in resources:
             if resource.provider != PROVIDER or "/providers/" in f"/{resource.kind}/":
@@ -88,7 +91,7 @@ class Reader:
                 reader(resource)
         if len(self._namespaces) > 1:
             names = ", ".join(sorted(self._namespaces.values()))
-            self._problems.add("resources", f"The resources are of several namespaces: {names}. A broker is one.")
+            self._problems.add("resources", f"The resources belong to several namespaces: {names}. A broker is one.")
         return Wanted(
             next(iter(self._namespaces.values()), None),
             self._tier,
@@ -128,13 +131,13 @@ class Reader:
                 self._tier = WantedTier(member(resource.path, written_name(members, "sku") or ""), tier)
 
     def _without(self, properties: Object, place: str) -> Object:
-        """The properties of a namespace that mean something here; those that do not are told."""
+        """Return the properties of a namespace that have an effect here. The others get a warning."""
         kept = {}
         for name, value in properties.items():
             if name.lower() not in _LEFT_OUT:
                 kept[name] = value
             elif value:
-                self._warnings.append(f"{member(place, name)}: It is left out: it has no effect here.")
+                self._warnings.append(f"{member(place, name)}: The property is ignored: it has no effect here.")
         return kept
 
     def _entity(self, resource: Resource, kind: EntityKind) -> None:
@@ -147,7 +150,7 @@ class Reader:
                 continue
             place = member(path, name)
             if kind is Subscription and name.lower() == RESOURCE_WINDOW.lower():
-                # Azure writes it into what it exports, and it decides nothing.
+                # Azure's exports contain it, but it has no effect.
                 self._warnings.append(f"{place}: The window of a subscription is its topic's. It is left out.")
                 continue
             with self._problems.noted(place):
@@ -166,7 +169,7 @@ class Reader:
         _, topic, subscription, name = resource.names if resource.is_named else ("", "", "", "")
         eased = {each: _eased_part(value) if is_object(value) else value for each, value in properties.items()}
         if written_name(eased, "filter") is not None and find(eased, "sqlFilter") is None:
-            # As rules were once written.
+            # The old format of rules.
             eased["sqlFilter"] = eased.pop(written_name(eased, "filter") or "")
         places = {"filter": _place_of_filter(properties, path), "action": _within(properties, path, "action")}
         with self._problems.noted(path):
@@ -188,7 +191,7 @@ class Reader:
                 self._authorizations.append(WantedAuthorization(resource.path, given, kind, name))
 
     def _properties(self, resource: Resource) -> tuple[Object, str]:
-        """The properties of a resource and their place. Other members than the usual ones are noted."""
+        """Return the properties of a resource and their place. Notes unusual members."""
         others = {name: None if value is None else True for name, value in resource.members.items()}
         with self._problems.noted(resource.path):
             checked = {name: value for name, value in others.items() if name.lower() not in (*_COMMON, "properties")}
@@ -203,7 +206,7 @@ class Reader:
 
 
 def _eased(value: Value, kind: ValueType | None) -> Value:
-    """Templates may write numbers and truth values as texts."""
+    """Return a value, converted if a template writes a number or truth value as a string."""
     if isinstance(value, str):
         text = value.strip().lower()
         if kind is ValueType.FLAG and text in ("true", "false"):
@@ -225,7 +228,7 @@ def _place_of_filter(properties: Object, path: str) -> str:
 
 
 def _within(properties: Object, path: str, part: str) -> str:
-    """The place of the expression in a part of a rule, or of the part."""
+    """Return the place of the expression in a part of a rule, or of the part itself."""
     name = written_name(properties, part)
     if name is None:
         return path

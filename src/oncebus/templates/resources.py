@@ -1,5 +1,5 @@
-"""The resources of a template, one by one: loops unrolled, nested ones with their whole name, each after what it
-depends on.
+"""The resources of a template, one by one: loops unrolled, nested resources with their full names, in the order of
+their dependencies.
 
     {"type": "Microsoft.ServiceBus/namespaces/queues", "name": "[concat(parameters('namespace'), '/orders')]", …}
     {"type": "queues", "name": "orders", …}                                       the same, nested in its namespace
@@ -11,20 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from oncebus.management.documents import Object, find, is_object, kind_of, written_name
-from oncebus.management.problems import Problems, Told, item, member
+from oncebus.management.problems import AlreadyReported, Problems, item, member
 from oncebus.templates.evaluation import Evaluator, is_whole
 from oncebus.templates.scope import Deployment, Value
 
 MOST = 800
-"""Of resources, with all copies, as the Resource Manager has it."""
+"""Resources of a template, all copies included: the Resource Manager's limit."""
 
 _READ_APART = ("resources", "copy", "dependson", "condition", "name", "type")
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource with nothing left to evaluate. `names` are as many as its type has parts, some empty where they could
-    not be had. `handles` are the texts, in lower case, by which others may say that they depend on it.
+    """A resource with all expressions evaluated.
+
+    `names` has one name for each part of the type; a name that could not be evaluated is empty. `handles` are the
+    texts, in lower case, by which `dependsOn` of other resources may refer to it.
     """
 
     path: str
@@ -37,23 +39,23 @@ class Resource:
 
     @property
     def is_named(self) -> bool:
-        """Whether its names could be had."""
+        """Return whether all its names could be evaluated."""
         return all(self.names)
 
     @property
     def provider(self) -> str:
-        """Who provides it, like microsoft.servicebus."""
+        """Return its provider, like microsoft.servicebus."""
         return self.type.partition("/")[0].lower()
 
     @property
     def kind(self) -> str:
-        """What it is within its provider, like namespaces/queues."""
+        """Return its type within the provider, like namespaces/queues."""
         return self.type.partition("/")[2].lower()
 
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """What nested resources belong to. Without a type it is the template itself, or could not be had."""
+    """The resource that contains nested resources. Without a type it is the template, or it could not be evaluated."""
 
     type: str = ""
     names: tuple[str, ...] = ()
@@ -62,7 +64,7 @@ class _Owner:
 
 
 class Resources:
-    """Reads the resources of a template. What is wrong is noted; what is left out of the result was wrong."""
+    """Reads the resources of a template. It notes each problem, and leaves resources without a type or name out."""
 
     def __init__(self, evaluator: Evaluator, deployment: Deployment, problems: Problems) -> None:
         self._evaluator = evaluator
@@ -70,16 +72,16 @@ class Resources:
         self._problems = problems
         self._count = 0
         self.is_complete = True
-        """Whether all types and names could be had."""
+        """Whether all types and names could be evaluated."""
 
     def read(self, written: Value) -> list[Resource]:
-        """All resources, each after what it depends on."""
+        """Return all resources, each after its dependencies."""
         found = list(self._all(written, "resources", _Owner()))
         return self._ordered(found)
 
     def _all(self, written: Value, path: str, owner: _Owner) -> Iterator[Resource]:
         if is_object(written):
-            # With symbolic names, as newer templates have them.
+            # Newer templates have an object of resources by symbolic name.
             for symbol, each in written.items():
                 yield from self._looped(each, member(path, symbol), owner, symbol)
         elif isinstance(written, list):
@@ -103,8 +105,8 @@ class Resources:
                 for index in self._evaluator.copies(loop, member(path, "copy")):
                     numbered = [f"{symbol}[{index}]" for symbol in handles]
                     yield from self._one(written, path, owner, [*handles, *numbered, str(find(loop, "name"))])
-            except Told:
-                # How many there are is not known; what is wrong with one is told all the same.
+            except AlreadyReported:
+                # The number of copies is unknown. One copy is read, so that its problems are found too.
                 self.is_complete = False
                 with self._evaluator.loops.at(str(find(loop, "name")), 0):
                     yield from self._one(written, path, owner, handles)
@@ -119,8 +121,8 @@ class Resources:
             resource = self._made(written, path, owner, handles)
             inner = _Owner(resource.type, resource.names, resource.handles)
             yield resource
-        except Told:
-            # What is nested in it is looked at all the same, as far as it goes without.
+        except AlreadyReported:
+            # The nested resources are still read, as far as that is possible without their owner.
             self.is_complete = False
         nested = written_name(written, "resources")
         if nested is not None:
@@ -148,35 +150,35 @@ class Resources:
     def _identity(self, written: Object, path: str, owner: _Owner) -> tuple[str, tuple[str, ...]]:
         kind, name = self._text(written, path, "type"), self._text(written, path, "name")
         if owner.is_lost or kind is None:
-            raise Told
+            raise AlreadyReported
         kind = kind.strip("/")
         if name is None:
-            # Its properties are looked at all the same.
+            # The resource goes on with empty names, so that its properties are still checked.
             self.is_complete = False
             full = f"{owner.type}/{kind}" if owner.type and "/" not in kind else kind
             return full, ("",) * full.count("/")
         place = member(path, written_name(written, "name") or "")
         if owner.type and kind.lower().startswith("providers/"):
-            # It extends its owner, and belongs to somebody else.
+            # An extension resource: it is attached to its owner, but belongs to another provider.
             provider, _, rest = name.partition("/")
             return f"{provider}/{kind.partition('/')[2]}", (rest,)
         if owner.type and "/" not in kind:
             if "/" in name:
                 self._problems.add(place, f"The name '{name}' of a nested resource has a slash. Write ~ in its place.")
-                raise Told
+                raise AlreadyReported
             return f"{owner.type}/{kind}", (*owner.names, name)
         names = tuple(name.split("/"))
         if kind.count("/") != len(names):
             self._problems.add(
                 place,
-                f"The name '{name}' has {len(names)} parts, but the type '{kind}' asks for {kind.count('/')}."
+                f"The name '{name}' has {len(names)} parts, but the type '{kind}' needs {kind.count('/')}."
                 " In the name of an entity write ~ for a slash.",
             )
-            raise Told
+            raise AlreadyReported
         return kind, names
 
     def _text(self, written: Object, path: str, name: str) -> str | None:
-        """The type or the name of a resource; None where it cannot be had."""
+        """Return the type or the name of a resource; None if it cannot be evaluated. Notes the problem."""
         as_written = written_name(written, name)
         if as_written is None:
             self._problems.add(path, f"The resource has no '{name}'.")
@@ -196,15 +198,15 @@ class Resources:
         value = self._evaluator.known(written[name], member(path, name))
         if not isinstance(value, bool):
             self._problems.add(member(path, name), f"A condition is true or false, not {value!r}.")
-            raise Told
+            raise AlreadyReported
         return value
 
     def _handles(self, kind: str, names: tuple[str, ...], given: list[str]) -> frozenset[str]:
         provider, *parts = kind.split("/")
         pairs = "/".join(f"{part}/{name}" for part, name in zip(parts, names, strict=True))
         full, joined = f"{provider}/{pairs}", "/".join(names)
-        id_of_it = f"{self._deployment.group_id}/providers/{full}"
-        return frozenset(text.lower() for text in (id_of_it, full, f"{kind}/{joined}", joined, names[-1], *given))
+        full_id = f"{self._deployment.group_id}/providers/{full}"
+        return frozenset(text.lower() for text in (full_id, full, f"{kind}/{joined}", joined, names[-1], *given))
 
     def _dependencies(self, written: Object, path: str, owner: _Owner) -> Iterator[tuple[str, str]]:
         name = written_name(written, "dependsOn")
@@ -213,16 +215,16 @@ class Resources:
         place = member(path, name)
         value = self._evaluator.value(written[name], place)
         if not isinstance(value, list):
-            self._problems.add(place, f"What a resource depends on is an array, not {kind_of(value)}.")
+            self._problems.add(place, f"The member 'dependsOn' is {kind_of(value)}. Not an array.")
             return
         for at, each in enumerate(value):
             text = each.lower().rstrip("/") if isinstance(each, str) else None
-            # What a resource is nested in comes before it anyhow.
+            # A nested resource comes after its owner in any case.
             if text is not None and text not in owner.handles:
                 yield text, item(place, at)
 
     def _ordered(self, found: list[Resource]) -> list[Resource]:
-        """Each after what it depends on, else as they stand. Circles and unknown names are noted."""
+        """Return the resources in their order, but each after its dependencies. Notes circles and unknown names."""
         known: dict[str, list[int]] = {}
         for at, resource in enumerate(found):
             for handle in resource.handles:
@@ -244,7 +246,7 @@ class Resources:
 
 
 def _on_circles(waiting: set[int], before: list[set[int]]) -> list[int]:
-    """Of what cannot be ordered, that which others in it wait for too."""
+    """Return the resources among `waiting` that others there wait for too: those on circles, or between two."""
     while True:
         wanted = waiting & {each for at in waiting for each in before[at]}
         if wanted == waiting:

@@ -1,4 +1,4 @@
-"""What an expression can see: the deployment it is part of, the loops it stands in, and how much it may still cost."""
+"""The surroundings of an expression: the deployment, the copy loops, and the budget."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncebus.management.problems import Fault, Told
+from oncebus.management.problems import AlreadyReported, Fault
 
 MOST_COST = 2_000_000
-"""What all of a template may cost to evaluate: a second of work or so. Each value that is looked at costs a step, and
-each value that is made or given to a function costs its members, and its characters by eight."""
+"""The most that the evaluation of a template may cost: about a second of work.
 
-_STEPS_BETWEEN_LOOKS = 1000
+Each value that is visited costs one step. Each value that a function takes or returns costs one step for each value in
+it, and one for every eight characters.
+"""
+
+_STEPS_BETWEEN_CHECKS = 1000
 
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 GROUP = "local"
@@ -21,12 +24,12 @@ LOCATION = "local"
 _TENANT = "00000000-0000-0000-0000-000000000000"
 
 Value = Any
-"""What JSON has."""
+"""A JSON value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a template can ask about where it goes."""
+    """The deployment, as the functions of a template see it."""
 
     name: str = "template"
     subscription: str = SUBSCRIPTION
@@ -34,11 +37,11 @@ class Deployment:
 
     @property
     def group_id(self) -> str:
-        """The id of the resource group."""
+        """Return the id of the resource group."""
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
 
     def about_group(self) -> Value:
-        """What `resourceGroup()` answers."""
+        """Return the value of `resourceGroup()`."""
         return {
             "id": self.group_id,
             "name": self.group,
@@ -49,7 +52,7 @@ class Deployment:
         }
 
     def about_subscription(self) -> Value:
-        """What `subscription()` answers."""
+        """Return the value of `subscription()`."""
         return {
             "id": f"/subscriptions/{self.subscription}",
             "subscriptionId": self.subscription,
@@ -58,20 +61,20 @@ class Deployment:
         }
 
     def about_itself(self) -> Value:
-        """What `deployment()` answers."""
+        """Return the value of `deployment()`."""
         return {"name": self.name, "properties": {"mode": "Incremental", "provisioningState": "Accepted"}}
 
 
 @dataclass(slots=True)
 class Loops:
-    """The copy loops around what is evaluated: innermost last, the index of each."""
+    """The copy loops around the current expression, innermost last, with the index of each."""
 
     _names: list[str] = field(default_factory=list)
     _indexes: list[int] = field(default_factory=list)
 
     @contextmanager
     def at(self, name: str, index: int) -> Iterator[None]:
-        """Inside of the block, the loop of that name is at an index."""
+        """Set the index of a loop inside the block."""
         self._names.append(name.lower())
         self._indexes.append(index)
         try:
@@ -81,47 +84,47 @@ class Loops:
             self._indexes.pop()
 
     def index(self, name: str | None) -> int:
-        """The index of a loop, or of the innermost."""
+        """Return the index of a loop, or of the innermost one if `name` is None. Raises `Fault`."""
         if not self._names:
-            raise Fault("The function 'copyIndex' is for what stands in a copy loop.")
+            raise Fault("The function 'copyIndex' works only in a copy loop.")
         if name is None:
             return self._indexes[-1]
         for known, index in zip(reversed(self._names), reversed(self._indexes), strict=True):
             if known == name.lower():
                 return index
-        raise Fault(f"The function 'copyIndex' names the loop '{name}', but stands in {', '.join(self._names)}.")
+        raise Fault(f"The function 'copyIndex' names the loop '{name}', but is in {', '.join(self._names)}.")
 
 
 class Budget:
-    """How much may still be computed. `is_late` says whether there is no time left."""
+    """The steps that are left for evaluation. `is_late` returns whether the time is up."""
 
     def __init__(self, most: int = MOST_COST, is_late: Callable[[], bool] = lambda: False) -> None:
         self._left = most
         self._is_late = is_late
-        self._look_below = most
+        self._check_below = most
         self._is_over = False
 
     def spend(self, value: Value) -> None:
-        """Charge for all that is in a value, each time that it is in it. Raises as `spend_steps` does."""
+        """Charge for everything in a value, repetitions included. Raises as `spend_steps` does."""
         self.spend_steps(_size_of(value, {}))
 
     def spend_steps(self, steps: int) -> None:
-        """Charge for some steps. Raises `Fault` when there are none left, and from then on `Told`."""
+        """Charge for some steps. Raises `Fault` when none are left, and `AlreadyReported` from then on."""
         if self._is_over:
-            raise Told
+            raise AlreadyReported
         self._left -= steps
         if self._left < 0:
             self._is_over = True
-            raise Fault("The expressions of the template compute too much.")
-        if self._left < self._look_below:
-            self._look_below = self._left - _STEPS_BETWEEN_LOOKS
+            raise Fault("The expressions of the template need too much computation.")
+        if self._left < self._check_below:
+            self._check_below = self._left - _STEPS_BETWEEN_CHECKS
             if self._is_late():
                 self._is_over = True
                 raise Fault("The template takes too long to evaluate.")
 
 
 def _size_of(value: Value, known: dict[int, int]) -> int:
-    """What a value costs. What is in it several times is looked at once: `known` has its size by its identity."""
+    """Return the cost of a value. A part that occurs several times is visited once: `known` has sizes by identity."""
     if isinstance(value, str):
         return 1 + len(value) // 8
     if not isinstance(value, list | dict):

@@ -1,4 +1,4 @@
-"""A template and its parameters in; what is wanted, and what that takes, out: or everything that is wrong."""
+"""From a template and its parameters to `Wanted`, and to a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oncebus.templates.resources import Resources
 from oncebus.templates.scope import Budget, Deployment, Value
 
 MOST_VARIABLES = 256
-"""As the Resource Manager has it."""
+"""Variables of a template: the Resource Manager's limit."""
 
 
 def read_template(
@@ -27,9 +27,9 @@ def read_template(
     deployment: Deployment | None = None,
     budget: Budget | None = None,
 ) -> Wanted:
-    """What a template asks for with these values, {"name": {"value": …}}, as far as that can be said.
+    """Return what a template asks for with these parameter values, {"name": {"value": …}}, as far as it can be read.
 
-    What is wrong is noted. Its outputs are not looked at.
+    Notes each problem. Outputs are ignored.
     """
     deployment = deployment or Deployment()
     template = _object(template, "The template is", problems)
@@ -62,10 +62,10 @@ def plan_template(
     namespace_rules: Iterable[AuthorizationRule] | None = None,
     is_late: Callable[[], bool] = lambda: False,
 ) -> Plan:
-    """What it takes to deploy a template to a namespace. Raises `FileRefused` with everything that is wrong.
+    """Return the plan that deploys a template to a namespace. Raises `FileRefused` with all problems.
 
-    `namespace_rules` is None where the namespace's own authorization rules cannot be changed. `is_late` is asked now
-    and then; once it says yes, the template is refused.
+    `namespace_rules` is None if the namespace's own authorization rules cannot be changed. `is_late` is called now and
+    then; once it returns true, the template is rejected.
     """
     problems = Problems()
     wanted = read_template(template, given, problems, deployment, Budget(is_late=is_late))

@@ -1,4 +1,4 @@
-"""Functions of the expression language that make texts, numbers and truth values."""
+"""Functions of the expression language that return strings, numbers and truth values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 def text_of(value: Value) -> str:
-    """A value as text, the way .NET writes it; arrays and objects as JSON."""
+    """Return a value as text, as .NET writes it; arrays and objects as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -40,7 +40,7 @@ def _int(given: Arguments) -> Value:
     value = given.values[0]
     if isinstance(value, str):
         if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value):
-            raise given.fault(f"cannot make a number of '{value[:40]}'.")
+            raise given.fault(f"cannot convert '{value[:40]}' to a number.")
         return int(value)
     return given.whole(0)
 
@@ -52,7 +52,7 @@ def _bool(given: Arguments) -> Value:
         return bool(value)
     known = {"true": True, "1": True, "false": False, "0": False}
     if given.text(0).strip().lower() not in known:
-        raise given.fault(f"cannot make true or false of '{value[:40]}'.")
+        raise given.fault(f"cannot convert '{value[:40]}' to true or false.")
     return known[value.strip().lower()]
 
 
@@ -61,7 +61,7 @@ def _json(given: Arguments) -> Value:
     try:
         return parse_document(given.text(0))
     except Fault as error:
-        raise given.fault(f"is given what is not JSON: {error}") from None
+        raise given.fault(f"gets a string that is not JSON: {error}") from None
 
 
 @function("toLower")
@@ -93,7 +93,7 @@ def _substring(given: Arguments) -> Value:
     text, start = given.text(0), given.whole(1)
     length = given.whole(2) if len(given) > 2 else len(text) - start
     if start < 0 or length < 0 or start + length > len(text):
-        raise given.fault(f"is asked for {length} characters from {start} of '{text[:40]}', which has {len(text)}.")
+        raise given.fault(f"needs {length} characters from {start} of '{text[:40]}', which has {len(text)}.")
     return text[start : start + length]
 
 
@@ -101,9 +101,9 @@ def _substring(given: Arguments) -> Value:
 def _split(given: Arguments) -> Value:
     separators = [given.text(1)] if isinstance(given.values[1], str) else given.array(1)
     if not separators or not all(isinstance(each, str) and each for each in separators):
-        raise given.fault("takes one separator or several, and none that is empty.")
+        raise given.fault("takes one or more separators, and none may be empty.")
     if len(separators) > _MOST_SEPARATORS:
-        # Each is tried at every character.
+        # Each separator is tried at every character.
         raise given.fault(f"takes up to {_MOST_SEPARATORS} separators, not {len(separators)}.")
     return re.split("|".join(map(re.escape, separators)), given.text(0))
 
@@ -142,11 +142,11 @@ def _format(given: Arguments) -> Value:
         nonlocal length
         if match["at"] is None:
             if len(match[0]) == 1:
-                raise given.fault(f"has a brace that stands alone in '{given.text(0)[:40]}'.")
+                raise given.fault(f"has a single brace in '{given.text(0)[:40]}'. Write it twice.")
             return match[0][0]
         at = int(match["at"])
         if at >= len(values):
-            raise given.fault(f"names the value {{{at}}}, but is given {len(values)}.")
+            raise given.fault(f"refers to the value {{{at}}}, but gets {len(values)} values.")
         text = _formatted(given, values[at], match["how"])
         length += len(text)
         given.check_length(length)
@@ -181,12 +181,12 @@ def _base64_to_string(given: Arguments) -> Value:
     try:
         return base64.b64decode(given.text(0), validate=True).decode()
     except ValueError:
-        raise given.fault("is given what is not the base64 of a text.") from None
+        raise given.fault("gets a string that is not the base64 of a text.") from None
 
 
 @function("uniqueString", 1, -1)
 def _unique_string(given: Arguments) -> Value:
-    """13 letters and digits that are always the same for the same texts, but not those that Azure makes."""
+    """Return 13 letters and digits that depend only on the arguments. They differ from those that Azure returns."""
     number = int.from_bytes(_digest(given), "big")
     return "".join(_ALPHABET[number >> 5 * at & 31] for at in range(13))
 
@@ -204,7 +204,7 @@ def _digest(given: Arguments) -> bytes:
 @function("equals", 2)
 def _equals(given: Arguments) -> Value:
     one, other = given.values
-    # In Python 1 is True.
+    # In Python, 1 equals True.
     return type(one) is type(other) and bool(one == other)
 
 
@@ -270,7 +270,7 @@ def _sub(given: Arguments) -> Value:
 def _mul(given: Arguments) -> Value:
     product = given.whole(0) * given.whole(1)
     if abs(product) >= 1 << 63:
-        raise given.fault("makes a number of more than 64 bits.")
+        raise given.fault("returns a number of more than 64 bits.")
     return product
 
 

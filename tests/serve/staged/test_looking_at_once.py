@@ -34,7 +34,7 @@ def test_send_and_then_at_once_peek_count_list_and_cancel(stage: Stage, kind: st
         await broker.send(sent_to, [message("c", session="two")])
         assert await broker.sessions(held_by) == ["one", "two"]
         await broker.send(sent_to, [message("c", session="two")])
-        assert [drop.message_id for drop in await broker.drops(sent_to)] == ["c"]
+        assert [drop.message_id for drop in await broker.duplicates(sent_to)] == ["c"]
         numbers = await broker.send(sent_to, [message("d", session="two", scheduled=wall_time() + HOUR)])
         assert await broker.cancel_scheduled(sent_to, [*numbers, 99]) == [Outcome.DONE, Outcome.MESSAGE_NOT_FOUND]
         assert (await broker.counts(sent_to)).scheduled == 0

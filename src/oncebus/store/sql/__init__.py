@@ -1,1 +1,1 @@
-"""All SQL of the delivery store: tables and the statements on them. The rules stand outside."""
+"""All SQL of the delivery store: the tables and the statements on them. The rules are in `oncebus.store`."""

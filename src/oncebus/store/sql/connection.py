@@ -1,4 +1,4 @@
-"""The one connection to the store's file: opening it, its transactions, and what its failures mean."""
+"""The one connection to the store's file: opening it, its transactions, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LARGEST_IDLE_LOG = 64 * 1024 * 1024
 _TOGETHER = (500, 100, 20, 5, 1)
 _T = TypeVar("_T")
 
-# A quota that is used up comes as a failed write, a full disk at the shared index as a failed resize.
+# SQLite reports an exhausted quota as a failed write, and a full disk at its shared index as a failed resize.
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Values for statements that take many at a time: of few different lengths, so that few statements are prepared."""
+    """Split values for statements that take many at a time. There are few different lengths, so few statements."""
     at = 0
     for size in _TOGETHER:
         while len(values) - at >= size:
@@ -36,9 +36,10 @@ def portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 
 
 class Connection:
-    """Statements run through `execute` and `executemany`; a table registers what it keeps in memory.
+    """Runs statements, with `execute` and `executemany`, and transactions.
 
-    `before_commit` hooks write out what was gathered, `after_rollback` hooks forget what was never written.
+    A table that keeps changes in memory registers hooks: `before_commit` writes them out, `after_rollback` discards
+    them.
     """
 
     def __init__(self, database: sqlite3.Connection, path: str) -> None:
@@ -52,11 +53,11 @@ class Connection:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], start: int) -> Self:
-        """Open the file, made where missing. A new store stands at the position `start`."""
+        """Open the file, or create it. A new store gets the position `start`."""
         path = os.fspath(path)
         database = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         try:
-            # Held for as long as the file is open: a second gateway must not write beside the first.
+            # SQLite holds the lock as long as the file is open, so that no second gateway can write to it.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             database.execute("PRAGMA journal_mode = WAL")
@@ -73,24 +74,24 @@ class Connection:
         return cls(database, path)
 
     def execute_values(self, start: str, marks: str, rows: Iterable[tuple[Any, ...]], end: str = "") -> None:
-        """Run a statement that takes rows of values, many rows at a time; `marks` are those of one row.
+        """Run a statement that takes rows of values, with many rows at a time. `marks` are the placeholders of one row.
 
-        Each statement gives up the interpreter's lock, which other threads are slow to give back: with one for every
-        row, a row takes some hundred times as long while the gateway is busy.
+        Each statement releases the interpreter's lock, and other threads are slow to return it. With one statement for
+        each row, a row takes about a hundred times as long while the gateway is busy.
         """
         for some in portions(list(rows)):
             statement = f"{start} {', '.join([marks] * len(some))} {end}"
             self.execute(statement, list(itertools.chain.from_iterable(some)))
 
     def close(self) -> None:
-        """Give the file back. A transaction that is open is rolled back."""
+        """Close the file. An open transaction is rolled back."""
         self._database.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that the block does becomes durable as it ends, or nothing of it where it fails."""
+        """Make all changes of the block durable when it ends, or none of them if it fails."""
         if self._inside:
-            raise StoreError(f"Store '{self.path}' is in a transaction already. Group the calls into one block.")
+            raise StoreError(f"Store '{self.path}' is already in a transaction. Group the calls into one block.")
         self._inside = True
         try:
             self.execute("BEGIN IMMEDIATE")
@@ -99,7 +100,7 @@ class Connection:
                 hook()
             self.execute("COMMIT")
         except BaseException as error:
-            # SQLite has rolled back by itself after some failures, a full disk among them.
+            # After some errors, such as a full disk, SQLite has already rolled back.
             with suppress(sqlite3.Error):
                 if self._database.in_transaction:
                     self.execute("ROLLBACK")
@@ -111,7 +112,7 @@ class Connection:
             self._inside = False
 
     def need_transaction(self) -> None:
-        """Raise unless a transaction is open: a change outside of one would commit on its own."""
+        """Raise `StoreError` unless a transaction is open: a change outside of one would commit on its own."""
         if not self._inside:
             raise StoreError(
                 f"Store '{self.path}' is changed outside of a transaction. Use 'with store.transaction():'."
@@ -150,7 +151,7 @@ def _make_or_check(database: sqlite3.Connection, path: str, start: int) -> None:
 
 
 def _raise_meaning(error: BaseException, path: str) -> None:
-    """Raise what the caller can act on, where the failure has such a meaning."""
+    """Raise an error that the caller can act on, if there is one for this failure; else return."""
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         raise StoreFull(f"Store '{path}' has no room: {error.strerror}. Make room; nothing was changed.") from error
     if not isinstance(error, sqlite3.Error):

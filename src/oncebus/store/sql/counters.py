@@ -1,4 +1,4 @@
-"""What each entity holds and what was counted: in memory while a transaction runs, one row an entity as it ends."""
+"""The counts of each entity: in memory during a transaction, written as one row for each entity when it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAIN = {
 _SUB_QUEUES = {SubQueue.DEAD_LETTER: "dead_letter", SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter"}
 _HELD: dict[tuple[int, int], int] = {
     (int(sub_queue), int(stage)): _INDEX[
-        "transfer" if stage is Stage.TRANSFER else _SUB_QUEUES.get(sub_queue, _MAIN.get(stage, "active"))
+        "transfer" if stage is Stage.FORWARD else _SUB_QUEUES.get(sub_queue, _MAIN.get(stage, "active"))
     ]
     for sub_queue in SubQueue
     for stage in Stage
@@ -37,7 +37,7 @@ _WRITE = (
 
 
 class Counters:
-    """Exact at any time, also inside a transaction. Reading those of an entity a second time costs no statement."""
+    """The counters of all entities, exact at any time, also inside a transaction. Reading them again is free."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -47,11 +47,11 @@ class Counters:
         connection.after_rollback.append(self._forget)
 
     def of(self, entity: int) -> Counts:
-        """All counts of an entity; zeros where it was never heard of."""
+        """Return all counts of an entity; zeros for an unknown one."""
         return Counts(*self._values(entity))
 
     def size(self, entity: int) -> int:
-        """The bytes that an entity holds."""
+        """Return how many bytes an entity holds."""
         return self._values(entity)[_SIZE]
 
     def count(self, entity: int, name: str, number: int) -> None:
@@ -60,14 +60,14 @@ class Counters:
         self._values(entity)[_INDEX[name]] += number
 
     def hold(self, entity: int, sub_queue: int, stage: int, number: int, size: int) -> None:
-        """Messages came to (or, with negative numbers, left) a place in an entity."""
+        """Count messages that came to a place in an entity or, with negative numbers, left it."""
         self._changed.add(entity)
         values = self._values(entity)
         values[_HELD[sub_queue, stage]] += number
         values[_SIZE] += size
 
     def move(self, entity: int, before: tuple[int, int], after: tuple[int, int]) -> None:
-        """One message went from one (sub-queue, stage) to another."""
+        """Count a message that moved from one (sub-queue, stage) to another."""
         if (left := _HELD[before]) != (entered := _HELD[after]):
             self._changed.add(entity)
             values = self._values(entity)

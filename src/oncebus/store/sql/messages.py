@@ -1,4 +1,4 @@
-"""Messages and their content. Each change here keeps the counters and the blobs' reference counts true."""
+"""Messages and their content. Each change also updates the counters and the reference counts of body files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from oncebus.store.sql.blobs import BlobReferences
+from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.sql.counters import Counters
 from oncebus.store.values import LEAVING, Copy, Message, Quarantined, Stage, SubQueue
@@ -29,7 +29,7 @@ _NO_LOCK_KNOWN = 2**63 - 1
 
 
 def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
-    """The first messages that are no larger together, at least one; the others are not read."""
+    """Return the first messages up to a total of `most_bytes`, at least one. The others are not read."""
     if most_bytes is None:
         return [Message._make(row) for row in rows]
     found: list[Message] = []
@@ -49,14 +49,14 @@ def _marks(number: int) -> str:
 
 
 class Messages:
-    """The rows of all messages. Callers decide what may happen; nothing is judged here."""
+    """The rows of all messages. There are no rules here: callers decide what may happen."""
 
-    def __init__(self, connection: Connection, counters: Counters, blobs: BlobReferences) -> None:
+    def __init__(self, connection: Connection, counters: Counters, body_files: BodyFileReferences) -> None:
         self._connection = connection
         self._execute = connection.execute
         self._counters = counters
-        self._blobs = blobs
-        # Not above the first end of any lock: saves a statement a receive while no lock runs out.
+        self._body_files = body_files
+        # A lower bound for the first end of any lock. It saves `receive` a statement while no lock expires.
         self._first_end = 0
         connection.after_rollback.append(self._forget)
 
@@ -64,11 +64,11 @@ class Messages:
         self._first_end = 0
 
     def next_id(self) -> int:
-        """An id above all that are in use."""
+        """Return an id above all ids in use."""
         return int(self._execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0])
 
     def insert(self, messages: Iterable[tuple[Any, ...]], contents: Iterable[tuple[Any, ...]]) -> None:
-        """Add rows as `oncebus.store.entry` lays them out. The caller counts them."""
+        """Add rows in the layout of `oncebus.store.entry`. The caller counts them."""
         self._connection.execute_values(
             "INSERT INTO message (id, entity, sub_queue, stage, lane, sequence, enqueued_sequence, enqueued, expires, "
             "scheduled, hops, size, reason, description, source, origin, blob, deliveries) VALUES",
@@ -82,7 +82,7 @@ class Messages:
         )
 
     def schedule(self, row: Quarantined, lane: str, when: int) -> None:
-        """Make a message of a row: it falls due at a time. The caller counts it."""
+        """Turn a quarantined row into a message that falls due at a time. The caller counts it."""
         id_, waits = self.next_id(), (SubQueue.MAIN, Stage.SCHEDULED)
         placed = (id_, row.entity, *waits, lane, row.sequence, row.sequence, row.time)
         self.insert(
@@ -93,22 +93,22 @@ class Messages:
     # Finding
 
     def ready(self, entity: int, sub_queue: int, lane: str, limit: int, most_bytes: int | None = None) -> list[Message]:
-        """The first messages that nobody holds, expired ones among them."""
+        """Return the first messages that are not locked, including expired ones."""
         return _fitting(self._execute(_READY, (entity, sub_queue, lane, limit)), most_bytes)
 
     def first_ready(self, entity: int, lane: str) -> Copy | None:
-        """The first message of a session that nobody holds."""
+        """Return the first message of a session that is not locked."""
         return self._copy(
             "m.entity = ? AND m.sub_queue = 0 AND m.stage = 0 AND m.lane = ? ORDER BY m.sequence LIMIT 1",
             (entity, lane),
         )
 
     def with_token(self, token: bytes) -> Copy | None:
-        """The message under this lock, whether or not it has run out."""
+        """Return the message with this lock token, even if the lock has expired."""
         return self._copy("m.token = ?", (token,))
 
     def with_tokens(self, tokens: Sequence[bytes]) -> dict[bytes, Copy]:
-        """The messages under these locks by token, whether or not they have run out."""
+        """Return the messages with these lock tokens, by token, even if the locks have expired."""
         found: dict[bytes, Copy] = {}
         for some in portions(tokens):
             copies = self._copies(f"m.token IN ({_marks(len(some))})", tuple(some))
@@ -116,11 +116,11 @@ class Messages:
         return found
 
     def at(self, entity: int, sub_queue: int, sequence: int) -> Copy | None:
-        """The message with this number, in any stage."""
+        """Return the message with this sequence number, in any stage."""
         return self._copy("m.entity = ? AND m.sub_queue = ? AND m.sequence = ?", (entity, sub_queue, sequence))
 
     def full(self, id_: int) -> Message:
-        """A message with its content."""
+        """Return a message with its content."""
         row = self._execute(f"SELECT {_FULL} FROM message m JOIN content c ON c.id = m.id WHERE m.id = ?", (id_,))
         return Message._make(row.fetchone())
 
@@ -134,7 +134,7 @@ class Messages:
         session: str | None,
         most_bytes: int | None = None,
     ) -> list[Message]:
-        """Messages in any stage but on their way elsewhere, by number; none that has expired."""
+        """Return messages by number, in any stage, except expired ones and those that are being forwarded."""
         condition, values = "m.entity = ? AND m.sub_queue = ? AND m.sequence >= ?", [entity, sub_queue, sequence]
         more: list[Any] = []
         if session is not None:
@@ -153,48 +153,53 @@ class Messages:
         return _fitting(rows, most_bytes)
 
     def held_in_lane(self, entity: int, lane: str) -> list[Copy]:
-        """The messages of a session that are locked with it."""
+        """Return the messages of a session that are locked with it."""
         return self._copies("m.entity = ? AND m.sub_queue = 0 AND m.stage IN (3, 5) AND m.lane = ?", (entity, lane))
 
-    def run_out(self, now: int, limit: int) -> list[Copy]:
-        """Messages whose own lock has run out, of all entities."""
+    def expired_locks(self, now: int, limit: int) -> list[Copy]:
+        """Return messages of all entities whose own lock has expired."""
         return self._copies("m.locked_until <= ? ORDER BY m.locked_until LIMIT ?", (now, limit))
 
-    def run_out_of(self, entity: int, now: int) -> list[Copy]:
-        """Messages of one entity whose own lock has run out."""
+    def first_end(self) -> int | None:
+        """Return when the first lock of a message expires; None if no message is locked."""
+        row = self._execute("SELECT min(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
+        return None if row[0] is None else int(row[0])
+
+    def expired_locks_of(self, entity: int, now: int) -> list[Copy]:
+        """Return messages of one entity whose own lock has expired."""
         if now < self._first_end:
             return []
         found = self._copies("m.locked_until <= ? AND m.entity = ?", (now, entity))
         if not found:
-            row = self._execute("SELECT min(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
-            self._first_end = _NO_LOCK_KNOWN if row[0] is None else row[0]
+            first = self.first_end()
+            self._first_end = _NO_LOCK_KNOWN if first is None else first
         return found
 
     def last_end(self) -> int:
-        """When the last lock of a message ends; 0 where there is none."""
+        """Return when the last lock of a message expires; 0 if there is none."""
         row = self._execute("SELECT max(locked_until) FROM message WHERE locked_until IS NOT NULL").fetchone()
         return row[0] or 0
 
     def expired(self, now: int, limit: int) -> list[Copy]:
-        """Messages of main queues that are past their time and that nobody holds."""
+        """Return expired messages of main queues that are not locked."""
         return self._copies(
             "m.expires IS NOT NULL AND m.sub_queue = 0 AND m.stage < 3 AND m.expires <= ? ORDER BY m.expires LIMIT ?",
             (now, limit),
         )
 
     def due(self, now: int, limit: int) -> list[Copy]:
-        """Scheduled messages whose time has come, the first to come first."""
+        """Return scheduled messages whose time has come, earliest first."""
         return self._copies("m.stage = 2 AND m.scheduled <= ? ORDER BY m.scheduled, m.sequence LIMIT ?", (now, limit))
 
     def next_due(self, now: int) -> int | None:
-        """The first time after this one that a scheduled message waits for."""
+        """Return the first time after `now` at which a scheduled message falls due."""
         row = self._execute(
             "SELECT scheduled FROM message WHERE stage = 2 AND scheduled > ? ORDER BY scheduled LIMIT 1", (now,)
         ).fetchone()
         return None if row is None else int(row[0])
 
     def leaving_entities(self) -> list[int]:
-        """The entities with messages that are to be appended to the inbox. One step of an index for each."""
+        """Return the entities with messages to append to the inbox. Costs one index step for each entity."""
         found: set[int] = set()
         for stage in LEAVING:
             entity = -1
@@ -210,13 +215,13 @@ class Messages:
         return sorted(found)
 
     def returning(self, entity: int, sequence: int) -> Copy | None:
-        """The message of this number that is on its way back to its own entity."""
+        """Return the message with this number if it is returning to its own entity."""
         return self._copy(
             "m.entity = ? AND m.sub_queue IN (0, 1, 2) AND m.sequence = ? AND m.stage = 6", (entity, sequence)
         )
 
     def leaving(self, entity: int, limit: int) -> list[Copy]:
-        """Messages of an entity that are to be appended to the inbox: those that were due first, then by number."""
+        """Return messages of an entity to append to the inbox: first returning ones by time, then others by number."""
         found = self._copies("m.stage = 6 AND m.entity = ? ORDER BY m.scheduled, m.sequence LIMIT ?", (entity, limit))
         if len(found) < limit:
             found += self._copies(
@@ -225,7 +230,7 @@ class Messages:
         return found
 
     def oldest(self, entity: int, sub_queue: int, before: int, limit: int) -> list[Copy]:
-        """Messages that nobody holds, enqueued before a time."""
+        """Return messages that are not locked and were enqueued before a time, by number."""
         return self._copies(
             "m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
             (entity, sub_queue, before, limit),
@@ -234,7 +239,7 @@ class Messages:
     # Changing
 
     def lock(self, messages: Sequence[Message], stage: Stage) -> None:
-        """Write the token and the end that these messages bear; the attempt counts."""
+        """Store the lock token and the end of the lock that these messages have, and count the delivery."""
         for message in messages:
             if message.locked_until is not None and message.locked_until < self._first_end:
                 self._first_end = message.locked_until
@@ -248,24 +253,26 @@ class Messages:
         self._execute("UPDATE message SET locked_until = ? WHERE id = ?", (until, copy.id))
 
     def unlock(self, copy: Copy, stage: Stage, deliveries: int) -> None:
-        """Put a message back, or aside."""
+        """Unlock a message and set its stage and its number of deliveries."""
         self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (copy.sub_queue, stage))
         self._execute(_UNLOCK, (stage, deliveries, copy.id))
 
     def set_stage(self, copy: Copy, stage: Stage) -> None:
-        """Move a message that nobody holds to another stage."""
+        """Move a message that is not locked to another stage."""
         self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (copy.sub_queue, stage))
         self._execute("UPDATE message SET stage = ? WHERE id = ?", (stage, copy.id))
 
     def set_head(self, copy: Copy, head: bytes) -> None:
-        """Replace a message's properties. Its size follows."""
+        """Replace a message's head and adjust its size."""
         row = self._execute("SELECT length(head) FROM content WHERE id = ?", (copy.id,)).fetchone()
         grown = len(head) - row[0]
         self._execute("UPDATE content SET head = ? WHERE id = ?", (head, copy.id))
         self._execute("UPDATE message SET size = size + ? WHERE id = ?", (grown, copy.id))
         self._counters.hold(copy.entity, copy.sub_queue, copy.stage, 0, grown)
 
-    def bury(self, copy: Copy, sub_queue: SubQueue, stage: Stage, reason: str | None, description: str | None) -> None:
+    def dead_letter(
+        self, copy: Copy, sub_queue: SubQueue, stage: Stage, reason: str | None, description: str | None
+    ) -> None:
         """Move a message to a dead-letter queue of its entity."""
         if sub_queue is SubQueue.DEAD_LETTER and copy.sub_queue == SubQueue.MAIN:
             self._counters.count(copy.entity, "dead_lettered", 1)
@@ -285,7 +292,7 @@ class Messages:
         enqueued: int,
         expires: int | None,
     ) -> None:
-        """Make a message a new one of its main queue, in place."""
+        """Turn a dead letter into a new message of its main queue, in place."""
         self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (SubQueue.MAIN, stage))
         self._execute(
             "UPDATE message SET sub_queue = 0, stage = ?, lane = ?, sequence = ?, enqueued = ?, expires = ?, "
@@ -294,28 +301,28 @@ class Messages:
         )
 
     def send_back(self, copy: Copy, expires: int | None) -> None:
-        """Send a message that nobody holds on its way through the inbox, with the end that it is to have there."""
+        """Mark a message that is not locked as returning through the inbox, with a new time of expiry."""
         self.set_stage(copy, Stage.RETURN)
         if expires != copy.expires:
             self._execute("UPDATE message SET expires = ? WHERE id = ?", (expires, copy.id))
 
     def claim(self, entity: int, sub_queue: SubQueue, limit: int) -> int:
-        """Send the first messages that nobody holds on their way elsewhere. Answers how many."""
-        # What is forwarded has no lane: a queue with sessions keeps its messages, and dead letters leave their session.
+        """Mark the first messages that are not locked as being forwarded. Return how many."""
+        # Forwarded messages have no lane: a queue with sessions cannot forward, and dead letters leave their session.
         claimed = self._copies(
             "m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.lane = '' ORDER BY m.sequence LIMIT ?",
             (entity, sub_queue, limit),
         )
         for copy in claimed:
-            self.set_stage(copy, Stage.TRANSFER)
+            self.set_stage(copy, Stage.FORWARD)
         return len(claimed)
 
-    def remove(self, copies: Sequence[Copy | Message], *, keep_blob: bool = False) -> None:
-        """Delete messages and their contents. Their blobs lose a reference, unless they are handed on."""
+    def remove(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
+        """Delete messages and their contents. With `keep_body_file`, the caller takes over the references."""
         for copy in copies:
             self._counters.hold(copy.entity, copy.sub_queue, copy.stage, -1, -copy.size)
-            if copy.blob is not None and not keep_blob:
-                self._blobs.release(copy.blob)
+            if copy.blob is not None and not keep_body_file:
+                self._body_files.release(copy.blob)
         for ids in portions([copy.id for copy in copies]):
             for table in ("message", "content"):
                 self._execute(f"DELETE FROM {table} WHERE id IN ({_marks(len(ids))})", ids)
@@ -323,17 +330,17 @@ class Messages:
     def remove_all(self, entity: int) -> list[tuple[int, str]]:
         """Delete every message of an entity. The caller deletes its counters.
 
-        Answers (number, blob) of those on their way elsewhere: rows that name the blob may be in the inbox, so the
-        reference is the caller's to hand on.
+        Return (number, body file) of the messages that were leaving. Rows of the inbox may name these files, so the
+        caller takes over the references.
         """
         leaving = []
-        for sequence, stage, blob in self._execute(
+        for sequence, stage, body_file in self._execute(
             "SELECT sequence, stage, blob FROM message WHERE entity = ? AND blob IS NOT NULL", (entity,)
         ).fetchall():
             if stage in LEAVING:
-                leaving.append((sequence, blob))
+                leaving.append((sequence, body_file))
             else:
-                self._blobs.release(blob)
+                self._body_files.release(body_file)
         self._execute("DELETE FROM content WHERE id IN (SELECT id FROM message WHERE entity = ?)", (entity,))
         self._execute("DELETE FROM message WHERE entity = ?", (entity,))
         return leaving

@@ -1,52 +1,52 @@
-"""What the store remembers besides messages: how far it came, numbers seen, drops, quarantine, origins taken."""
+"""Records besides messages: the position, the highest numbers, duplicates, quarantined rows and origins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from oncebus.store.sql.blobs import BlobReferences
+from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection
-from oncebus.store.values import Drop, Highest, Quarantined
+from oncebus.store.values import Duplicate, Highest, Quarantined
 
-_DROP = ", ".join(Drop._fields)
+_COLUMNS = ", ".join(Duplicate._fields)
 _QUARANTINED = ", ".join(Quarantined._fields)
 
 
 class Records:
-    """Positions, highest numbers, drops, quarantined rows and origins."""
+    """The position, the highest numbers, duplicates, quarantined rows and origins."""
 
-    def __init__(self, connection: Connection, blobs: BlobReferences) -> None:
+    def __init__(self, connection: Connection, body_files: BodyFileReferences) -> None:
         self._connection = connection
         self._execute = connection.execute
-        self._blobs = blobs
+        self._body_files = body_files
 
     def position(self) -> int:
-        """The last inbox commit that was taken."""
+        """Return the last inbox commit that was ingested."""
         return int(self._execute("SELECT value FROM progress WHERE name = 'position'").fetchone()[0])
 
     def set_position(self, commit: int) -> None:
-        """Everything up to this commit was taken."""
+        """Note that everything up to this commit is ingested."""
         self._execute("UPDATE progress SET value = ? WHERE name = 'position'", (commit,))
 
     def time(self) -> int:
-        """The highest time ever seen, of entities that are gone too."""
+        """Return the highest time ever seen, also of deleted entities."""
         rows = self._execute(
             "SELECT coalesce(max(time), 0) FROM highest UNION ALL SELECT value FROM progress WHERE name = 'time'"
         )
         return max(int(time) for (time,) in rows)
 
     def raise_time(self, time: int) -> None:
-        """A time was seen of an entity that is gone."""
+        """Note a time that no row of table `highest` has, such as one of a deleted entity."""
         self.raise_mark("time", time)
 
     def mark(self, name: str) -> int:
-        """The greatest value that was seen under a name; 0 where there was none."""
+        """Return the greatest value ever noted under a name; 0 if there is none."""
         row = self._execute("SELECT value FROM progress WHERE name = ?", (name,)).fetchone()
         return 0 if row is None else int(row[0])
 
     def raise_mark(self, name: str, value: int) -> None:
-        """A value was seen: one that is higher stays."""
+        """Note a value under a name, unless a higher one is there."""
         self._execute(
             "INSERT INTO progress (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET "
             "value = CASE WHEN progress.value > excluded.value THEN progress.value ELSE excluded.value END",
@@ -54,22 +54,22 @@ class Records:
         )
 
     def forget_mark(self, name: str) -> None:
-        """Nothing was seen under this name."""
+        """Delete the value under a name."""
         self._execute("DELETE FROM progress WHERE name = ?", (name,))
 
     def highest(self, entity: int, partition: int) -> Highest | None:
-        """The highest number and time seen of one partition."""
+        """Return the highest number and time of one partition; None if it has none."""
         row = self._execute(
             "SELECT entity, part, sequence, time FROM highest WHERE entity = ? AND part = ?", (entity, partition)
         ).fetchone()
         return None if row is None else Highest._make(row)
 
     def all_highest(self) -> list[Highest]:
-        """Those of every partition of every entity."""
+        """Return the highest number and time of every partition of every entity."""
         return [Highest._make(row) for row in self._execute("SELECT entity, part, sequence, time FROM highest")]
 
     def raise_highest(self, seen: Iterable[Highest]) -> None:
-        """Numbers and times were seen: what is higher stays."""
+        """Note numbers and times, each unless a higher one is there."""
         self._connection.executemany(
             "INSERT INTO highest (entity, part, sequence, time) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (entity, part) DO UPDATE SET "
@@ -79,16 +79,16 @@ class Records:
             seen,
         )
 
-    # Drops
+    # Duplicates
 
-    def add_drops(self, drops: Iterable[tuple[Any, ...]]) -> None:
-        """Add drops, in the order of `Drop`."""
-        self._connection.execute_values(f"INSERT INTO dropped ({_DROP}) VALUES", "(?, ?, ?, ?, ?, ?, ?)", drops)
+    def add_duplicates(self, duplicates: Iterable[tuple[Any, ...]]) -> None:
+        """Add duplicates, as tuples with the fields of `Duplicate`."""
+        self._connection.execute_values(f"INSERT INTO dropped ({_COLUMNS}) VALUES", "(?, ?, ?, ?, ?, ?, ?)", duplicates)
 
-    def drops(
+    def duplicates(
         self, entity: int, message_id: str | None, since: int | None, limit: int, after: int | None
-    ) -> list[Drop]:
-        """An entity's drops in the order they came."""
+    ) -> list[Duplicate]:
+        """Return an entity's duplicates, oldest first."""
         condition, values = "entity = ? AND number > ?", list[Any]([entity, after or 0])
         if message_id is not None:
             condition += " AND message_id = ?"
@@ -96,34 +96,36 @@ class Records:
         if since is not None:
             condition += " AND time >= ?"
             values.append(since)
-        rows = self._execute(f"SELECT {_DROP} FROM dropped WHERE {condition} ORDER BY number LIMIT ?", (*values, limit))
-        return [Drop._make(row) for row in rows]
+        rows = self._execute(
+            f"SELECT {_COLUMNS} FROM dropped WHERE {condition} ORDER BY number LIMIT ?", (*values, limit)
+        )
+        return [Duplicate._make(row) for row in rows]
 
-    def oldest_drops(self, entity: int, limit: int) -> list[tuple[int, int]]:
-        """(number, time) of the oldest drops of an entity."""
+    def oldest_duplicates(self, entity: int, limit: int) -> list[tuple[int, int]]:
+        """Return (number, time) of the oldest duplicates of an entity."""
         return self._execute(
             "SELECT number, time FROM dropped WHERE entity = ? ORDER BY number LIMIT ?", (entity, limit)
         ).fetchall()
 
-    def forget_drops(self, entity: int, through: int) -> None:
-        """Forget an entity's drops up to a number."""
+    def forget_duplicates(self, entity: int, through: int) -> None:
+        """Forget an entity's duplicates up to a number."""
         self._execute("DELETE FROM dropped WHERE entity = ? AND number <= ?", (entity, through))
 
-    def next_with_drops(self, after: int) -> int | None:
-        """The next entity beyond this one that has drops."""
+    def next_with_duplicates(self, after: int) -> int | None:
+        """Return the entity with the next higher id that has duplicates; None if there is none."""
         row = self._execute("SELECT min(entity) FROM dropped WHERE entity > ?", (after,)).fetchone()
         return None if row[0] is None else int(row[0])
 
     # Quarantine
 
     def add_quarantined(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Add rows, in the order of `Quarantined` without its number."""
+        """Add rows, as tuples with the fields of `Quarantined` except its number."""
         columns = ", ".join(Quarantined._fields[1:])
         marks = ", ".join("?" * (len(Quarantined._fields) - 1))
         self._connection.executemany(f"INSERT INTO quarantine ({columns}) VALUES ({marks})", rows)
 
     def quarantined(self, entity: int | None, limit: int, after: int) -> list[Quarantined]:
-        """Quarantined rows in the order they came."""
+        """Return quarantined rows, oldest first."""
         condition, values = "number > ?", [after]
         if entity is not None:
             condition, values = "entity = ? AND number > ?", [entity, after]
@@ -133,46 +135,46 @@ class Records:
         return [Quarantined._make(row) for row in rows]
 
     def quarantined_at(self, number: int) -> Quarantined | None:
-        """One quarantined row."""
+        """Return the quarantined row with a number; None if there is none."""
         row = self._execute(f"SELECT {_QUARANTINED} FROM quarantine WHERE number = ?", (number,)).fetchone()
         return None if row is None else Quarantined._make(row)
 
-    def forget_quarantined(self, row: Quarantined, *, keep_blob: bool = False) -> None:
-        """Let go of a quarantined row. Its blob loses a reference, unless it is handed on."""
+    def forget_quarantined(self, row: Quarantined, *, keep_body_file: bool = False) -> None:
+        """Delete a quarantined row. With `keep_body_file`, the caller takes over the reference."""
         self._execute("DELETE FROM quarantine WHERE number = ?", (row.number,))
-        if not keep_blob:
+        if not keep_body_file:
             self._release([(row.blob,)])
 
     # Origins
 
     def is_taken(self, entity: int, sequence: int) -> bool:
-        """Whether a row with this origin was taken."""
+        """Return whether a row with this origin was ingested."""
         row = self._execute("SELECT taken FROM origin WHERE entity = ? AND sequence = ?", (entity, sequence)).fetchone()
         return row is not None and bool(row[0])
 
     def take(self, origins: Iterable[tuple[int, int]]) -> None:
-        """Rows with these origins are taken now."""
+        """Note that rows with these origins are ingested now."""
         self._connection.executemany(
             "INSERT INTO origin (entity, sequence, taken) VALUES (?, ?, 1) "
             "ON CONFLICT (entity, sequence) DO UPDATE SET taken = 1",
             origins,
         )
 
-    def settle_origin(self, entity: int, sequence: int, commit: int, blob: str | None) -> None:
-        """No row with this origin stands beyond this commit. The blob stays referred to until then."""
+    def end_origin(self, entity: int, sequence: int, commit: int, body_file: str | None) -> None:
+        """Note that no row with this origin comes after `commit`. Until then the origin refers to the body file."""
         self._execute(
             "INSERT INTO origin (entity, sequence, taken, settled, blob) VALUES (?, ?, 0, ?, ?) "
             "ON CONFLICT (entity, sequence) DO UPDATE SET settled = excluded.settled, "
             "blob = coalesce(excluded.blob, origin.blob)",
-            (entity, sequence, commit, blob),
+            (entity, sequence, commit, body_file),
         )
 
-    def settle_origins_of(self, entity: int, commit: int) -> None:
-        """No row with an origin in this entity stands beyond this commit."""
+    def end_origins_of(self, entity: int, commit: int) -> None:
+        """Note that no row with an origin in this entity comes after `commit`."""
         self._execute("UPDATE origin SET settled = ? WHERE entity = ? AND settled IS NULL", (commit, entity))
 
-    def settle_taken(self, commit: int) -> None:
-        """No row stands beyond this commit with an origin that was taken and whose message is gone."""
+    def end_taken_origins(self, commit: int) -> None:
+        """Note that no row comes after `commit` for origins that were ingested and whose message has left."""
         self._execute(
             "UPDATE origin SET settled = ? WHERE settled IS NULL AND taken = 1 AND NOT EXISTS (SELECT 1 FROM message m "
             "WHERE m.entity = origin.entity AND m.sub_queue IN (0, 1, 2) AND m.sequence = origin.sequence "
@@ -181,17 +183,17 @@ class Records:
         )
 
     def forget_origins(self, position: int) -> None:
-        """Forget the origins of which no row can come any more."""
+        """Forget the origins that no row after `position` can have."""
         self._release(self._execute("DELETE FROM origin WHERE settled <= ? RETURNING blob", (position,)).fetchall())
 
     def origins(self) -> int:
-        """How many origins are remembered."""
+        """Return how many origins are remembered."""
         return int(self._execute("SELECT count(*) FROM origin").fetchone()[0])
 
     # Entities
 
     def delete_entity(self, entity: int) -> None:
-        """Forget an entity's numbers, drops and quarantined rows, but not its time. Its origins end by themselves."""
+        """Forget an entity's numbers, duplicates and quarantined rows. Keep its time; its origins end on their own."""
         newest = self._execute("SELECT max(time) FROM highest WHERE entity = ?", (entity,)).fetchone()[0]
         if newest is not None:
             self.raise_time(newest)
@@ -199,7 +201,7 @@ class Records:
         self._execute("DELETE FROM dropped WHERE entity = ?", (entity,))
         self._release(self._execute("DELETE FROM quarantine WHERE entity = ? RETURNING blob", (entity,)).fetchall())
 
-    def _release(self, blobs: Iterable[tuple[str | None]]) -> None:
-        for (blob,) in blobs:
-            if blob is not None:
-                self._blobs.release(blob)
+    def _release(self, names: Iterable[tuple[str | None]]) -> None:
+        for (name,) in names:
+            if name is not None:
+                self._body_files.release(name)

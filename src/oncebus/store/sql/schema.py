@@ -1,8 +1,11 @@
-"""The tables, as SQLite has them.
+"""The schema of the store's SQLite database.
 
-A message is one row of `message` (small, rewritten as it is locked and put back) and one of `content` (large, written
-once), under the same id. `turn` gives each receiver its next message: `lane` is the session where the entity requires
-sessions, else empty. Numbers in conditions are those of `Stage` and `SubQueue`.
+A message is one row of `message` (small, rewritten when it is locked and put back) and one of `content` (large, written
+once), with the same id. The index `turn` finds the next message for a receiver: `lane` is the session if the entity
+requires sessions, else empty. Numbers in conditions are those of `Stage` and `SubQueue`.
+
+Some names are older than the glossary: `blob` is a body file, and `transfer` stands for messages that are being
+forwarded. In `origin`, `settled` is the last commit that may hold a row with this origin.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 VERSION = 2
 
 APPLICATION = 0x6F6E6362
-"""Written into the file's header: this is a store, not some other database."""
+"""The application id in the file's header. It tells a store from other databases."""
 
 TABLES = """
 CREATE TABLE message (
@@ -149,4 +152,4 @@ UPDATE counter SET size = size + (
 )
 """,
 }
-"""How a store of each earlier version becomes one of the next."""
+"""The statements that upgrade a store of each earlier version to the next version."""

@@ -1,7 +1,7 @@
-"""Sessions: who holds them, their state, and which is the next free one.
+"""Sessions: their locks, their state, and which one is the next free one.
 
-`head` is not above the number of the session's first message that nobody holds, and NULL only where there is none;
-while the session is held it may be anything. Whoever looks for a free session makes sure, and mends it.
+`head` is a lower bound for the number of the session's first unlocked message, and NULL only if there is none. While
+the session is locked, it may be anything. The search for a free session verifies and corrects it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Sessions:
         self._execute = connection.execute
 
     def get(self, entity: int, session: str) -> SessionRow | None:
-        """A session, if it is known."""
+        """Return a session; None if it is unknown."""
         row = self._execute(f"SELECT {_COLUMNS} FROM session WHERE entity = ? AND session = ?", (entity, session))
         found = row.fetchone()
         return None if found is None else SessionRow._make(found)
 
     def arrive(self, heads: Iterable[tuple[int, str, int]]) -> None:
-        """(entity, session, number): a message that nobody holds is there."""
+        """Note unlocked messages that have arrived, as (entity, session, number)."""
         self._connection.executemany(
             "INSERT INTO session (entity, session, head) VALUES (?, ?, ?) ON CONFLICT (entity, session) DO UPDATE SET "
             "head = CASE WHEN session.head < excluded.head THEN session.head ELSE excluded.head END",
@@ -53,13 +53,13 @@ class Sessions:
         )
 
     def ensure(self, known: Iterable[tuple[int, str]]) -> None:
-        """(entity, session): it has messages, though none to receive yet."""
+        """Create sessions, as (entity, session), that have messages but none to receive yet."""
         self._connection.executemany(
             "INSERT INTO session (entity, session) VALUES (?, ?) ON CONFLICT (entity, session) DO NOTHING", known
         )
 
     def next_free(self, entity: int) -> SessionRow | None:
-        """The session with the lowest head that nobody holds."""
+        """Return the unlocked session with the lowest head; None if there is none."""
         row = self._execute(
             f"SELECT {_COLUMNS} FROM session WHERE entity = ? AND head IS NOT NULL AND token IS NULL "
             "ORDER BY head LIMIT 1",
@@ -68,11 +68,11 @@ class Sessions:
         return None if row is None else SessionRow._make(row)
 
     def set_head(self, entity: int, session: str, head: int | None) -> None:
-        """Mend a head."""
+        """Correct the head of a session."""
         self._execute("UPDATE session SET head = ? WHERE entity = ? AND session = ?", (head, entity, session))
 
     def hold(self, entity: int, session: str, token: bytes, until: int) -> None:
-        """Write a lock, on a session that may be new."""
+        """Lock a session, which may be new, or extend its lock."""
         self._execute(
             "INSERT INTO session (entity, session, token, locked_until) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (entity, session) DO UPDATE SET token = excluded.token, locked_until = excluded.locked_until",
@@ -80,26 +80,31 @@ class Sessions:
         )
 
     def free(self, entity: int, session: str, head: int | None) -> None:
-        """Take the lock off."""
+        """Unlock a session and set its head."""
         self._execute(
             "UPDATE session SET token = NULL, locked_until = NULL, head = ? WHERE entity = ? AND session = ?",
             (head, entity, session),
         )
 
-    def run_out(self, now: int, limit: int) -> list[SessionRow]:
-        """Sessions of all entities whose lock has run out."""
+    def expired_locks(self, now: int, limit: int) -> list[SessionRow]:
+        """Return sessions of all entities whose lock has expired."""
         rows = self._execute(
             f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? ORDER BY locked_until LIMIT ?", (now, limit)
         )
         return [SessionRow._make(row) for row in rows]
 
-    def run_out_of(self, entity: int, now: int) -> list[SessionRow]:
-        """Sessions of one entity whose lock has run out."""
+    def expired_locks_of(self, entity: int, now: int) -> list[SessionRow]:
+        """Return sessions of one entity whose lock has expired."""
         rows = self._execute(f"SELECT {_COLUMNS} FROM session WHERE locked_until <= ? AND entity = ?", (now, entity))
         return [SessionRow._make(row) for row in rows]
 
+    def first_end(self) -> int | None:
+        """Return when the first lock of a session expires; None if no session is locked."""
+        row = self._execute("SELECT min(locked_until) FROM session WHERE locked_until IS NOT NULL").fetchone()
+        return None if row[0] is None else int(row[0])
+
     def last_end(self) -> int:
-        """When the last lock of a session ends; 0 where there is none."""
+        """Return when the last lock of a session expires; 0 if there is none."""
         row = self._execute("SELECT max(locked_until) FROM session WHERE locked_until IS NOT NULL").fetchone()
         return row[0] or 0
 
@@ -110,7 +115,7 @@ class Sessions:
         )
 
     def delete_idle(self, entity: int, session: str) -> None:
-        """Forget a session that has neither lock, state nor messages."""
+        """Delete a session if it has no lock, no state and no messages."""
         self._execute(
             "DELETE FROM session WHERE entity = ? AND session = ? AND token IS NULL AND state IS NULL "
             f"AND NOT {_MESSAGE}",
@@ -118,11 +123,11 @@ class Sessions:
         )
 
     def delete_all(self, entity: int) -> None:
-        """Forget the sessions of an entity."""
+        """Delete all sessions of an entity."""
         self._execute("DELETE FROM session WHERE entity = ?", (entity,))
 
     def names(self, entity: int, updated_since: int | None, after: str | None, limit: int) -> list[str]:
-        """Sessions with messages or state, or those whose state was set at a time or later; by name."""
+        """Return sessions with messages or state, by name; with `updated_since`, those whose state was set since."""
         condition, values = f"(state IS NOT NULL OR {_MESSAGE})", list[int | str]()
         if updated_since is not None:
             condition, values = "updated >= ?", [updated_since]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from oncebus.store.sql.blobs import BlobReferences
+from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.counters import Counters
 from oncebus.store.sql.messages import Messages
@@ -15,18 +15,22 @@ from oncebus.store.sql.sessions import Sessions
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the rules work on."""
+    """The tables that the rules work on."""
 
     counters: Counters
-    blobs: BlobReferences
+    body_files: BodyFileReferences
     messages: Messages
     sessions: Sessions
     records: Records
 
     @classmethod
     def over(cls, connection: Connection) -> Self:
-        """The tables of an open store."""
-        counters, blobs = Counters(connection), BlobReferences(connection)
+        """Return the tables of an open store."""
+        counters, body_files = Counters(connection), BodyFileReferences(connection)
         return cls(
-            counters, blobs, Messages(connection, counters, blobs), Sessions(connection), Records(connection, blobs)
+            counters,
+            body_files,
+            Messages(connection, counters, body_files),
+            Sessions(connection),
+            Records(connection, body_files),
         )

@@ -1,4 +1,4 @@
-"""Bringing times that lie in the future back to now: for a repair, never while a broker runs."""
+"""Moving times in the future back to now: for a repair, never while a broker runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOVED = (
 def bring_back(connection: Connection, now: int, longest_lock: int) -> int:
     """See `Store.bring_back`."""
     execute = connection.execute
-    # What was left of its time to live when it was enqueued is left again.
+    # The message keeps the time to live that it had when it was enqueued.
     execute("UPDATE message SET expires = expires - (enqueued - ?1) WHERE enqueued > ?1", (now,))
     moved = execute("UPDATE message SET enqueued = ?1 WHERE enqueued > ?1", (now,)).rowcount
     for table in ("message", "session"):

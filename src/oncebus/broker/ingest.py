@@ -1,4 +1,4 @@
-"""Taking what the pipeline has judged out of the outbox, into the store."""
+"""Ingesting the pipeline's results: from the outbox into the store."""
 
 from __future__ import annotations
 
@@ -22,83 +22,84 @@ if TYPE_CHECKING:
     from oncebus.broker.core import Core
 
 IDLE_POLL_SECONDS = 0.02
-"""How often to look at an outbox that has to be polled while nothing is on its way."""
-LOOK_SECONDS = 1.0
-"""How often to look for why nothing comes."""
+"""How often to poll the outbox, if it has to be polled, while nothing is in the pipeline."""
+CHECK_SECONDS = 1.0
+"""How often to check for a gap in the outbox while nothing comes."""
 BACK_OFF_SECONDS = 0.5
 KEPT_ENTRIES = 9
-"""The inbox keeps the commits of so many of the newest entries: Spark may run its newest batches again."""
+"""For how many of the newest entries the inbox keeps the commits: Spark may run its newest batches again."""
 
 
-class Taking:
-    """One task that takes entries in order, and deletes what they have made unnecessary."""
+class Ingester:
+    """A task that ingests outbox entries in order, and deletes entries and commits that nobody needs any more."""
 
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
         self._outbox = Outbox(folders.outbox)
-        self._taken: deque[int] = deque(maxlen=KEPT_ENTRIES)
+        # The last commits of the newest ingested entries.
+        self._ingested: deque[int] = deque(maxlen=KEPT_ENTRIES)
         # On the clock of `time.monotonic`.
-        self._next_look = 0.0
-        self.trouble = Trouble("What the pipeline has judged cannot be taken")
+        self._next_check = 0.0
+        self.trouble = Trouble("Cannot ingest the pipeline's results; retrying")
 
     async def run(self) -> None:
-        """Take entries for ever."""
+        """Ingest entries until cancelled."""
         with contextlib.closing(self._outbox.watch()) as watch:
             while True:
                 await self._step(watch)
 
     async def _step(self, watch: Watch) -> None:
-        """Take the next entry, or wait for one."""
+        """Ingest the next entry, or wait for one."""
         core = self._core
         try:
             entry = self._outbox.next_entry(core.progress.position) if core.lag else None
             if entry is None:
                 self._check_for_gap()
-                await watch.wait_in_loop(LOOK_SECONDS, poll=POLL_SECONDS if core.lag else IDLE_POLL_SECONDS)
+                await watch.wait_in_loop(CHECK_SECONDS, poll=POLL_SECONDS if core.lag else IDLE_POLL_SECONDS)
             else:
-                await self._take(entry)
+                await self._ingest(entry)
                 self.trouble.over()
         except Exception as error:
-            # Whatever it is, to give up would stop all deliveries.
+            # Any error: giving up would stop all deliveries.
             self.trouble.met(error)
             await asyncio.sleep(BACK_OFF_SECONDS)
 
     def _check_for_gap(self) -> None:
-        """Raise where what comes next can never come, because what comes after it is there already."""
+        """Raise `DataMismatch` if the next entry can never come, because a later one is already there."""
         now, position = time.monotonic(), self._core.progress.position
-        if not self._core.lag or now < self._next_look:
+        if not self._core.lag or now < self._next_check:
             return
-        self._next_look = now + LOOK_SECONDS
+        self._next_check = now + CHECK_SECONDS
         newest = self._outbox.newest()
-        # Twice: what appears while the folder is listed may be missed.
+        # Look for the next entry again: a listing may miss one that appeared meanwhile.
         if newest is not None and newest.after > position and self._outbox.next_entry(position) is None:
             raise DataMismatch(
-                f"Outbox '{self._outbox.folder}' goes on behind commit {newest.after}, but the store has taken none "
-                f"behind commit {position}"
+                f"Outbox '{self._outbox.folder}' continues after commit {newest.after}, but the store has ingested "
+                f"none after commit {position}"
             )
 
-    async def _take(self, entry: Entry) -> None:
+    async def _ingest(self, entry: Entry) -> None:
         core = self._core
         rows = await asyncio.to_thread(entry.rows)
         policies, now = core.policies, core.clock.steady()
         if behind := core.clock.behind():
             rows = _expiring_later(rows, behind)
 
-        def take(store: Store) -> tuple[IngestReport, dict[int, int]]:
+        def ingest(store: Store) -> tuple[IngestReport, dict[int, int]]:
             report = store.ingest(rows, entry.after + 1, entry.last, policies, now)
             return report, {entity: store.size_of(entity) for entity in report.counted}
 
-        report, sizes = await core.run(take)
-        core.taken(entry.last, report, sizes)
-        # This one stays until the next: a pipeline that begins anew sees by it how far the last had come.
+        report, sizes = await core.run(ingest)
+        core.ingested(entry.last, report, sizes)
+        # Keep this entry until the next one: it shows a restarted pipeline how far the last one came.
         await asyncio.to_thread(self._outbox.delete_up_to, entry.after)
-        self._taken.append(entry.last)
-        if len(self._taken) == self._taken.maxlen:
-            # Spark may run the newest batches again, and then reads their commits again.
-            await core.forget_up_to(self._taken[0])
+        self._ingested.append(entry.last)
+        if len(self._ingested) == self._ingested.maxlen:
+            # Keep the commits of the newest batches: Spark may run these again.
+            await core.forget_up_to(self._ingested[0])
 
 
 def _expiring_later(rows: pa.Table, behind: int) -> pa.Table:
-    """The rows of messages that were stamped by a clock which stands still: their time to live has just begun."""
+    """Return the rows with a later expiry: their stamps came from a clock that stood `behind` the steady time."""
     at = rows.schema.get_field_index("expires")
     return rows.set_column(at, rows.schema.field(at), pc.add(rows.column(at), behind))

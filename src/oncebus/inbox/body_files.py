@@ -1,4 +1,4 @@
-"""Bodies too large for a row, a file each. All numbers are little-endian.
+"""Body files: bodies that are too large for a row, one file each. All numbers are little-endian.
 
 offset   size  what
 0        8     magic, "ONCEBLB" and the format's version as one byte (1)
@@ -28,14 +28,14 @@ _EVER = 2**62
 _NAME = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
-class Blobs:
-    """A folder of bodies. A body is durable before the commit that names it, and never changed."""
+class BodyFiles:
+    """A folder of body files. A file is durable before the commit that names it, and never changes."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.path.abspath(folder)
 
     def write(self, body: bytes | memoryview, name: str | None = None) -> str:
-        """Make a body durable; its name, a fresh one unless given. Raises `InboxFull` if the disk is full."""
+        """Make a body durable and return its name, by default a fresh one. Raises `InboxFull` if the disk is full."""
         name = uuid.uuid4().hex if name is None else name
         path = self._path(name)
         checked = _CHECKED.pack(0, len(body))
@@ -48,40 +48,42 @@ class Blobs:
         return name
 
     def read(self, name: str) -> memoryview:
-        """A body, memory-mapped. Raises `FileNotFoundError`, or `InboxDamaged` if it is not what was written."""
+        """Return a body, memory-mapped. Raises `FileNotFoundError`, or `InboxDamaged` if it was changed."""
         path = self._path(name)
         data = memoryview(map_file(path)).cast("B")
         if len(data) < _HEADER_BYTES or data[:8] != MAGIC:
-            raise InboxDamaged(f"Inbox blob '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
+            raise InboxDamaged(f"Body file '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
         length = len(data) - _HEADER_BYTES
         if _CHECKED.unpack_from(data, 12)[1] != length:
             raise InboxDamaged(
-                f"Inbox blob '{path}' holds {length} bytes instead of {_CHECKED.unpack_from(data, 12)[1]}"
+                f"Body file '{path}' holds {length} bytes instead of {_CHECKED.unpack_from(data, 12)[1]}"
             )
         if zlib.crc32(data[12:]).to_bytes(4, "little") != data[8:12]:
-            raise InboxDamaged(f"Inbox blob '{path}' is damaged: its checksum differs")
+            raise InboxDamaged(f"Body file '{path}' is damaged: its checksum differs")
         return data[_HEADER_BYTES:]
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete bodies; those that are gone already do not matter."""
+        """Delete files. Ignores those that are already deleted."""
         for name in names:
             path = self._path(name)
             try:
                 Path(path).unlink(missing_ok=True)
             except OSError as error:
-                raise InboxError(f"Inbox blob '{path}' cannot be deleted: {error.strerror}") from error
+                raise InboxError(f"Body file '{path}' cannot be deleted: {error.strerror}") from error
 
     def names(self) -> list[str]:
-        """All bodies that are there, in no order."""
+        """Return the names of all files, in no particular order."""
         if not os.path.isdir(self.folder):
             return []
         return [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
 
     def delete_unfinished(self) -> list[str]:
-        """Delete what a writer that died has left; its names. Nobody may be writing."""
+        """Delete unfinished files of a writer that died, and return their names. Nobody may be writing."""
         return delete_abandoned(self.folder, _EVER) if os.path.isdir(self.folder) else []
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise InboxError(f"Blob name '{name}' has other characters than letters, digits, '-' and '_', or too many")
+            raise InboxError(
+                f"Body file name '{name}' is too long or has other characters than letters, digits, - and _"
+            )
         return os.path.join(self.folder, name)

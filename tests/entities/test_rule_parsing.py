@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from oncebus.entities import Filter, Rule, SqlAction, SqlFilter
-from oncebus.entities.rules import check_rule
+from oncebus.entities.rule_parsing import check_expressions
 from oncebus.filters import BadRule
 
 
@@ -11,7 +11,7 @@ from oncebus.filters import BadRule
     "given",
     [SqlFilter("a = "), SqlFilter("reflect('java.lang.System', 'exit') = 1"), SqlFilter("a = @missing")],
 )
-def test_a_rule_that_cannot_be_read_is_refused(given: Filter) -> None:
+def test_a_rule_that_cannot_be_parsed_is_refused(given: Filter) -> None:
     with pytest.raises(BadRule):
-        check_rule(Rule("r", given))
-    check_rule(Rule("r", SqlFilter("a = 1"), SqlAction("SET a = 2")))
+        check_expressions(Rule("r", given))
+    check_expressions(Rule("r", SqlFilter("a = 1"), SqlAction("SET a = 2")))

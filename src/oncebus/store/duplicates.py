@@ -8,37 +8,37 @@ import pyarrow as pa
 from oncebus.store.base import StoreBase
 from oncebus.store.entry import groups, integers, values
 from oncebus.store.sql.tables import Tables
-from oncebus.store.values import Drop
+from oncebus.store.values import Duplicate
 
 _STEP = 1000
 
 
-class Drops(StoreBase):
+class Duplicates(StoreBase):
     """The record of dropped duplicates."""
 
-    def drops(
+    def duplicates(
         self,
         entity: int,
         message_id: str | None = None,
         since: int | None = None,
         limit: int = 100,
         after: int | None = None,
-    ) -> list[Drop]:
-        """Dropped duplicates of an entity in the order they came; `after` is the last `number` of the page before."""
-        return self._tables.records.drops(entity, message_id, since, limit, after)
+    ) -> list[Duplicate]:
+        """Return dropped duplicates of an entity, oldest first. `after` is the last `number` on the page before."""
+        return self._tables.records.duplicates(entity, message_id, since, limit, after)
 
-    def prune_drops(self, now: int) -> int:
-        """Forget drops that are too old, of entities at rest too. Answers how many."""
+    def prune_duplicates(self, now: int) -> int:
+        """Forget duplicates that are too old, also of entities that get no new ones. Return how many."""
         tables = self._change()
-        forgotten, entity = 0, tables.records.next_with_drops(-1)
+        forgotten, entity = 0, tables.records.next_with_duplicates(-1)
         while entity is not None:
-            forgotten += _forget_old(tables, entity, now - self._drops_age)
-            entity = tables.records.next_with_drops(entity)
+            forgotten += _forget_old(tables, entity, now - self._duplicates_age)
+            entity = tables.records.next_with_duplicates(entity)
         return forgotten
 
 
-def add_drops(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> None:
-    """Record these duplicates, which the counters hold already, and forget what is too old or too much."""
+def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> None:
+    """Record duplicates that the counters already include, and forget records that are too old or too many."""
     entity = integers(rows, "entity")
     order, starts, lengths = groups(entity)
     entities = entity[order[starts]].tolist()
@@ -48,19 +48,19 @@ def add_drops(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> 
     number[order] = np.repeat(np.array(newest) - lengths, lengths) + 1 + rank
     names = ("message_id", "time", "sequence", "original_sequence", "original_time")
     columns = [values(rows, name) for name in names]
-    tables.records.add_drops(zip(entity.tolist(), number.tolist(), *columns, strict=True))
+    tables.records.add_duplicates(zip(entity.tolist(), number.tolist(), *columns, strict=True))
     for each, last in zip(entities, newest, strict=True):
-        tables.records.forget_drops(each, last - kept)
+        tables.records.forget_duplicates(each, last - kept)
         _forget_old(tables, each, now - age)
 
 
 def _forget_old(tables: Tables, entity: int, before: int) -> int:
-    """Forget an entity's drops from before a time. Answers how many."""
+    """Forget an entity's duplicates from before a time. Return how many."""
     forgotten = 0
-    while oldest := tables.records.oldest_drops(entity, 1 if not forgotten else _STEP):
+    while oldest := tables.records.oldest_duplicates(entity, 1 if not forgotten else _STEP):
         old = [number for number, time in oldest if time < before]
         if not old:
             break
-        tables.records.forget_drops(entity, old[-1])
+        tables.records.forget_duplicates(entity, old[-1])
         forgotten += len(old)
     return forgotten

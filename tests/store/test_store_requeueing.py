@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from oncebus.messages import Fate
-from oncebus.store import MAX_HOPS, Errand, Kind, Mode, Outcome, Policy, Store, SubQueue, Transfer
+from oncebus.store import MAX_HOPS, Kind, Mode, Outcome, Policy, Requeue, RequeueKind, Store, SubQueue
 from store.store_rows import START, again, take
 
 SOURCE, TARGET, TOPIC, FIRST, SECOND = 1, 2, 3, 4, 5
@@ -19,23 +19,23 @@ POLICIES = {
 }
 
 
-def pump(store: Store, policies: Mapping[int, Policy] = POLICIES) -> list[Transfer]:
+def next_batch(store: Store, policies: Mapping[int, Policy] = POLICIES) -> list[Requeue]:
     with store.transaction():
-        return store.pump_batch(policies, appended=store.position())
+        return store.requeue_batch(policies, appended=store.position())
 
 
-def with_limit(store: Store, limit: int) -> list[Transfer]:
+def with_limit(store: Store, limit: int) -> list[Requeue]:
     with store.transaction():
-        return store.pump_batch(POLICIES, appended=store.position(), limit=limit)
+        return store.requeue_batch(POLICIES, appended=store.position(), limit=limit)
 
 
 def held(store: Store, entity: int, sub_queue: SubQueue = SubQueue.MAIN) -> Sequence[int]:
     return [message.sequence for message in store.peek(entity, 0, 99, START, sub_queue=sub_queue)]
 
 
-def pumped(store: Store, transfers: list[Transfer], commit: int) -> None:
+def requeued(store: Store, requeues: list[Requeue], commit: int) -> None:
     with store.transaction():
-        store.pumped(transfers, commit)
+        store.requeued(requeues, commit)
 
 
 def remembered(store: Store) -> int:
@@ -43,110 +43,110 @@ def remembered(store: Store) -> int:
 
 
 def test_a_forwarded_message_arrives_once(store: Store) -> None:
-    assert take(store, [{"entity": SOURCE, "sequence": 9}], POLICIES).transfers
+    assert take(store, [{"entity": SOURCE, "sequence": 9}], POLICIES).to_requeue
     assert store.counts(SOURCE).transfer == 1
-    (transfer,) = pump(store)
-    assert (transfer.errand, transfer.target, transfer.hops) == (Errand.FORWARD, TARGET, 1)
-    assert (transfer.message.sequence, transfer.message.body) == (9, b"body")
-    pumped(store, [transfer], 2)
-    assert pump(store) == []
+    (requeue,) = next_batch(store)
+    assert (requeue.kind, requeue.target, requeue.hops) == (RequeueKind.FORWARD, TARGET, 1)
+    assert (requeue.message.sequence, requeue.message.body) == (9, b"body")
+    requeued(store, [requeue], 2)
+    assert next_batch(store) == []
     assert remembered(store) == 1
-    report = take(store, [again(transfer, 1)], POLICIES)
+    report = take(store, [again(requeue, 1)], POLICIES)
     assert (report.repeated, held(store, TARGET), held(store, SOURCE)) == (0, [1], [])
     assert remembered(store) == 0
     assert store.counts(SOURCE).size == 0
 
 
-def test_what_was_appended_twice_is_taken_once(store: Store) -> None:
+def test_a_message_that_was_appended_twice_is_ingested_once(store: Store) -> None:
     take(store, [{"entity": SOURCE}], POLICIES)
-    (transfer,) = pump(store)
+    (requeue,) = next_batch(store)
     # Commit 2 was appended before a crash, and commit 3 after it.
-    assert pump(store) == [transfer]
-    pumped(store, [transfer], 3)
-    assert take(store, [again(transfer, 1)], POLICIES).repeated == 0
-    report = take(store, [again(transfer, 2, fate=Fate.DUPLICATE)], POLICIES)
+    assert next_batch(store) == [requeue]
+    requeued(store, [requeue], 3)
+    assert take(store, [again(requeue, 1)], POLICIES).repeated == 0
+    report = take(store, [again(requeue, 2, fate=Fate.DUPLICATE)], POLICIES)
     assert (report.repeated, held(store, TARGET), store.counts(TARGET).duplicates) == (1, [1], 0)
     assert remembered(store) == 0
 
 
-def test_what_has_arrived_is_not_appended_again(store: Store) -> None:
+def test_a_message_that_has_arrived_is_not_appended_again(store: Store) -> None:
     take(store, [{"entity": SOURCE}], POLICIES)
-    (transfer,) = pump(store)
-    take(store, [again(transfer, 1)], POLICIES)
+    (requeue,) = next_batch(store)
+    take(store, [again(requeue, 1)], POLICIES)
     with store.transaction():
-        assert store.pump_batch(POLICIES, appended=3) == []
+        assert store.requeue_batch(POLICIES, appended=3) == []
     assert (store.counts(SOURCE).transfer, remembered(store)) == (0, 1)
-    assert take(store, [again(transfer, 2)], POLICIES).repeated == 1
+    assert take(store, [again(requeue, 2)], POLICIES).repeated == 1
     assert (held(store, TARGET), remembered(store)) == ([1], 0)
 
 
-def test_repetitions_within_one_entry_are_told_from_copies(store: Store) -> None:
+def test_repetitions_within_one_entry_are_distinguished_from_copies(store: Store) -> None:
     take(store, [{"entity": TOPIC, "scheduled": START + 1}], POLICIES)
     assert held(store, TOPIC) == [1]
     with store.transaction():
         assert store.due(POLICIES, START + 1).handled == 1
         assert store.cancel_scheduled(TOPIC, [1]) == [Outcome.MESSAGE_NOT_FOUND]
         assert store.expire(POLICIES, 2**62).handled == 0
-    (transfer,) = pump(store)
-    assert (transfer.errand, transfer.target, transfer.hops) == (Errand.DUE, TOPIC, 0)
+    (requeue,) = next_batch(store)
+    assert (requeue.kind, requeue.target, requeue.hops) == (RequeueKind.DUE, TOPIC, 0)
     rows = [
-        again(transfer, sequence, destination=destination, position=sequence, scheduled=None)
+        again(requeue, sequence, destination=destination, position=sequence, scheduled=None)
         for sequence in (2, 3)
         for destination in (FIRST, SECOND)
     ]
     assert take(store, rows, POLICIES).repeated == 2
     assert (held(store, FIRST), held(store, SECOND)) == ([1], [1])
-    pumped(store, [transfer], 2)
+    requeued(store, [requeue], 2)
     assert remembered(store) == 0
-    # It was accepted once, and then delivered twice; that it waited under its topic is neither.
+    # It was accepted once and delivered twice; waiting under its topic counts as neither.
     assert [store.counts(each).accepted for each in (TOPIC, FIRST, SECOND)] == [1, 0, 0]
     assert [store.counts(each).delivered for each in (TOPIC, FIRST, SECOND)] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("hops", [MAX_HOPS - 1, MAX_HOPS])
-def test_after_the_last_hop_a_message_stays_behind(store: Store, hops: int) -> None:
+def test_after_the_last_hop_a_message_is_a_transfer_dead_letter(store: Store, hops: int) -> None:
     take(store, [{"entity": SOURCE, "hops": hops}], POLICIES)
-    assert len(pump(store)) == (hops < MAX_HOPS)
+    assert len(next_batch(store)) == (hops < MAX_HOPS)
     stranded = store.peek(SOURCE, 0, 9, START, sub_queue=SubQueue.TRANSFER_DEAD_LETTER)
     assert [each.reason for each in stranded] == ["MaxTransferHopCountExceeded"] * (hops == MAX_HOPS)
     assert store.counts(SOURCE).transfer_dead_letter == len(stranded)
 
 
-def test_what_cannot_be_forwarded_is_a_transfer_dead_letter(store: Store) -> None:
+def test_a_message_that_cannot_be_forwarded_is_a_transfer_dead_letter(store: Store) -> None:
     take(store, [{"entity": SOURCE, "sequence": 1}, {"entity": SOURCE, "sequence": 2}], POLICIES)
-    first, _ = pump(store)
+    first, _ = next_batch(store)
     with store.transaction():
-        store.pump_refused([first], "QuotaExceeded", "full")
-    assert pump(store, {SOURCE: POLICIES[SOURCE]}) == []
+        store.requeue_refused([first], "QuotaExceeded", "full")
+    assert next_batch(store, {SOURCE: POLICIES[SOURCE]}) == []
     stranded = store.peek(SOURCE, 0, 9, START, sub_queue=SubQueue.TRANSFER_DEAD_LETTER)
     assert [each.reason for each in stranded] == ["QuotaExceeded", "ForwardTargetNotFound"]
 
 
-def test_a_queue_that_stops_forwarding_keeps_what_had_not_left(store: Store) -> None:
+def test_a_queue_that_stops_forwarding_keeps_messages_that_had_not_left(store: Store) -> None:
     take(store, [{"entity": SOURCE}], POLICIES)
-    assert pump(store, {SOURCE: Policy()}) == []
+    assert next_batch(store, {SOURCE: Policy()}) == []
     with store.transaction():
         assert len(store.receive(SOURCE, 1, Mode.PEEK_LOCK, Policy(), START)) == 1
     assert (store.counts(SOURCE).active, store.counts(SOURCE).transfer) == (1, 0)
 
 
-def test_a_queue_that_begins_to_forward_sends_what_it_holds(store: Store) -> None:
+def test_a_queue_that_begins_to_forward_sends_the_messages_it_holds(store: Store) -> None:
     take(store, [{"entity": SOURCE, "expires": START + 1}, {"entity": SOURCE}], {SOURCE: Policy()})
     with store.transaction():
         store.receive(SOURCE, 1, Mode.PEEK_LOCK, Policy(), START)
-    (transfer,) = pump(store)
-    assert transfer.message.sequence == 2
+    (requeue,) = next_batch(store)
+    assert requeue.message.sequence == 2
 
 
 @pytest.mark.parametrize("begins_later", [True, False])
-def test_messages_leave_by_number_however_they_lie_in_the_file(store: Store, begins_later: bool) -> None:
+def test_messages_leave_by_number_whatever_their_order_in_the_file(store: Store, begins_later: bool) -> None:
     before = {**POLICIES, SOURCE: Policy()} if begins_later else POLICIES
     numbers = [5, 2, 9, 1, 7]
     take(store, [{"entity": SOURCE, "sequence": number} for number in numbers], before)
     left = []
-    while transfers := with_limit(store, 2):
-        left += [each.message.sequence for each in transfers]
-        pumped(store, transfers, 2)
+    while requeues := with_limit(store, 2):
+        left += [each.message.sequence for each in requeues]
+        requeued(store, requeues, 2)
     assert left == sorted(numbers)
 
 
@@ -155,8 +155,8 @@ def test_an_entity_with_many_messages_does_not_hold_up_the_others(store: Store) 
     take(store, [{"entity": SOURCE, "sequence": number} for number in range(1, 9)], policies)
     take(store, [{"entity": FIRST, "sequence": 1}], policies)
     with store.transaction():
-        transfers = store.pump_batch(policies, 1, limit=4)
-    assert [(each.message.entity, each.message.sequence) for each in transfers] == [
+        requeues = store.requeue_batch(policies, 1, limit=4)
+    assert [(each.message.entity, each.message.sequence) for each in requeues] == [
         (SOURCE, 1),
         (SOURCE, 2),
         (FIRST, 1),
@@ -172,33 +172,33 @@ def test_dead_letters_are_forwarded_with_their_reason(store: Store) -> None:
     take(store, rows, policies)
     with store.transaction():
         assert store.expire(policies, START).arrived == set()
-    transfers = pump(store, policies)
-    assert [(each.errand, each.message.reason) for each in transfers] == [
-        (Errand.FORWARD_DEAD_LETTER, "TTLExpiredException"),
-        (Errand.FORWARD_DEAD_LETTER, "filter"),
+    requeues = next_batch(store, policies)
+    assert [(each.kind, each.message.reason) for each in requeues] == [
+        (RequeueKind.FORWARD_DEAD_LETTER, "TTLExpiredException"),
+        (RequeueKind.FORWARD_DEAD_LETTER, "filter"),
     ]
     assert (store.counts(SOURCE).transfer, store.counts(SOURCE).dead_letter) == (2, 0)
 
 
-def test_a_blob_is_needed_while_its_message_is_under_way(store: Store) -> None:
+def test_a_body_file_is_needed_while_its_message_is_under_way(store: Store) -> None:
     take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
-    transfers = pump(store)
-    pumped(store, transfers, 2)
-    assert store.unused_blobs() == []
-    take(store, [again(transfers[0], 1)], POLICIES)
-    assert store.unused_blobs() == []
+    requeues = next_batch(store)
+    requeued(store, requeues, 2)
+    assert store.unused_body_files() == []
+    take(store, [again(requeues[0], 1)], POLICIES)
+    assert store.unused_body_files() == []
     with store.transaction():
         assert store.batch_delete(TARGET, 2**62, 1) == 1
-    assert store.unused_blobs() == ["file"]
+    assert store.unused_body_files() == ["file"]
 
 
-def test_a_blob_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
+def test_a_body_file_of_a_forwarded_duplicate_is_unused(store: Store) -> None:
     take(store, [{"entity": SOURCE, "blob": "file"}], POLICIES)
-    transfers = pump(store)
-    take(store, [again(transfers[0], 1, fate=Fate.DUPLICATE)], POLICIES)
-    assert store.unused_blobs() == []
-    pumped(store, transfers, 2)
-    assert store.unused_blobs() == ["file"]
+    requeues = next_batch(store)
+    take(store, [again(requeues[0], 1, fate=Fate.DUPLICATE)], POLICIES)
+    assert store.unused_body_files() == []
+    requeued(store, requeues, 2)
+    assert store.unused_body_files() == ["file"]
 
 
 def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
@@ -207,36 +207,36 @@ def test_a_deleted_source_leaves_nothing_behind(store: Store) -> None:
         {"entity": SOURCE, "sequence": 2, "fate": Fate.DUPLICATE},
     ]
     take(store, rows, POLICIES)
-    transfers = pump(store)
-    take(store, [again(transfers[0], 1, blob=None)], POLICIES)
+    requeues = next_batch(store)
+    take(store, [again(requeues[0], 1, blob=None)], POLICIES)
     with store.transaction():
         store.delete_entities([SOURCE], appended=3)
-    assert (store.counts(SOURCE).size, store.drops(SOURCE), store.unused_blobs()) == (0, [], [])
+    assert (store.counts(SOURCE).size, store.duplicates(SOURCE), store.unused_body_files()) == (0, [], [])
     assert remembered(store) == 1
-    assert take(store, [again(transfers[0], 2)], POLICIES).repeated == 1
-    assert (remembered(store), held(store, TARGET), store.unused_blobs()) == (0, [1], ["file"])
-    pumped(store, transfers, 3)
+    assert take(store, [again(requeues[0], 2)], POLICIES).repeated == 1
+    assert (remembered(store), held(store, TARGET), store.unused_body_files()) == (0, [1], ["file"])
+    requeued(store, requeues, 3)
     assert remembered(store) == 0
 
 
-@pytest.mark.parametrize("order", ["delete, pumped, take", "delete, take, pumped", "take, delete, pumped"])
-def test_a_body_outlives_its_source_while_a_row_that_names_it_is_under_way(store: Store, order: str) -> None:
-    """The source is deleted when the row is in the inbox and the store has not been told of that."""
+@pytest.mark.parametrize("order", ["delete, requeued, take", "delete, take, requeued", "take, delete, requeued"])
+def test_a_body_outlives_its_source_while_a_row_that_names_it_is_in_the_pipeline(store: Store, order: str) -> None:
+    """The source is deleted when the row is in the inbox and not yet reported to the store."""
     take(store, [{"entity": SOURCE, "blob": "file"}, {"entity": SOURCE, "sequence": 2, "blob": "left"}], POLICIES)
-    transfer = pump(store)[0]
+    requeue = next_batch(store)[0]
     remaining = {each: policy for each, policy in POLICIES.items() if each != SOURCE}
     for step in order.split(", "):
         if step == "delete":
             with store.transaction():
                 store.delete_entities([SOURCE], appended=2)
-        elif step == "pumped":
-            pumped(store, [transfer], 2)
+        elif step == "requeued":
+            requeued(store, [requeue], 2)
         else:
-            take(store, [again(transfer, 1)], remaining)
-        assert "file" not in store.unused_blobs()
-    # What had not left goes with its source.
+            take(store, [again(requeue, 1)], remaining)
+        assert "file" not in store.unused_body_files()
+    # A message that had not left is deleted with its source.
     take(store, [], remaining)
-    assert (store.unused_blobs(), remembered(store)) == (["left"], 0)
+    assert (store.unused_body_files(), remembered(store)) == (["left"], 0)
     with store.transaction():
         assert store.batch_delete(TARGET, 2**62, 1) == 1
-    assert store.unused_blobs() == ["file", "left"]
+    assert store.unused_body_files() == ["file", "left"]

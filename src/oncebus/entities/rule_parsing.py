@@ -1,4 +1,4 @@
-"""From a rule as it is described to one that can be evaluated."""
+"""Turns the description of a rule into a rule that can be evaluated."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from oncebus import filters
 from oncebus.entities import descriptions
 
 
-def check_rule(rule: descriptions.Rule) -> None:
+def check_expressions(rule: descriptions.Rule) -> None:
     """Raise `BadRule` if the rule's filter or action cannot be parsed."""
     parsed_rule(rule)
 
 
 def parsed_rule(rule: descriptions.Rule) -> filters.Rule:
-    """A rule that can be evaluated. Raises `BadRule` if its filter or action cannot be parsed."""
+    """Return a rule that can be evaluated. Raises `BadRule` if its filter or action cannot be parsed."""
     action = None
     if rule.action is not None:
         action = filters.parse_action(rule.action.expression, _values(rule.action.parameters))

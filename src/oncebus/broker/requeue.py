@@ -1,0 +1,156 @@
+"""Requeue: appends forwarded, due, released and resubmitted messages to the inbox again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from oncebus import amqp
+from oncebus.broker.sending import Incoming, Origin, check, check_quota, row_of
+from oncebus.entities import EntityError, NotFound, Queue, Topic
+from oncebus.inbox import Row
+from oncebus.messages import PARTITION_SHIFT
+from oncebus.store import Message, Requeue, RequeueKind, Store
+
+if TYPE_CHECKING:
+    from oncebus.broker.core import Core
+
+
+class Requeuer:
+    """Appends messages that leave the store, in steps of bounded length. One step runs at a time."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._stepping = asyncio.Lock()
+        self._has_begun = False
+        # (messages, commit) that are in the inbox and not yet reported to the store.
+        self._appended: deque[tuple[list[Requeue], int]] = deque()
+
+    async def step(self) -> bool:
+        """Append some messages. Return whether there may be more."""
+        async with self._stepping:
+            return await self._step()
+
+    async def _step(self) -> bool:
+        core = self._core
+        if core.progress.position < core.left_behind:
+            # An earlier run may have appended messages and crashed before it reported them to the store. Wait until
+            # the store has ingested them, or they would be appended twice.
+            return False
+        await self._report()
+        if not core.has_room:
+            # The messages are just as safe in the store. Continue when the pipeline has processed some of its backlog.
+            return False
+        policies, appended = core.policies, core.acceptor.last_commit
+        if not self._has_begun:
+            await core.run(lambda store: store.begin_requeue(appended))
+            self._has_begun = True
+        batch = await core.run(lambda store: store.requeue_batch(policies, appended))
+        by_target: dict[int, list[Requeue]] = {}
+        for requeue in batch:
+            by_target.setdefault(requeue.target, []).append(requeue)
+        for target, requeues in by_target.items():
+            await self._append(target, requeues)
+        return bool(batch)
+
+    async def _append(self, target: int, requeues: list[Requeue]) -> None:
+        core = self._core
+        accepted: list[Requeue] = []
+        refused: list[tuple[Requeue, str, str]] = []
+        rows: list[Row] = []
+        added = 0
+        for requeue in requeues:
+            if requeue.message.entity not in core.policies:
+                # The entity was deleted meanwhile, with its messages. Nothing of it may be appended any more.
+                continue
+            try:
+                row = self._row_of(requeue, added)
+            except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
+                # A retry would fail as well, and would hold up the other messages.
+                refused.append((requeue, type(error).__name__, str(error)))
+            else:
+                accepted.append(requeue)
+                rows.append(row)
+                added += row["size"]
+        if rows:
+            for used in {target, *(requeue.message.entity for requeue in accepted)}:
+                core.accesses.note(used)
+            # No await between the stamps and this append: the rows of the inbox must be in the order of their times.
+            self._appended.append((accepted, await core.append(target, rows)))
+            await self._report()
+        if refused:
+
+            def refuse(store: Store) -> None:
+                for requeue, reason, text in refused:
+                    store.requeue_refused([requeue], reason, text)
+
+            await core.run(refuse)
+
+    async def _report(self) -> None:
+        """Report appended messages to the store. Until it knows them, they must not be appended again."""
+        while self._appended:
+            self._core.note_sizes(await self._core.run(partial(_note_requeued, *self._appended[0])))
+            self._appended.popleft()
+
+    def _row_of(self, requeue: Requeue, added: int) -> Row:
+        """Return the row to append. `added` is how many bytes go to the same target before it."""
+        core, message = self._core, requeue.message
+        target = core.catalogue.entity(requeue.target)
+        if not isinstance(target, Queue | Topic):
+            raise NotFound(str(requeue.target))
+        is_judged, is_dead = requeue.kind is RequeueKind.DUE, requeue.kind is RequeueKind.FORWARD_DEAD_LETTER
+        head, identity = message.head, _identity(message, is_judged)
+        if is_dead:
+            why = {"DeadLetterReason": message.reason, "DeadLetterErrorDescription": message.description}
+            head = amqp.with_application_properties(head, {name: text for name, text in why.items() if text})
+        incoming = Incoming(
+            head,
+            message.body or b"",
+            identity,
+            message.session,
+            message.partition_key,
+            body_in_file=message.size - len(message.head) if message.blob is not None else 0,
+        )
+        if not is_judged:
+            check(target, core.catalogue.namespace, [incoming])
+            check_quota(target, core.held(target) + added, incoming.size)
+        # Dead letters do not expire: the target gives a forwarded one a new time to live.
+        expires = None if is_dead else message.expires
+        origin = Origin(message.entity, message.sequence, requeue.hops, expires)
+        if is_judged:
+            partition = message.sequence >> PARTITION_SHIFT if target.enable_partitioning else 0
+            # A topic's row with a scheduled time would be scheduled again.
+            scheduled = message.scheduled if isinstance(target, Queue) else None
+            origin = replace(origin, partition=partition, scheduled=scheduled)
+        return row_of(
+            target,
+            incoming,
+            core.numbers,
+            core.clock.stamp(message.scheduled or 0),
+            message.sequence,
+            is_checked=not is_judged,
+            body_file=message.blob,
+            origin=origin,
+        )
+
+
+def _note_requeued(requeues: Sequence[Requeue], commit: int, store: Store) -> dict[int, int]:
+    """Report messages that are in the inbox to the store. Return the sizes of the entities that they left."""
+    store.requeued(requeues, commit)
+    return {entity: store.size_of(entity) for entity in {requeue.message.entity for requeue in requeues}}
+
+
+def _identity(message: Message, is_judged: bool) -> str | bytes:
+    """Return the id as its sender gave it: a binary id differs from its text, which the store keeps."""
+    try:
+        given = amqp.message_id(message.head)
+    except amqp.DecodeError:
+        # A message that has its verdict needs only the text. It must move on: nobody can receive it where it is.
+        if not is_judged:
+            raise
+        given = None
+    return message.message_id if given is None else amqp.id_text(given)
