@@ -18,8 +18,9 @@ Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def rewrite_rows(folder: str | os.PathLike[str], after: int, last: int, change: Change) -> int:
-    """Change the rows of the commits after `after` up to `last`, the inbox's last. Return how many rows changed commits have.
+    """Change the rows of the commits after `after` up to `last`, the inbox's last.
 
+    Return how many rows the changed commits have.
     The caller has the inbox open as its writer, and appends nothing afterwards. Each segment is replaced atomically: if
     this is killed at any instant, it can be called again. Raises `InboxDamaged`, and `InboxFull` if the disk is full.
     """
