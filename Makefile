@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-broker docs clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-broker docs dist clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ check: setup ## lint and type-check
 	@$(MAKE) --no-print-directory docs
 
 # Without the archive Spark starts too, only later.
-warm-up: java $(VENV)/.ready ## save what lets Spark start sooner
+warm-up: java $(VENV)/.ready ## build the cache that speeds up Spark's start
 	@$(BIN)/oncebus warm-up || echo 'Spark will start more slowly.' >&2
 
 test-fast: setup ## run the tests that need neither Spark, browser nor other processes
@@ -79,6 +79,10 @@ bench-broker: setup ## measure the broker, the official clients and NATS
 # Not --quiet: that hides the warnings from --strict too.
 docs: setup ## build the documentation site into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+dist: setup ## build the wheel and the source distribution into dist
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
 
 clean: ## delete everything that can be made again
 	rm -rf $(VENV) .venv-compat build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

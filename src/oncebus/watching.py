@@ -122,7 +122,7 @@ class Watch:
 
 
 def sign(path: str | os.PathLike[str], *, is_local: bool = True) -> None:
-    """Note that from now on only processes on this kernel make changes or, unless `is_local`, also other machines."""
+    """Note that from now on only processes on this kernel make changes; if not `is_local`, other machines too."""
     # If the file cannot be written, the waiting processes poll.
     with suppress(OSError):
         Path(path).write_text(this_kernel() if is_local else "")

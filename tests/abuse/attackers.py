@@ -1,4 +1,4 @@
-"""Attackers: crowds of plain sockets, and AMQP connections that say exactly what a test wants."""
+"""Attackers: crowds of plain sockets, and AMQP connections that send exactly what a test needs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ CONNECT_SECONDS = 5.0
 
 
 class Crowd:
-    """Very many connections of strangers. They read only when asked to, and cost the test nearly nothing."""
+    """Very many unauthenticated connections. They read only on demand, and cost the test almost nothing."""
 
     def __init__(self) -> None:
         self.sockets: list[socket.socket] = []
         self.refused = 0
-        """How many could not connect in time."""
+        """The number of connections that could not be opened in time."""
 
     async def connect(self, port: int, count: int, first: bytes = b"") -> None:
-        """Open so many more connections; each says `first`."""
+        """Open this many more connections. Each sends `first`."""
         allow_descriptors()
         turns = asyncio.Semaphore(_AT_ONCE)
         loop = asyncio.get_running_loop()
@@ -54,14 +54,14 @@ class Crowd:
         await asyncio.gather(*(one() for _ in range(count)))
 
     def say(self, data: bytes) -> None:
-        """Say this on every connection that is still open and takes it."""
+        """Send data on every connection that is still open and writable."""
         for each in self.sockets:
             with contextlib.suppress(OSError):
                 each.send(data)
 
     @property
     def alive(self) -> int:
-        """How many the gateway has not hung up."""
+        """Return the number of connections that the gateway has not closed."""
         return sum(_is_open(each) for each in self.sockets)
 
     def forget_closed(self) -> None:
@@ -75,7 +75,7 @@ class Crowd:
         self.sockets = still_open
 
     def close(self) -> None:
-        """Go."""
+        """Close all connections."""
         for each in self.sockets:
             each.close()
         self.sockets.clear()
@@ -83,7 +83,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def crowd() -> Iterator[Crowd]:
-    """A crowd for the block."""
+    """Yield a crowd, and close it after the block."""
     made = Crowd()
     try:
         yield made
@@ -92,13 +92,13 @@ def crowd() -> Iterator[Crowd]:
 
 
 def allow_descriptors() -> None:
-    """Let this process have as many descriptors as it may."""
+    """Raise this process's limit of open descriptors to the maximum."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def signing_in(name: str, key: str) -> bytes:
-    """What a client says first: SASL PLAIN with a key."""
+    """Return the first bytes of a client: SASL PLAIN with a key."""
     response = b"\0" + name.encode() + b"\0" + key.encode()
     return SASL_HEADER + frame(0, amqp.encode(Described(_SASL_INIT, [Symbol("PLAIN"), response])), SASL_FRAME)
 
@@ -107,7 +107,7 @@ def signing_in(name: str, key: str) -> bytes:
 async def amqp_connection(
     port: int, rule: tuple[str, str] | None, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[Socket]:
-    """A connection with one session, signed in with the name and key of a rule; of a stranger without."""
+    """Open a connection with one session. It authenticates with the name and key of a rule, if given."""
     name = None if context is None else "localhost"
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
     try:
@@ -115,7 +115,7 @@ async def amqp_connection(
         if rule is not None:
             await made.say(signing_in(*rule))
             assert await made.header() == SASL_HEADER
-            # The mechanisms, and the outcome: what follows fails if that is a refusal.
+            # Read the mechanisms and the outcome. If the outcome is a refusal, the next step fails.
             await made.raw_frame()
             await made.raw_frame()
         await made.opened()
@@ -126,7 +126,7 @@ async def amqp_connection(
 
 @contextlib.asynccontextmanager
 async def attacker(gateway: Gateway, rule: AuthorizationRule | None = None) -> AsyncIterator[Socket]:
-    """An AMQP connection to the gateway, without TLS; of a stranger unless a rule is given."""
+    """Yield an AMQP connection to the gateway, without TLS. It authenticates only if a rule is given."""
     key = None if rule is None else (rule.name, rule.primary_key)
     async with amqp_connection(gateway.amqp_port, key) as made:
         yield made

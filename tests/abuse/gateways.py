@@ -1,4 +1,4 @@
-"""A gateway to attack: a process of its own, with detection and routing in another. No Spark."""
+"""A gateway to attack, in its own process, with detection and routing in another. No Spark."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from serve.clients import Client, Running
 from serve.programs import TESTS
 
 QUEUES = ("quiet", "noisy")
-"""The queues that every gateway has: one for a victim, one for an attacker."""
+"""The queues of every gateway: one for a victim, one for an attacker."""
 
 
 class Gateway:
-    """The running gateway from outside. With TLS, `certificate` is what its clients trust."""
+    """A running gateway, seen from outside. With TLS, clients trust `certificate`."""
 
     def __init__(self, running: Running, data: Path, url: str, amqp_port: int) -> None:
         self.running, self.data, self.url, self.amqp_port = running, data, url, amqp_port
@@ -32,11 +32,11 @@ class Gateway:
         self.root = self.keys.rules()[0]
 
     def rule(self, name: str, *rights: Right) -> AuthorizationRule:
-        """A rule of the namespace with these rights."""
+        """Add a rule with these rights to the namespace."""
         return self.keys.put(name, rights)
 
     def log(self) -> list[dict[str, Any]]:
-        """What the gateway has logged so far."""
+        """Return the gateway's log so far."""
         lines = self.running.err.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
@@ -49,9 +49,9 @@ def running_gateway(
     tls: bool = False,
     descriptors: int | None = None,
 ) -> Iterator[Gateway]:
-    """A gateway that is ready, over `folder`/data, with `QUEUES` and the given entities.
+    """Yield a ready gateway over `folder`/data, with `QUEUES` and the given entities.
 
-    `descriptors` is its hard and soft limit of open files.
+    `descriptors` is the process's hard and soft limit of open files.
     """
     data, file = folder / "data", folder / "entities.json"
     file.write_text(json.dumps([*({"type": "queue", "name": name} for name in QUEUES), *entities]))
@@ -71,7 +71,7 @@ def running_gateway(
 
 @contextmanager
 def _judge(data: Path) -> Iterator[None]:
-    """Detection and routing in a process of their own: an attacker in the test's does not slow them down."""
+    """Run detection and routing in a separate process, so that attackers in the test process do not slow them down."""
     words = [sys.executable, "-m", "abuse.judge", str(data)]
     with subprocess.Popen(words, cwd=TESTS, stdin=subprocess.PIPE) as judging:
         assert judging.stdin is not None

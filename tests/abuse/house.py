@@ -1,6 +1,6 @@
-"""`python -m abuse.house JSON`: one kind of very many AMQP connections to a gateway, until standard input ends.
+"""`python -m abuse.house JSON`: very many AMQP connections of one role to a gateway, until standard input ends.
 
-It writes a line when all are there, and one at the end with how many were cut. See `full_of`.
+It writes a line when all are connected, and one at the end with the number that the gateway closed. See `full_of`.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from serve.programs import TESTS
 
 _AT_ONCE = 50
 _PAUSE = 1.0
-"""What a stranger waits when it was cut: without it the machine does nothing but connect."""
+"""Seconds that a stranger waits after it was disconnected. Without this, the machine would do nothing but connect."""
 
 
-class Kind(StrEnum):
+class Role(StrEnum):
     """What a connection does."""
 
     RECEIVER = "receiver"
-    """Signs in, and waits for a message of a queue that has none."""
+    """Authenticates, and waits for a message in an empty queue."""
     SIGNED_IN = "signed-in"
-    """Signs in, and does nothing."""
+    """Authenticates, and does nothing."""
     STRANGER = "stranger"
-    """Begins SASL, never goes on, and connects again whenever it is cut."""
+    """Begins SASL and never continues. Reconnects whenever it is disconnected."""
 
 
 class House:
     """The connections of one process."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        self._kind, self._port, self._queue = Kind(given["kind"]), given["port"], given["queue"]
+        self._role, self._port, self._queue = Role(given["role"]), given["port"], given["queue"]
         self._rule = (given["rule"], given["key"])
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self.cut = 0
 
     async def one(self, is_there: asyncio.Event) -> None:
-        """One connection, for as long as it may stay. Only strangers come back."""
-        if self._kind is not Kind.STRANGER:
+        """Keep one connection open until the gateway closes it. Only strangers reconnect."""
+        if self._role is not Role.STRANGER:
             await self._client(is_there)
             return
         while True:
@@ -75,11 +75,11 @@ class House:
         async with self._turns:
             stack = contextlib.AsyncExitStack()
             socket = await stack.enter_async_context(amqp_connection(self._port, self._rule))
-            if self._kind is Kind.RECEIVER:
+            if self._role is Role.RECEIVER:
                 await attach(socket, self._queue)
         async with stack:
             is_there.set()
-            # Whatever comes: the gateway's heartbeats, or the end.
+            # Ignore the gateway's heartbeats until the connection ends.
             with contextlib.suppress(OSError):
                 while await socket.reader.read(4096):
                     pass
@@ -119,18 +119,18 @@ async def _play(given: dict[str, Any]) -> None:
 
 
 class Guests:
-    """The connections of a house from outside."""
+    """The connections of a house, seen from the test."""
 
     def __init__(self) -> None:
         self.cut = 0
-        """How many were cut, once the block has ended."""
+        """The number of connections that the gateway closed. Set after the block has ended."""
 
 
 @contextmanager
-def full_of(gateway: Gateway, kind: Kind, count: int, queue: str = "noisy") -> Iterator[Guests]:
-    """So many connections in a process of their own, all of them there, for the block."""
+def full_of(gateway: Gateway, role: Role, count: int, queue: str = "noisy") -> Iterator[Guests]:
+    """Yield once this many connections, in a separate process, are all open. Close them after the block."""
     rule = gateway.root
-    given = {"kind": kind, "count": count, "port": gateway.amqp_port, "queue": queue}
+    given = {"role": role, "count": count, "port": gateway.amqp_port, "queue": queue}
     given |= {"rule": rule.name, "key": rule.primary_key}
     words = [sys.executable, "-m", "abuse.house", json.dumps(given)]
     found = Guests()
@@ -138,7 +138,7 @@ def full_of(gateway: Gateway, kind: Kind, count: int, queue: str = "noisy") -> I
         assert house.stdin is not None
         assert house.stdout is not None
         try:
-            assert house.stdout.readline() == '"there"\n', f"{count} connections of kind '{kind}' did not come"
+            assert house.stdout.readline() == '"there"\n', f"{count} connections with the role '{role}' did not open"
             yield found
             house.stdin.close()
             found.cut = json.loads(house.stdout.readline())

@@ -19,7 +19,7 @@ def main() -> None:
         ended.set()
 
     threading.Thread(target=wait_for_end, daemon=True).start()
-    # The gateway makes the data folder.
+    # The gateway creates the data folder.
     while not folders.inbox.exists():
         if ended.is_set():
             return

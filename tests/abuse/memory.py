@@ -1,4 +1,4 @@
-"""The memory and the descriptors of a process, as Linux counts them."""
+"""The memory and the open descriptors of a process, as Linux counts them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ MEGABYTE = 1 << 20
 
 
 def resident(pid: int) -> int:
-    """The bytes that a process has in memory now."""
+    """Return the bytes that a process has in memory now."""
     return _kilobytes(pid, "VmRSS") * 1024
 
 
 def peak(pid: int) -> int:
-    """The most bytes that a process had in memory since `forget_peak`."""
+    """Return the maximum of bytes that a process had in memory since `forget_peak`."""
     return _kilobytes(pid, "VmHWM") * 1024
 
 
 def forget_peak(pid: int) -> None:
-    """Let the peak begin again at what the process has now."""
+    """Reset the peak to the current memory of a process."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def descriptors(pid: int) -> int:
-    """How many descriptors a process has open."""
+    """Return the number of open descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 class MemoryWatch:
-    """Tells how far the memory of a process rises above what it was when the watch began.
+    """Measures how far the memory of a process rises above its level at the start of the watch.
 
-    Linux keeps the peak, so a rise between two looks is not missed.
+    Linux records the peak, so a rise between two measurements is not missed.
     """
 
     def __init__(self, pid: int) -> None:
@@ -41,11 +41,11 @@ class MemoryWatch:
 
     @property
     def rise(self) -> int:
-        """The bytes between the first look and the peak since."""
+        """Return the bytes between the level at the start and the peak since."""
         return max(0, peak(self._pid) - self.before)
 
     def stays_below(self, limit: int, what: str) -> None:
-        """Fail if the memory has risen by more than `limit` bytes; print by how much it has."""
+        """Fail if the memory has risen by more than `limit` bytes, and print the rise."""
         rise = self.rise
         print(f"{what}: {rise / MEGABYTE:.1f} MB more memory, {limit / MEGABYTE:.0f} MB allowed")
         assert rise <= limit, f"{what} took {rise / MEGABYTE:.1f} MB, more than {limit / MEGABYTE:.0f} MB"

@@ -1,4 +1,4 @@
-"""Attaches that are refused, or that hold far more than anybody reads: one byte of them decodes to 64."""
+"""Attaches that are refused, or that contain large unused lists: one byte of them decodes to 64."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .victims import victim
 LIMIT = 60 * MEGABYTE
 PER_SESSION = 200
 ROOM = 500
-"""What an attach holds besides the list in it, in bytes."""
+"""The bytes of an attach besides the list in it."""
 
 
 async def listen(socket: Socket) -> None:
-    """Take the answers: a peer that does not read them is cut."""
+    """Read the answers: the gateway disconnects a peer that does not."""
     with contextlib.suppress(OSError):
         while await socket.reader.read(65536):
             pass
@@ -36,7 +36,7 @@ async def listen(socket: Socket) -> None:
 async def attach_many(
     gateway: Gateway, rule: AuthorizationRule | None, links: int, junk: list[object], release: asyncio.Event
 ) -> None:
-    """Attach so many links, each with such a list in its properties, and stay."""
+    """Attach this many links, each with such a list in its properties, and stay connected."""
     async with attacker(gateway, rule) as socket:
         listening = asyncio.create_task(listen(socket))
         with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ async def attach_many(
 def test_attaches_take_little_memory(tmp_path: Path, is_known: bool, is_within: bool, times: int) -> None:
     with running_gateway(tmp_path) as gateway, victim(gateway) as somebody:
         rule = gateway.rule("only-sends", Right.SEND) if is_known else None
-        # Strangers with frames of 16 KB; one client with frames of 64 KB.
+        # Unauthenticated peers send frames of 16 KB, one client sends frames of 64 KB.
         peers, links, size = (1, 45 * times, 65000) if is_known else (4 * times, 45, 16000)
         elements = (MOST_FRAME_ELEMENTS if is_known else UNTRUSTED_FRAME_ELEMENTS) - 100 if is_within else size - ROOM
         junk: list[object] = [*[[]] * elements, "x" * (size - ROOM - elements)]

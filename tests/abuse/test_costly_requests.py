@@ -1,4 +1,4 @@
-"""Requests that ask for very much work, or never end: rules, looks, templates, halves, piles. All share one gateway."""
+"""Requests that cost much work or never end: rules, peeks, templates, half requests, floods. All share one gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .memory import MEGABYTE, MemoryWatch
 from .victims import victim
 
 DESCRIPTORS = 1024
-"""Few of them leave some 170 places for HTTP, so that a small crowd takes them all."""
+"""With this few descriptors there are about 170 places for HTTP, so a small crowd takes them all."""
 COSTLY: dict[str, object] = {
     "type": "subscription",
     "topic": "costly",
@@ -47,28 +47,28 @@ MUCH = [pytest.param(1, id="once"), pytest.param(10, id="much", marks=pytest.mar
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One gateway for all attacks here: its start takes longer than they do."""
+    """Yield one gateway for all attacks here, because its start takes longer than they do."""
     with running_gateway(tmp_path_factory.mktemp("gateway"), entities=ENTITIES, descriptors=DESCRIPTORS) as running:
         yield running
 
 
 @asynccontextmanager
 async def client_of(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    """A client that signs in with the root key if it sends `authorized`."""
-    # No connection is kept: another request may have taken its place by then.
+    """Yield a client. Requests with the header `authorized` have the rights of the root key."""
+    # No keep-alive: by the next request, the gateway may have given the connection's place to another one.
     limits = httpx.Limits(max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=gateway.url, timeout=PATIENCE, limits=limits) as client:
         yield client
 
 
 def authorized(gateway: Gateway) -> dict[str, str]:
-    """The header of who may do everything."""
+    """Return the header of a client with all rights."""
     token = make_token(gateway.url, gateway.root.name, gateway.root.primary_key, wall_time() + HOUR)
     return {"Authorization": token}
 
 
 def nested(size: int) -> bytes:
-    """A message whose body is a list with an empty list in each byte."""
+    """Return a message whose body is a list in which each byte is an empty list."""
     return b"\x00\x53\x77\xd0" + (size + 4).to_bytes(4) + size.to_bytes(4) + b"\x45" * size
 
 
@@ -88,8 +88,8 @@ async def send_nested(gateway: Gateway, sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("times", MUCH)
-def test_costly_rules_keep_no_other_delivery_waiting(gateway: Gateway, times: int) -> None:
-    """The value and the pattern are both from the message, and 80 comparisons of them in one rule."""
+def test_costly_rules_delay_no_other_delivery(gateway: Gateway, times: int) -> None:
+    """The message provides both value and pattern, and one rule compares them 80 times."""
     item = {"Body": "", "UserProperties": {"a": "a" * 100_000, "b": "%" + "a_" * 400 + "b%"}}
     count = 20 * times
     with victim(gateway) as somebody:
@@ -112,16 +112,16 @@ def test_costly_rules_keep_no_other_delivery_waiting(gateway: Gateway, times: in
             return gateway.http.metric("messages_accepted_total", entity="costly") >= before + count
 
         until(is_done, f"{count} costly messages were routed", limit=PATIENCE)
-        # Each was tried, and failed as a filter does that cannot be evaluated.
-        told = str(dead_letters()[0])
-        assert f"needs more than {MOST_STEPS_OF_A_RULE:,} steps" in told, told[-2000:]
+        # Each rule was tried, and failed like any filter that cannot be evaluated.
+        letter = str(dead_letters()[0])
+        assert f"needs more than {MOST_STEPS_OF_A_RULE:,} steps" in letter, letter[-2000:]
         watch.stays_below(100 * MEGABYTE, f"{count} messages under costly rules")
 
 
 @pytest.mark.parametrize("times", MUCH)
-def test_looking_at_nested_messages_keeps_nobody_waiting(gateway: Gateway, times: int) -> None:
+def test_peeking_at_nested_messages_delays_nobody(gateway: Gateway, times: int) -> None:
     with victim(gateway) as somebody, victim(gateway, "http", queue="noisy") as other:
-        # Some that are read because they are just small enough; the others are shown as bytes.
+        # Some are just small enough to be decoded; the others are shown as bytes.
         asyncio.run(send_nested(gateway, [60_000] * 8 + [255_000] * 30))
         watch = MemoryWatch(gateway.pid)
         head = authorized(gateway)
@@ -157,7 +157,7 @@ def test_looking_at_nested_messages_keeps_nobody_waiting(gateway: Gateway, times
 
 
 @pytest.mark.parametrize("times", MUCH)
-def test_costly_templates_keep_nobody_waiting(gateway: Gateway, times: int) -> None:
+def test_costly_templates_delay_nobody(gateway: Gateway, times: int) -> None:
     with victim(gateway) as somebody, victim(gateway, "http", queue="noisy") as other:
         watch = MemoryWatch(gateway.pid)
         head = authorized(gateway)
@@ -184,7 +184,7 @@ HALVES = {
     "sign-in": f"POST {link('sign-in')} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
     "Content-Type: application/x-www-form-urlencoded\r\n\r\nrule=RootManage".encode(),
 }
-"""What strangers say, and then nothing more."""
+"""The data that strangers send before they fall silent."""
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ PILES = {
     "headers": (b"GET / HTTP/1.1\r\n", b"ab:cd\r\n"),
     "trailers": (b"POST /noisy/messages HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"ab:cd\r\n"),
 }
-"""What strangers say first, and then again and again. They read no answer."""
+"""The data that strangers send first, and then repeatedly. They read no answer."""
 
 
 @pytest.mark.parametrize("what", PILES)
 @pytest.mark.parametrize("count", [pytest.param(20, id="20"), pytest.param(2000, id="2000", marks=pytest.mark.torture)])
-def test_piles_of_small_things_take_little_memory(gateway: Gateway, what: str, count: int) -> None:
-    """Each of them takes a hundred times its bytes."""
+def test_floods_of_small_requests_take_little_memory(gateway: Gateway, what: str, count: int) -> None:
+    """Without limits, each of these would take a hundred times its size in memory."""
     first, again = PILES[what]
     with victim(gateway) as somebody, crowd() as strangers:
         watch = MemoryWatch(gateway.pid)

@@ -1,4 +1,4 @@
-"""As many connections as the gateway takes, most of them idle, beside more strangers than it takes."""
+"""The maximum number of client connections, most of them idle, and more strangers than the gateway allows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 from oncebus.servicebus.limits import Limits
 
 from .gateways import running_gateway
-from .house import Kind, full_of
+from .house import Role, full_of
 from .memory import MEGABYTE, MemoryWatch
 from .victims import victim
 
 EACH = 100 * 1024
-"""The bytes that one connection may take."""
+"""The bytes of memory that one connection may take."""
 ROUNDS = 300
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The smallest value that so large a share of them does not exceed."""
+    """Return the smallest value that is not exceeded by the given fraction of the values."""
     return sorted(values)[max(0, round(share * len(values)) - 1)]
 
 
@@ -27,7 +27,7 @@ def percentile(values: list[float], share: float) -> float:
     ("clients", "receivers", "strangers", "rounds"),
     [
         pytest.param(50, 20, 50, 20, id="50"),
-        # A victim has one connection, and for a moment two.
+        # A victim has one connection, and two while it changes to a new one.
         pytest.param(Limits().connections - 4, 2000, 5000, ROUNDS, id="5000", marks=pytest.mark.torture),
     ],
 )
@@ -42,9 +42,9 @@ def test_no_send_fails_in_a_full_house(
     ):
         watch = MemoryWatch(gateway.pid)
         with (
-            full_of(gateway, Kind.RECEIVER, receivers, "idle") as waiting,
-            full_of(gateway, Kind.SIGNED_IN, clients - receivers) as signed_in,
-            full_of(gateway, Kind.STRANGER, strangers) as unknown,
+            full_of(gateway, Role.RECEIVER, receivers, "idle") as waiting,
+            full_of(gateway, Role.SIGNED_IN, clients - receivers) as signed_in,
+            full_of(gateway, Role.STRANGER, strangers) as unknown,
         ):
             assert gateway.http.metric("amqp_connections") >= clients
             began = len(one.sends), len(other.sends)

@@ -1,4 +1,4 @@
-"""Very many tokens times very many links: an end of one of them must not cost their product."""
+"""Very many tokens and very many links: the end of one token must not cost the product of both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS = 20
 
 
 class Heard:
-    """How many frames of each kind have come on a connection."""
+    """Counts the frames of each kind that have arrived on a connection."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
@@ -37,7 +37,7 @@ class Heard:
         self.conditions: set[str] = set()
 
     async def until(self, kind: type, count: int) -> None:
-        """Read until so many of a kind have come, from the beginning on."""
+        """Read until this many frames of a kind have arrived in total."""
         while self._counts[kind] < count:
             found = (await self._socket.frame()).performative
             self._counts[type(found)] += 1
@@ -69,7 +69,7 @@ def test_the_end_of_a_token_takes_no_time_from_others(tmp_path: Path, tokens: in
                     written(credit(2 * tokens, 1)),
                 )
                 await heard.until(Attach, 2)
-                # Those for other places stay; that for the queue ends, and with it all links.
+                # The tokens for other paths stay. The one for the queue ends, and all links with it.
                 await socket.say(put(0, "noisy", wall_time() + SECONDS * SECOND))
                 await heard.until(Transfer, 1)
                 for first in range(1, tokens, AT_ONCE):

@@ -1,4 +1,4 @@
-"""A sender with a Send-only key that sends more than the pipeline can take."""
+"""A sender with a Send-only key that sends more than the pipeline can process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONNECTIONS, BATCH = 6, 500
 
 
 class Noise:
-    """Connections that send batches to the noisy queue, one after the other. `statuses` are what they were answered."""
+    """Connections that send one batch after another to the noisy queue. `statuses` are the answers they got."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -38,7 +38,7 @@ class Noise:
             self.statuses.append(self._gateway.http.send_batch("noisy", messages))
 
 
-def test_a_quiet_queue_goes_on_and_the_noisy_one_has_to_wait(tmp_path: Path) -> None:
+def test_a_quiet_queue_keeps_working_and_the_noisy_one_has_to_wait(tmp_path: Path) -> None:
     with running_gateway(tmp_path) as gateway, victim(gateway, "http") as somebody:
         with Noise(gateway) as noise:
             until(lambda: len(noise.statuses) > 2 * CONNECTIONS, "noise", limit=120)

@@ -21,12 +21,12 @@ UNAUTHORIZED = "amqp:unauthorized-access"
 
 
 def send_for_ever(sender: ServiceBusSender) -> None:
-    """What the gateway has not noticed yet may still be accepted."""
+    """Send until it fails. Until the gateway notices that the key is revoked, sends may still be accepted."""
     while True:
         sender.send_messages(ServiceBusMessage("after"))
 
 
-def test_what_was_opened_with_a_key_ends_when_the_key_is_no_longer_good(tmp_path: Path) -> None:
+def test_links_and_connections_end_when_their_key_is_revoked(tmp_path: Path) -> None:
     with running_gateway(tmp_path) as gateway, victim(gateway) as somebody:
         listens, sends = gateway.rule("listens", Right.LISTEN), gateway.rule("sends", Right.SEND)
 
@@ -50,7 +50,7 @@ def test_what_was_opened_with_a_key_ends_when_the_key_is_no_longer_good(tmp_path
                 sender.send_messages(ServiceBusMessage("before"))
                 for which in WhichKey:
                     gateway.keys.rotate("sends", which)
-                # What it raises for a link that ends under a send depends on when that is.
+                # The client's error depends on the moment at which the link ends during a send.
                 with pytest.raises(ServiceBusError):
                     send_for_ever(sender)
             with pytest.raises(ServiceBusAuthenticationError), client.get_queue_sender("noisy"):

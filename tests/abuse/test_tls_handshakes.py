@@ -1,4 +1,4 @@
-"""Connections that never begin their TLS handshake, or never end it."""
+"""Connections that never begin or never complete their TLS handshake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .gateways import running_gateway
 from .memory import MEGABYTE, MemoryWatch
 from .victims import victim
 
-# A handshake takes some 100 KB, and there are no more at once than there may be strangers.
+# A handshake takes about 100 KB, and there are at most as many at once as strangers are allowed.
 EACH = 150 * 1024
 
 

@@ -23,11 +23,11 @@ from serve.clients import Client
 
 PATIENCE = 60.0
 ROUNDS = 5
-"""So many rounds on one connection."""
+"""The number of rounds on one connection."""
 
 
 class AmqpVictim:
-    """One connection with a sender and a receiver of the same queue."""
+    """A connection with a sender and a receiver on the same queue."""
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
@@ -45,7 +45,7 @@ class AmqpVictim:
             assert (answer.source if answer.role is False else answer.target) is not None, "a link was refused"
 
     async def round(self, content: bytes) -> float:
-        """Send a message, receive it, settle it. Returns the seconds until the send was accepted."""
+        """Send a message, receive it and settle it. Return the seconds until the send was accepted."""
         began, accepted = time.monotonic(), 0.0
         payload = b"".join(amqp.encode_message(Properties(), None, content))
         await self._socket.say(written(transfer(self._sent, delivery_tag=self._sent.to_bytes(4)), payload))
@@ -68,7 +68,7 @@ class AmqpVictim:
         return accepted
 
     async def close(self) -> None:
-        """Say goodbye, and wait for the answer: what was settled is done then."""
+        """Close the connection and wait for the answer: then all settlements are done."""
         await self._socket.say(written(Close()))
         await self._next(Close)
 
@@ -81,7 +81,7 @@ class AmqpVictim:
 
 
 async def amqp_rounds(given: dict[str, Any], rule: tuple[str, str], ended: threading.Event) -> None:
-    """Rounds over AMQP, until the event."""
+    """Do rounds over AMQP until the event is set."""
     context = None if given["certificate"] is None else ssl.create_default_context(cafile=given["certificate"])
     number = 0
     while not ended.is_set():
@@ -98,12 +98,12 @@ async def amqp_rounds(given: dict[str, Any], rule: tuple[str, str], ended: threa
 
 
 def tell(what: list[float] | str) -> None:
-    """One line for the test: the seconds of a round and of the send in it, or why there are no more."""
+    """Write one line for the test: the seconds of a round and of its send, or the reason why the victim stopped."""
     print(json.dumps(what), flush=True)
 
 
 def http_rounds(given: dict[str, Any], ended: threading.Event) -> None:
-    """Rounds over HTTP, each request on a connection of its own."""
+    """Do rounds over HTTP, each request on a new connection."""
     client, number = Client(given["url"], Path(given["data"])), 0
     while not ended.is_set():
         began = time.monotonic()

@@ -1,7 +1,7 @@
-"""Clients that send and receive while somebody else attacks.
+"""Clients that send and receive during an attack.
 
-`with victim(gateway) as somebody:` runs one in a process of its own. It sends a message, receives it and settles it,
-again and again, and every few rounds on a new connection. It never retries: its first failure fails the test.
+`with victim(gateway) as somebody:` runs one in its own process. It repeatedly sends a message, receives it and settles
+it, and opens a new connection every few rounds. It never retries: its first failure fails the test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .victim import PATIENCE, ROUNDS
 
 
 class Victim:
-    """What has happened to a victim so far: the seconds that each of its rounds took, and each send in them."""
+    """The results of a victim so far: the seconds that each of its rounds and each of its sends took."""
 
     def __init__(self) -> None:
         self.rounds: list[float] = []
@@ -30,11 +30,11 @@ class Victim:
 
     @property
     def slowest(self) -> float:
-        """The longest round, in seconds: while a gateway stands still, so does its victim."""
+        """The longest round in seconds, which shows how long the gateway stood still."""
         return max(self.rounds, default=0.0)
 
     def goes_on(self, rounds: int = 2 * ROUNDS) -> None:
-        """Wait for so many more rounds, at least one on a new connection. Fails where the victim has failed."""
+        """Wait for this many more rounds, at least one on a new connection. Fails if the victim has failed."""
         wanted = len(self.rounds) + rounds
         until(lambda: self.has_ended or len(self.rounds) >= wanted, f"{rounds} rounds of the victim", limit=PATIENCE)
         assert not self.has_ended, f"the victim failed after {len(self.rounds)} rounds: {self.error}"
@@ -42,7 +42,7 @@ class Victim:
 
 @contextmanager
 def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> Iterator[Victim]:
-    """Somebody who uses the gateway over `amqp` or `http`, for the block."""
+    """Run a client that uses the gateway over `amqp` or `http` during the block."""
     given = {
         "protocol": protocol,
         "queue": queue,
@@ -60,10 +60,10 @@ def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> It
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    told, found = process.stdout, Victim()
+    lines, found = process.stdout, Victim()
 
     def listen() -> None:
-        for line in told:
+        for line in lines:
             content = json.loads(line)
             if isinstance(content, str):
                 found.error = content

@@ -1,6 +1,6 @@
-"""The official administration clients for Python behind one face: they differ in words more than in what they do.
+"""The official administration clients for Python behind one interface: they differ mostly in names.
 
-Properties have the service's names; both clients have them in snake case, and take durations as texts or as timedeltas.
+Properties have the service's names. Both clients write them in snake case, and accept durations as text or timedelta.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INNER_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class Place(NamedTuple):
-    """What an entity is, and its names from the top."""
+    """The kind of an entity, and its names from the top."""
 
     kind: str
     names: tuple[str, ...]
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
     @property
     def word(self) -> str:
-        """As it stands in the names of methods."""
+        """Return the word for it in the names of methods."""
         return self.kind.lower()
 
     @property
@@ -49,53 +49,53 @@ class Administrator(ABC):
     """Manages entities of one broker."""
 
     is_strict: bool
-    """Whether to change or to delete what is not there is an error."""
+    """Whether changing or deleting something that does not exist is an error."""
 
     @abstractmethod
     def create(self, place: Place, values: Mapping[str, Any] | None = None) -> None:
-        """Make something that is not there."""
+        """Create something new."""
 
     @abstractmethod
     def find(self, place: Place) -> Any:
-        """Something as the client has it, to be sent back."""
+        """Return something as the client's object, to be sent back."""
 
     @abstractmethod
     def send_back(self, place: Place, found: Any, values: Mapping[str, Any]) -> None:
-        """Change something that was found."""
+        """Update something that `find` returned."""
 
     @abstractmethod
     def properties(self, found: Any) -> Any:
-        """What has the properties as attributes."""
+        """Return the object that has the properties as attributes."""
 
     @abstractmethod
     def names(self, place: Place) -> list[str]:
-        """All that are beside it, itself too."""
+        """Return the names of all its siblings, itself included."""
 
     @abstractmethod
     def delete(self, place: Place) -> None: ...
 
     @abstractmethod
     def held(self, place: Place) -> int:
-        """The number of active messages; of a topic, which has none of its own, the bytes in its subscriptions."""
+        """Return the number of active messages; for a topic, which holds none, the bytes in its subscriptions."""
 
     @abstractmethod
     def cannot_be_made_too(self, place: Place) -> Place | None:
-        """What the name of something that exists is taken for; None where there is nothing to be refused."""
+        """Return something that cannot be created because `place` exists; None if there is no such thing."""
 
     @abstractmethod
     def rule(self, condition: str, action: str) -> dict[str, Any]:
-        """The values of a rule."""
+        """Return the values of a rule."""
 
     @abstractmethod
     def rule_at(self, place: Place) -> tuple[str, str]:
-        """The condition and the action of a rule."""
+        """Return the condition and the action of a rule."""
 
     def change(self, place: Place, values: Mapping[str, Any]) -> None:
-        """As their users do: read, and send back with something else in it."""
+        """Read an object, change it and send it back, as users do."""
         self.send_back(place, self.find(place), values)
 
     def values(self, place: Place, names: Mapping[str, Any]) -> dict[str, Any]:
-        """The properties of these names, as they are now."""
+        """Return the current values of these properties."""
         shown = self.properties(self.find(place))
         return {name: getattr(shown, snake) for name, snake in zip(names, in_snake_case(names), strict=True)}
 
@@ -147,7 +147,7 @@ class Atom(Administrator):
 
 
 class ResourceManager(Administrator):
-    """ServiceBusManagementClient of azure-mgmt-servicebus. It has one request for making and for changing."""
+    """ServiceBusManagementClient of azure-mgmt-servicebus. It creates and updates with the same request."""
 
     is_strict = False
 

@@ -17,14 +17,14 @@ Administrators = Callable[[str, Tier], Administrator]
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One broker for all tests of a module: its start takes many seconds."""
+    """Return one broker for all tests of a module, because its start takes many seconds."""
     with whole_broker(tmp_path_factory.mktemp("administration")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def tiers(serving: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[Tier, Served]]:
-    """A broker for each tier."""
+    """Return a broker for each tier."""
     with ExitStack() as stack:
         alone = {
             tier: stack.enter_context(gateway_alone(tmp_path_factory.mktemp(tier.lower()), tier))
@@ -35,7 +35,7 @@ def tiers(serving: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def administrators(tiers: Mapping[Tier, Served]) -> Iterator[Administrators]:
-    """The clients for Python by their names, each for the broker of a tier."""
+    """Return the Python clients by name, for the broker of a tier."""
     known: dict[tuple[str, Tier], Administrator] = {}
     with ExitStack() as stack:
         for tier, broker in tiers.items():

@@ -1,4 +1,4 @@
-"""Somebody who opens the portal of a real broker, first without a key."""
+"""A visit to the portal of a real broker, first without a key."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SEAL = re.compile(r'name="seal" value="([0-9a-f]{64})"')
 
 
 def visit_portal(broker: Served, queue: str) -> None:
-    """Whoever comes sees a form and what makes it look as it does; the queue is seen by who has a key."""
+    """Check that every visitor sees the form and its styles, and that only a visitor with a key sees the queue."""
     secrets = [queue, broker.root.primary_key, broker.root.secondary_key]
     trusting = ssl.create_default_context(cafile=str(broker.certificate))
     with httpx.Client(base_url=f"https://{broker.host}", verify=trusting, timeout=PATIENCE) as browser:
 
         def tells_nothing(answer: httpx.Response) -> None:
-            # A page that was asked for is named in the address to go to, but not in the text.
-            told = answer.text + "".join(answer.headers.get_list("set-cookie"))
-            assert [secret for secret in secrets if secret in told] == []
+            # The address contains the requested page, but the text does not.
+            content = answer.text + "".join(answer.headers.get_list("set-cookie"))
+            assert [secret for secret in secrets if secret in content] == []
 
         for page, methods in PAGES.items():
             if "GET" in methods:

@@ -1,4 +1,4 @@
-"""Real brokers that speak TLS with certificates of their own making, and how administration clients reach them."""
+"""Real brokers with TLS and self-signed certificates, and how administration clients reach them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TLS = ("--tls", "--amqps-port", "0")
 
 
 class Served:
-    """A broker from outside."""
+    """A broker as clients see it."""
 
     def __init__(self, url: str, data: Path) -> None:
         self.url, self.data, self.certificate = url, data, data / CERTIFICATE
@@ -39,25 +39,25 @@ class Served:
 
     @property
     def string(self) -> str:
-        """The connection string for administration: its port is that of HTTP."""
+        """Return the connection string for administration, with the HTTP port."""
         return connection_string("localhost", self.port, self.root, emulator=False)
 
     @property
     def token(self) -> str:
-        """A token for everything, good for the time of a test."""
+        """Return a token for the namespace that is valid for the duration of a test."""
         return make_token(f"https://{self.host}/", self.root.name, self.root.primary_key, wall_time() + HOUR)
 
 
 @contextmanager
 def whole_broker(folder: Path) -> Iterator[Served]:
-    """`oncebus serve --tls`, Spark and all, in the Standard tier."""
+    """Run `oncebus serve --tls`, with Spark, in the Standard tier."""
     with service(folder, "serve", options=TLS) as running:
         yield Served(running.ready(), folder / "data")
 
 
 @contextmanager
 def gateway_alone(folder: Path, tier: Tier) -> Iterator[Served]:
-    """`oncebus gateway --tls` in a tier. Messages go nowhere, but entities are managed without a pipeline."""
+    """Run `oncebus gateway --tls` in a tier. Without a pipeline, messages stay in the inbox; management works."""
     data = folder / "data"
     ports = ("--http-port", "0", "--amqp-port", "0")
     running = Running(folder, "gateway", ["gateway", "--data", data, "--tier", str(tier), *ports, *TLS])

@@ -1,6 +1,6 @@
 """The official administration clients, unmodified, against a real `oncebus serve --tls`.
 
-All of it is in this module, so that one start of Spark suffices.
+All tests are in this module, so that one start of Spark suffices.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ CHANGED: dict[str, dict[str, object]] = {
 CHECKED_BY_THE_CLIENT: dict[tuple[str, str], type[Exception]] = {
     ("Atom", "Standard-Topic-DefaultMessageTimeToLive=soon"): SerializationError,
 }
-"""Cases that a client refuses by itself, with what it raises: the broker never hears of them. JavaScript has none."""
+"""Cases that a client rejects itself, with its exception: they never reach the broker. JavaScript has none."""
 
 
-# Lives
+# From creation to deletion
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -131,7 +131,7 @@ def test_a_rule_from_creation_to_deletion(serving: Served, administrators: Admin
         with pytest.raises(ResourceExistsError, match="already exists"):
             admin.create(taken, admin.rule("1 = 1", "SET x = 1"))
 
-    # By the rule as it was, both would come through.
+    # With the old rule, both messages would arrive.
     for price in ("50", "150"):
         assert serving.http.request("POST", f"/{topic}/messages", price, {"price": price})[0] == 201
     until(lambda: admin.held(subscription) > 0, "a message is counted", PATIENCE)
@@ -153,12 +153,12 @@ def test_a_rule_from_creation_to_deletion(serving: Served, administrators: Admin
         admin.delete(place)
 
 
-def run_in_node(name: str, broker: Served, files: Mapping[str, object], **told: str) -> int:
-    """Run a file of tests with Node's own test runner; how many there were, all of them good."""
+def run_in_node(name: str, broker: Served, files: Mapping[str, object], **settings: str) -> int:
+    """Run a file of tests with Node's own test runner; all must pass. Return their number."""
     with javascript.workplace(HERE / name) as folder:
         for file, content in files.items():
             (folder / file).write_text(json.dumps(content))
-        environment = {**ENVIRONMENT, "NODE_EXTRA_CA_CERTS": str(broker.certificate), **told}
+        environment = {**ENVIRONMENT, "NODE_EXTRA_CA_CERTS": str(broker.certificate), **settings}
         said = javascript.run(folder, ["node", "--test", "--test-reporter=tap", name], environment)
     print(said)
     passed = re.search(r"^# pass (\d+)$", said, re.MULTILINE)
@@ -167,8 +167,8 @@ def run_in_node(name: str, broker: Served, files: Mapping[str, object], **told: 
 
 
 def test_entities_from_creation_to_deletion_in_javascript(serving: Served) -> None:
-    told = {"ADMINISTRATION": serving.string, "BROKER": f"https://{serving.host}", "TOKEN": serving.token}
-    assert run_in_node("lives.mjs", serving, {}, **told) == 4
+    settings = {"ADMINISTRATION": serving.string, "BROKER": f"https://{serving.host}", "TOKEN": serving.token}
+    assert run_in_node("lives.mjs", serving, {}, **settings) == 4
 
 
 # Refusals
@@ -225,14 +225,14 @@ def test_a_violation_is_rejected_in_javascript(tiers: Mapping[Tier, Served], tmp
     ]
     trusted = tmp_path / "trusted.pem"
     trusted.write_text("".join(broker.certificate.read_text() for broker in tiers.values()))
-    told = {
+    settings = {
         "BROKERS": json.dumps({tier: broker.string for tier, broker in tiers.items()}),
         "NODE_EXTRA_CA_CERTS": str(trusted),
     }
-    assert run_in_node("rules.mjs", tiers[Tier.STANDARD], {"cases.json": cases}, **told) == len(CASES)
+    assert run_in_node("rules.mjs", tiers[Tier.STANDARD], {"cases.json": cases}, **settings) == len(CASES)
 
 
-# What else there is for people and programs
+# Portal and deployments
 
 
 def test_the_portal_answers_and_shows_nothing_without_a_key(serving: Served, administrators: Administrators) -> None:
@@ -241,7 +241,7 @@ def test_the_portal_answers_and_shows_nothing_without_a_key(serving: Served, adm
 
 
 def run(*words: str | Path) -> str:
-    """What a command of ours says."""
+    """Run a command of Oncebus, and return its output."""
     command = [sys.executable, "-m", "oncebus.cli", *map(str, words)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
@@ -289,7 +289,7 @@ def test_fifty_entities_are_deployed_and_the_second_time_nothing_is_changed(serv
 
 
 def run_sample(code: str, serving: Served, folder: Path, changes: Mapping[str, str]) -> None:
-    """As a reader would, beside the data folder, but for the port and what else is his own to say."""
+    """Run a sample as a reader would, with the port and other settings replaced."""
     for text, other in {"localhost:5300": serving.host, **changes}.items():
         assert text in code
         code = code.replace(text, other)
@@ -299,7 +299,7 @@ def run_sample(code: str, serving: Served, folder: Path, changes: Mapping[str, s
 
 
 def is_detecting(serving: Served, queue: str) -> timedelta:
-    """The window of a queue that detects."""
+    """Return the window of a queue, which must have detection."""
     with administration(serving) as admin:
         found = admin.get_queue(queue)
     assert found.requires_duplicate_detection is True

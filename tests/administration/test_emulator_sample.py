@@ -1,4 +1,4 @@
-"""The configuration that the official emulator comes with, taken by a real `oncebus serve` in its place."""
+"""The sample configuration of the official emulator, with a real `oncebus serve` in its place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from serve.programs import until
 from serve.services import PATIENCE, service
 
 SHORT = 1.0
-"""So long is waited for what should not come."""
+"""How long to wait for messages that should not arrive."""
 
 _TIMES = {"DefaultMessageTimeToLive": "PT1H", "DuplicateDetectionHistoryTimeWindow": "PT20S"}
 _RECEIVED = {
@@ -102,7 +102,7 @@ def with_comments(config: object) -> str:
 
 
 class Emulator(NamedTuple):
-    """A broker in the place of the emulator."""
+    """A broker in place of the emulator."""
 
     http: Client
     string: str
@@ -131,7 +131,7 @@ def text(message: ServiceBusReceivedMessage) -> str:
 
 
 def drained(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """All that there is, which is so many; it is gone then."""
+    """Receive and complete this many messages, and check that there are no more."""
     found: list[ServiceBusReceivedMessage] = []
     while len(found) < count:
         some = receiver.receive_messages(10, max_wait_time=PATIENCE)
@@ -159,7 +159,7 @@ def test_its_queue_has_the_properties_of_the_file(emulator: Emulator) -> None:
 def test_its_queue_dead_letters_after_three_deliveries(emulator: Emulator) -> None:
     with ServiceBusClient.from_connection_string(emulator.string) as client:
         with client.get_queue_sender("queue.1") as sender:
-            # It does not detect duplicates.
+            # The queue does not detect duplicates.
             sender.send_messages([ServiceBusMessage(body, message_id="same") for body in ("one", "two", "bad")])
         with client.get_queue_receiver("queue.1") as receiver:
             completed: list[str] = []
@@ -219,6 +219,6 @@ def test_its_subscriptions_get_the_messages_that_match(emulator: Emulator) -> No
             with client.get_subscription_receiver("topic.1", f"subscription.{number}") as receiver:
                 found[number] = drained(receiver, len(bodies))
     assert {number: [text(each) for each in some] for number, some in found.items()} == expected
-    # The action is for the copy of the rule's own subscription.
+    # The action changes only the copy for the rule's own subscription.
     assert [each.to for each in found[4]] == ["Entity"]
     assert [each.to for each in found[3] if text(each) == "sql"] == [None]

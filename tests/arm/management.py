@@ -1,4 +1,4 @@
-"""The Resource Manager's client of a broker. Its credential brings a token of the broker's own."""
+"""The Resource Manager's client for a broker. Its credential is a token that the broker's key signed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000001"
 
 
 class SignedToken:
-    """What `oncebus token` prints, as a credential."""
+    """A token as `oncebus token` prints it, as a credential."""
 
     def __init__(self, service: Reachable, rule: AuthorizationRule) -> None:
         self._service = service
@@ -29,7 +29,7 @@ class SignedToken:
 
 
 def management(service: Reachable, rule: AuthorizationRule | None = None) -> ServiceBusManagementClient:
-    """The real client of a service."""
+    """Return the official client for a service."""
     return ServiceBusManagementClient(
         SignedToken(service, rule or service.root),
         SUBSCRIPTION,

@@ -1,4 +1,4 @@
-"""Requests of the Resource Manager as they stand on the wire, without a client."""
+"""Raw requests of the Resource Manager, without a client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION = "api-version=2024-01-01"
 
 @dataclass
 class Manager:
-    """Asks an application for resources below the namespace."""
+    """Sends requests for resources below the namespace to an application."""
 
     front: Front
 
@@ -36,12 +36,12 @@ class Manager:
         return made.json
 
     async def refused(self, method: str, path: str, content: object = None, **options: Any) -> tuple[int, str, str]:
-        """The status, the code and the message of a refusal."""
+        """Return the status, the code and the message of an error response."""
         return refusal(await self.ask(method, path, content, **options))
 
 
 def refusal(answer: Answer) -> tuple[int, str, str]:
-    """The status, the code and the message of a refusal."""
+    """Return the status, the code and the message of an error response."""
     assert answer.headers["content-type"] == "application/json"
     assert list(answer.json) == ["error"]
     return answer.status, answer.json["error"]["code"], answer.json["error"]["message"]

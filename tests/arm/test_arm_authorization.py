@@ -128,7 +128,7 @@ def test_forwarding_needs_a_token_that_manages_the_target_too(tmp_path: Path) ->
         assert refused[:2] == (403, "AuthorizationFailed")
         made = await Manager(front).put("/queues/new", forwardTo="orders")
         assert made["properties"]["forwardTo"] == "orders"
-        # Not to name it takes it away.
+        # Leaving the property out removes it.
         assert "forwardTo" not in (await Manager(front).put("/queues/new"))["properties"]
 
     scenario(tmp_path, play, pipeline=False)

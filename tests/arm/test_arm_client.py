@@ -45,14 +45,14 @@ NAMESPACE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Mic
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A broker that tests share, each with entities of its own."""
+    """Return a broker that the tests share. Each test has entities of its own."""
     with served(tmp_path_factory.mktemp("resources")) as running:
         yield running
 
 
 @pytest.fixture
 def client(service: Service) -> Iterator[ServiceBusManagementClient]:
-    """The real client, with the root key."""
+    """Return the official client with the root key."""
     with management(service) as connected:
         yield connected
 
@@ -94,7 +94,7 @@ def test_a_queue_from_creation_to_deletion(client: ServiceBusManagementClient, s
     assert found.properties.count_details is not None
     assert found.properties.count_details.active_message_count == 0
     assert found.properties.user_metadata == "größer"
-    # Read and sent back, it stays the same.
+    # Sending back what was read changes nothing.
     client.queues.create_or_update(GROUP, NAME, "life~of~a-queue", found)
     again = client.queues.get(GROUP, NAME, "life/of/a-queue")
     assert again.properties is not None
@@ -170,7 +170,7 @@ def test_the_namespaces_rules_and_keys(client: ServiceBusManagementClient, servi
     assert keys.primary_connection_string == (
         f"Endpoint=sb://localhost/;SharedAccessKeyName=robot;SharedAccessKey={keys.primary_key}"
     )
-    # Other rights, the same keys; a key of one's own choice; a fresh one.
+    # Other rights keep the keys; then a given key, then a random one.
     client.namespaces.create_or_update_authorization_rule(GROUP, NAME, "robot", rights("Listen"))
     rule = service.keys.rule("robot")
     assert (rule.rights, rule.primary_key) == (frozenset({Right.LISTEN}), keys.primary_key)

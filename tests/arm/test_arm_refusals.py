@@ -1,4 +1,4 @@
-"""Requests for resources that are refused, with the reason."""
+"""Rejected requests for resources, with the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ from httpfront.http_front import Answer, Front, scenario
         ),
         (b"[]", "InvalidRequestContent", "The body of the request is []. Not an object."),
         (b'{"properties": 5}', "InvalidRequestContent", "The member 'properties' is 5. Not an object."),
-        (b'{"lockDuration": "PT1M"}', "BadRequest", "The member 'lockDuration' is not known. What describes an entity"),
+        (
+            b'{"lockDuration": "PT1M"}',
+            "BadRequest",
+            "The member 'lockDuration' is not known. Properties of an entity belong",
+        ),
         (b'{"properties": {"lockDuraton": "PT1M"}}', "BadRequest", "The property 'lockDuraton' is not known."),
         (
             b'{"properties": {"lockDuration": 60}}',

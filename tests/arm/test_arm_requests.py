@@ -1,4 +1,4 @@
-"""Resources as they stand on the wire."""
+"""Raw requests and responses for resources."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_property_left_out_gets_its_default_unless_it_is_fixed_at_creation(tmp
         assert (made["properties"]["maxDeliveryCount"], made["properties"]["userMetadata"]) == (10, "kept")
         queue = front.broker.catalogue.queue("orders")
         assert (queue.requires_duplicate_detection, queue.requires_session) == (True, True)
-        # All that a client was told may come back.
+        # A client may send back everything that it read.
         again = await manager.ask("PUT", "/queues/orders", made)
         assert again.json["properties"]["duplicateDetectionHistoryTimeWindow"] == "PT1H"
 
@@ -133,7 +133,7 @@ def test_rules_are_resources_too(tmp_path: Path, properties: dict[str, object], 
         assert made["id"] == f"{NAMESPACE}{path}/mine"
         found = front.broker.catalogue.rule("news", "all", "mine")
         assert found.filter == expected
-        # What was told comes back as the same.
+        # Sending back what was read changes nothing.
         await manager.ask("PUT", f"{path}/mine", made)
         assert front.broker.catalogue.rule("news", "all", "mine") == found
         changed = await manager.put(f"{path}/mine", action={"sqlExpression": "SET a = 2"})

@@ -1,4 +1,4 @@
-"""What is told of a resource can be asked for again as the same; whatever else comes is understood or refused."""
+"""Resources survive being written and read; any other request is answered or rejected."""
 
 from __future__ import annotations
 
@@ -88,26 +88,26 @@ JSON = st.recursive(
 def test_an_entity_survives_a_round_trip(
     entity: Queue | Topic | Subscription, text: str | None, to: str | None
 ) -> None:
-    told = replace(entity, user_metadata=text)
-    if not isinstance(told, Topic):
-        told = replace(told, forward_to=to)
-    topic = Topic(name=told.topic) if isinstance(told, Subscription) else None
+    written = replace(entity, user_metadata=text)
+    if not isinstance(written, Topic):
+        written = replace(written, forward_to=to)
+    topic = Topic(name=written.topic) if isinstance(written, Subscription) else None
     catalogue = Catalogue(entities={topic.name.lower(): topic} if topic else {})
-    body = json.dumps(resources.entity(told, RUNTIME, catalogue, TARGET)).encode()
+    body = json.dumps(resources.entity(written, RUNTIME, catalogue, TARGET)).encode()
     properties = reading.properties_of(reading.read_object(body))
-    asked = read_description(properties, type(told))
-    changes: dict[str, Any] = {"max_size_in_megabytes" if isinstance(told, Topic) else "max_delivery_count": 7}
-    other = replace(told, **changes)
-    again: Queue | Topic | Subscription = asked.replaced(other, 5)
-    assert again == told
+    description = read_description(properties, type(written))
+    changes: dict[str, Any] = {"max_size_in_megabytes" if isinstance(written, Topic) else "max_delivery_count": 7}
+    other = replace(written, **changes)
+    again: Queue | Topic | Subscription = description.replaced(other, 5)
+    assert again == written
 
 
 @examples()
 @given(FILTERS, ACTIONS)
 def test_a_rule_survives_a_round_trip(chosen: Filter, action: SqlAction | None) -> None:
     rule = Rule("mine", chosen, action)
-    told = json.dumps(resources.rule(rule, Subscription(topic="t", name="s"), TARGET)).encode()
-    assert read_rule(reading.properties_of(reading.read_object(told)), "mine") == rule
+    written = json.dumps(resources.rule(rule, Subscription(topic="t", name="s"), TARGET)).encode()
+    assert read_rule(reading.properties_of(reading.read_object(written)), "mine") == rule
 
 
 @examples(300)

@@ -1,4 +1,4 @@
-"""What a namespace refuses, over the Resource Manager: the cases are those of the Atom feed."""
+"""Violations of a namespace's rules, over the Resource Manager. The cases are those of the Atom feed."""
 
 from __future__ import annotations
 

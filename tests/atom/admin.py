@@ -1,4 +1,4 @@
-"""Management requests as they stand on the wire, without a client."""
+"""Raw management requests, without a client."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ COUNTS = "{http://schemas.microsoft.com/netservices/2011/06/servicebus}"
 
 
 def description(kind: str, content: str = "") -> bytes:
-    """An entry with a description whose elements are markup already."""
+    """Return an entry with a description; its elements are XML already."""
     inside = f'<{kind} xmlns="{SERVICE_BUS}" xmlns:i="http://www.w3.org/2001/XMLSchema-instance">{content}</{kind}>'
     return f'<entry xmlns="{ATOM}"><content type="application/xml">{inside}</content></entry>'.encode()
 
 
 def elements(**values: object) -> str:
-    """Elements with texts; True and False as XML has them."""
+    """Return elements with texts; True and False become `true` and `false`."""
     shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
     return "".join(f"<{name}>{escape(text)}</{name}>" for name, text in shown.items())
 
 
 @dataclass
 class Admin:
-    """Asks an application for what administration clients ask for."""
+    """Sends the requests of administration clients to an application."""
 
     front: Front
 
@@ -52,7 +52,7 @@ class Admin:
 
 
 def described(answer: Answer) -> dict[str, str]:
-    """The texts of a description's elements by name, without namespaces."""
+    """Return the texts of a description's elements by name, without namespaces."""
     assert answer.status in (200, 201), answer.text
     content = ElementTree.fromstring(answer.body).find(f"{{{ATOM}}}content")
     assert content is not None
@@ -60,20 +60,20 @@ def described(answer: Answer) -> dict[str, str]:
 
 
 def titles(answer: Answer) -> list[str]:
-    """The titles of a feed's entries."""
+    """Return the titles of a feed's entries."""
     assert answer.status == 200, answer.text
     entries = ElementTree.fromstring(answer.body).findall(f"{{{ATOM}}}entry")
     return [entry.findtext(f"{{{ATOM}}}title") or "" for entry in entries]
 
 
 def links(answer: Answer) -> list[tuple[str, str]]:
-    """What a feed links to, in order."""
+    """Return the links of a feed, in order."""
     found = ElementTree.fromstring(answer.body).findall(f"{{{ATOM}}}link")
     return [(each.attrib["rel"], each.attrib["href"]) for each in found]
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
-    """The status and the detail of an error, which must agree on the status."""
+    """Return the status and the detail of an error. The body must have the same status."""
     document = ElementTree.fromstring(answer.body)
     assert (document.tag, document.findtext("Code")) == ("Error", str(answer.status))
     return answer.status, document.findtext("Detail") or ""

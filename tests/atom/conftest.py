@@ -13,7 +13,7 @@ from oncebus.entities import Tier
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """Plays scenarios that leave nothing behind on one broker with a queue `orders` and a topic `news`."""
+    """Run scenarios that leave nothing behind on one broker with a queue `orders` and a topic `news`."""
     with asyncio.Runner() as runner:
         running = running_front(tmp_path_factory.mktemp("shared"), pipeline=False)
         front = runner.run(running.__aenter__())
@@ -36,20 +36,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A broker that tests share, each with entities of its own."""
+    """Return a broker that the tests share. Each test has entities of its own."""
     with served(tmp_path_factory.mktemp("standard")) as running:
         yield running
 
 
 @pytest.fixture
 def client(service: Service) -> Iterator[ServiceBusAdministrationClient]:
-    """The real client, with the root key."""
+    """Return the official client with the root key."""
     with administration(service) as connected:
         yield connected
 
 
 @pytest.fixture
 def premium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceBusAdministrationClient]:
-    """The real client of a broker in the Premium tier."""
+    """Return the official client for a broker in the Premium tier."""
     with served(tmp_path_factory.mktemp("premium"), Tier.PREMIUM) as running, administration(running) as connected:
         yield connected

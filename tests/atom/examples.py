@@ -1,4 +1,4 @@
-"""How property tests are run: as many examples as are told, whatever time they take."""
+"""Settings of property tests: a given number of examples, without a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a namespace refuses about entities, whatever the protocol: properties by the service's names, and its words."""
+"""Descriptions of entities that a namespace rejects over every protocol, with the service's error texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WINDOW = BETWEEN.format("00:00:20", "7.00:00:00", "DuplicateDetectionHistoryTime
 
 
 class Case(NamedTuple):
-    """A description that is refused. With `before`, it comes as a change of what was made so."""
+    """A description that is rejected. With `before`, it is a change of an entity that was created with that."""
 
     kind: str
     given: Mapping[str, str | int | bool]
@@ -37,7 +37,7 @@ def _not_in(tier: Tier, name: str, kind: str = "Queue") -> str:
 _DETECTING = {"RequiresDuplicateDetection": True}
 
 CASES = [
-    # Detection is chosen at creation.
+    # Detection is fixed at creation.
     *(
         Case(
             kind, {"RequiresDuplicateDetection": wanted}, _unchangeable(kind, "RequiresDuplicateDetection"), before=was
@@ -56,12 +56,12 @@ CASES = [
         )
         for before in (None, _DETECTING)
     ),
-    # Sessions and partitions are chosen at creation.
+    # Sessions and partitions are fixed at creation.
     Case("Queue", {"RequiresSession": True}, _unchangeable("Queue", "RequiresSession"), before={}),
     Case("Subscription", {"RequiresSession": True}, _unchangeable("Subscription", "RequiresSession"), before={}),
     Case("Queue", {"EnablePartitioning": True}, "Partitioning cannot be changed for Queue.", before={}),
     Case("Topic", {"EnablePartitioning": True}, "Partitioning cannot be changed for Topic.", before={}),
-    # What each tier leaves out.
+    # Features that a tier does not have.
     Case("Queue", _DETECTING, _not_in(Tier.BASIC, "RequiresDuplicateDetection"), Tier.BASIC),
     Case("Queue", {"RequiresSession": True}, _not_in(Tier.BASIC, "RequiresSession"), Tier.BASIC),
     Case("Queue", {"ForwardTo": "other"}, _not_in(Tier.BASIC, "ForwardTo"), Tier.BASIC),
@@ -79,7 +79,7 @@ CASES = [
         )
         for kind in ("Queue", "Topic")
     ),
-    # Around them.
+    # Other properties.
     Case("Queue", {"LockDuration": "PT6M"}, "The supplied lock time exceeds the allowed maximum of '5' minutes."),
     Case(
         "Subscription", {"LockDuration": "PT6M"}, "The supplied lock time exceeds the allowed maximum of '5' minutes."

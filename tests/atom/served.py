@@ -1,4 +1,4 @@
-"""A broker without Spark behind real TLS, in a thread of its own: for clients that block."""
+"""A broker without Spark behind real TLS, in a thread of its own, for blocking clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Reachable(Protocol):
-    """What administration clients have to know of a broker behind TLS."""
+    """The address, key and certificate that administration clients need."""
 
     @property
     def port(self) -> int: ...
@@ -42,7 +42,7 @@ class Reachable(Protocol):
 
 @dataclass
 class Service:
-    """What a client has to know, and the broker behind it."""
+    """A running broker, and what a client needs to reach it."""
 
     port: int
     certificate: Path
@@ -59,7 +59,7 @@ class Service:
         return f"localhost:{self.port}"
 
     def run(self, doing: Awaitable[T]) -> T:
-        """Do something on the broker's own loop."""
+        """Run a coroutine on the broker's own loop, and return its result."""
 
         async def do() -> T:
             return await doing
@@ -69,7 +69,7 @@ class Service:
 
 @contextmanager
 def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
-    """A broker at a free port, until the block ends."""
+    """Run a broker at a free port until the block ends."""
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Service]:
@@ -90,7 +90,7 @@ def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
 def administration(
     service: Reachable, rule: AuthorizationRule | None = None, api_version: str = "2024-05"
 ) -> ServiceBusAdministrationClient:
-    """The real administration client of a service. It speaks nothing but TLS, and is told whom to trust."""
+    """Return the official administration client for a service. It needs TLS, and trusts the service's certificate."""
     signer = rule or service.root
     text = connection_string("localhost", service.port, signer, False)
     return ServiceBusAdministrationClient.from_connection_string(

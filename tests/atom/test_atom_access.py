@@ -1,4 +1,4 @@
-"""Who may manage what."""
+"""The rights that management needs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_without_a_token_the_answer_does_not_depend_on_what_exists(shared: Share
 
 
 def test_a_token_for_the_requested_address_suffices(tmp_path: Path) -> None:
-    """The JavaScript client signs each address by itself, in lower case and with its query."""
+    """The JavaScript client signs each address separately, in lower case and with its query."""
 
     async def play(front: Front) -> None:
         await front.topic("News", "All")
@@ -124,7 +124,7 @@ def test_forwarding_needs_a_second_token_that_manages_the_target(
     async def play(front: Front) -> None:
         await front.queue("orders")
         body = description("QueueDescription", elements(**{name: "sb://bus.example.org/orders"}))
-        # The request's own token would do, but the second one counts.
+        # The request's own token would suffice, but the second one is the one that is checked.
         made = await Admin(front).put("new", body, {header: token(front.time, rule, resource)})
         assert made.status == status, made.text
         if status == 201:
@@ -143,7 +143,7 @@ def test_without_a_second_token_the_first_must_manage_the_target(tmp_path: Path)
         assert "InvalidAudience" in refusal(refused)[1]
         second = {SUPPLEMENTARY: token(front.time, ROOT, "orders")}
         assert (await front.ask("PUT", "/new", FORWARDING, second, query=VERSION, token=narrow)).status == 201
-        # What forwards there already may be changed otherwise without it; not to go elsewhere.
+        # Changing an entity that forwards there already needs no right, unless its target changes.
         again = {"If-Match": "*"}
         assert (await front.ask("PUT", "/new", FORWARDING, again, query=VERSION, token=narrow)).status == 200
         elsewhere = description("QueueDescription", elements(ForwardTo="news"))

@@ -1,4 +1,4 @@
-"""The bodies of management requests: what is read, and what is refused with a reason."""
+"""The bodies of management requests: valid ones, and invalid ones with the reason."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_elements_may_come_in_any_order_and_read_only_ones_are_ignored(tmp_path:
     async def play(front: Front) -> None:
         admin = Admin(front)
         made = await admin.create("orders", RequiresSession=True, MaxDeliveryCount=7)
-        # As some clients send back all that they were told.
+        # Some clients send back everything that they read.
         root = ElementTree.fromstring(made.body)
         found = root.find(f"{{{ATOM}}}content/{{{SERVICE_BUS}}}QueueDescription")
         assert found is not None

@@ -62,7 +62,7 @@ def test_a_queue_from_creation_to_deletion(client: ServiceBusAdministrationClien
         timedelta(minutes=10),
     )
     assert (found.user_metadata, found.status) == ("größer & <schöner>", "ReceiveDisabled")
-    # Shown is the size of all 16 partitions.
+    # The description shows the size of all 16 partitions.
     assert (found.enable_partitioning, found.max_size_in_megabytes) == (True, 16 * 3072)
     found.max_delivery_count = 5
     client.update_queue(found)

@@ -1,4 +1,4 @@
-"""Where management requests lead: versions, methods, and names that look like something else."""
+"""Routing of management requests: versions, methods, and names that look like something else."""
 
 from __future__ import annotations
 

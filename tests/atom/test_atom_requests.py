@@ -1,4 +1,4 @@
-"""Management requests and answers as they stand on the wire."""
+"""Raw management requests and responses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_entity_is_created_changed_and_deleted(tmp_path: Path) -> None:
         changed = await admin.update("a%2FB", LockDuration="PT45S")
         assert (changed.status, described(changed)["LockDuration"]) == (200, "PT45S")
         assert changed.headers["etag"] != made.headers["etag"]
-        # A text is taken away by not naming it; all else stays as it was.
+        # A text that is not named is removed; everything else stays as it was.
         assert "UserMetadata" not in described(changed)
         assert described(changed)["CreatedAt"] == described(made)["CreatedAt"] < described(changed)["UpdatedAt"]
         gone = await admin.delete("a/b")
@@ -70,7 +70,7 @@ def test_an_update_keeps_what_it_does_not_name(tmp_path: Path) -> None:
         assert (queue.requires_duplicate_detection, queue.requires_session, queue.max_delivery_count) == (True, True, 4)
         assert queue.duplicate_detection_history_time_window == 2 * 86400 * 1_000_000
         (rule,) = queue.authorization_rules
-        # The same rule without its keys keeps them; none at all takes it away.
+        # A rule without keys keeps its keys; an empty list removes the rule.
         await admin.update("orders", "Queue", rules.replace("<AccessRights>Send", "<AccessRights>Listen"))
         (changed,) = front.broker.catalogue.queue("orders").authorization_rules
         assert (changed.primary_key, changed.secondary_key) == (rule.primary_key, rule.secondary_key)
@@ -98,7 +98,7 @@ def test_an_update_may_be_meant_for_one_state_only(tmp_path: Path) -> None:
                 412,
                 f"The entity 'orders' has changed since: its ETag is {second}, but If-Match is {first}.",
             )
-        # What an entity holds is no change of it.
+        # Messages do not change the ETag of an entity.
         await front.send("orders")
         await front.broker.counts("orders")
         assert (await admin.get("orders")).headers["etag"] == second
@@ -132,7 +132,7 @@ def test_lists_come_in_pages_that_link_to_the_next(tmp_path: Path) -> None:
         found = titles(page)
         relations = [links(page)]
         while len(links(page)) == 2:
-            # The second link, as the Python client takes it.
+            # The Python client takes the second link.
             following = urlsplit(links(page)[1][1])
             page = await front.ask("GET", following.path, query=following.query)
             found += titles(page)
@@ -164,7 +164,7 @@ def test_subscriptions_and_rules_are_listed_below_their_owner(tmp_path: Path) ->
         assert titles(page) == ["one"]
         entry = ElementTree.fromstring(page.body).find(f"{{{ATOM}}}entry")
         assert entry is not None
-        # Clients find names in it, by these words.
+        # Clients look for these words to find the names.
         assert entry.findtext(f"{{{ATOM}}}id") == f"http://{HOST}/a/news/Subscriptions/one?{VERSION}"
         for missing in ("none/subscriptions", "a/news/subscriptions/none/rules", "a/news/subscriptions/one/rules/none"):
             assert refusal(await admin.get(missing))[0] == 404

@@ -1,4 +1,4 @@
-"""What is written can be read again as the same; what is no document is refused, and nothing else happens."""
+"""Descriptions survive being written and read; any other body is rejected, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from oncebus.entities import (
 )
 from oncebus.entities.errors import BadRequest
 
-# Characters that XML can hold.
+# Characters that XML can contain.
 TEXTS = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\ufffe\uffff").filter(
         lambda each: each in "\t\n\r" or each >= " "
@@ -82,7 +82,7 @@ ENTITIES = st.one_of(
 )
 
 
-def without_what_is_told(entity: Queue | Topic | Subscription) -> Queue | Topic | Subscription:
+def without_times(entity: Queue | Topic | Subscription) -> Queue | Topic | Subscription:
     return replace(entity, created_at=0, updated_at=0, accessed_at=0)
 
 
@@ -105,12 +105,12 @@ def test_a_description_is_read_as_it_was_written(entity: Queue | Topic | Subscri
             )
             made = read_description(given_again).created(base, 5)
     if isinstance(entity, Queue | Topic) and not isinstance(made, Subscription):
-        # Rules are new where they are made; that the rest of them stays is seen apart.
+        # Rules get new times when they are created, so they are compared separately.
         kept = [(rule.name, rule.rights, rule.primary_key, rule.secondary_key) for rule in entity.authorization_rules]
         assert [(r.name, r.rights, r.primary_key, r.secondary_key) for r in made.authorization_rules] == kept
         made = replace(made, authorization_rules=entity.authorization_rules)
-    assert without_what_is_told(made) == without_what_is_told(entity)
-    # The same state has the same tag, and no other.
+    assert without_times(made) == without_times(entity)
+    # Equal states have equal tags.
     assert etag_of(written_description(entity)) == etag_of(written_description(replace(entity, accessed_at=9)))
     assert etag_of(written_description(entity)) != etag_of(written_description(replace(entity, created_at=2**53)))
 

@@ -1,4 +1,4 @@
-"""What a namespace refuses, in the service's words; the same cases are asked over the Resource Manager."""
+"""Violations of a namespace's rules, with the service's texts. The Resource Manager's tests use the same cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server with TLS comes to its end whatever its clients do."""
+"""A server with TLS stops whatever its clients do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_server_does_not_wait_for_a_client_that_ignores_the_end_of_tls(tmp_p
         async with running_front(tmp_path / "data", pipeline=False) as front:
             running = server(front.app, listen("127.0.0.1", 0), tls)
             await running.start()
-            # With a limit of one byte, what comes is not read, and so not answered.
+            # With a limit of one byte, the client does not read the end of TLS, and so does not answer it.
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", running.port, ssl=ssl.create_default_context(cafile=str(tmp_path / CERTIFICATE)), limit=1
             )

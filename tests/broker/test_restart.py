@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -233,17 +233,20 @@ def test_a_pipeline_continues_at_once_if_the_last_one_was_in_another_container(t
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("keys_first", [True, False])
 def test_a_task_that_outlives_its_pipeline_makes_no_message_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys_first: bool
 ) -> None:
     """It has its verdicts, and publishes when the next pipeline owns the ledger; then that pipeline dies too."""
 
-    def write_late(drafts: str, *rest: Any) -> None:
+    def write_late(drafts: str, *rest: Any, before: Callable[[], object]) -> None:
         monkeypatch.setattr(batch, "write_part", write_part)
+        if keys_first:
+            before()
         successor = InProcessPipeline(Folders(tmp_path))
         successor._ledger.join(successor._writer, 0)
         with pytest.raises(OutboxError, match="comes too late"):
-            write_part(drafts, *rest)
+            write_part(drafts, *rest, before=before)
 
     async def run() -> None:
         async with scene(tmp_path) as first:

@@ -1,4 +1,4 @@
-"""Configuration files in the form of the official emulator's."""
+"""Configuration files in the official emulator's format."""
 
 from __future__ import annotations
 
@@ -97,16 +97,16 @@ SAMPLE: dict[str, Any] = {
 
 
 def sample() -> dict[str, Any]:
-    """A copy to change."""
+    """Return a copy of the sample that a test may change."""
     return copy.deepcopy(SAMPLE)
 
 
 def namespace_of(config: dict[str, Any]) -> dict[str, Any]:
-    """The namespace in a configuration."""
+    """Return the namespace in a configuration."""
     found: dict[str, Any] = config["UserConfig"]["Namespaces"][0]
     return found
 
 
 def config_of(**namespace: Any) -> dict[str, Any]:
-    """A configuration with these members of its namespace."""
+    """Return a configuration whose namespace has these members."""
     return {"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", **namespace}], "Logging": {"Type": "File"}}}

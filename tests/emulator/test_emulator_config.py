@@ -42,7 +42,7 @@ def made(folder: Path, content: Any, before: Catalogue | None = None) -> Catalog
 
 
 def wrong(folder: Path, content: Any) -> dict[str, str]:
-    """What is wrong with a file, by its place."""
+    """Return the problems of a file by their places."""
     with pytest.raises(FileRefused) as caught:
         made(folder, content)
     assert all(line.startswith(f"Configuration file '{folder}/Config.json': ") for line in caught.value.lines)
@@ -271,7 +271,7 @@ def test_what_the_tier_does_not_allow_is_reported_with_its_place(tmp_path: Path)
 
 
 def test_a_name_that_another_entity_has_is_an_error(tmp_path: Path) -> None:
-    """What exists is left alone, whatever it is; what belongs to it then has nowhere to go."""
+    """An existing entity stays, whatever its kind. Subscriptions that the file adds to it then have no topic."""
     before = Catalogue().created(Queue(name="prices"), 5)
     with pytest.raises(FileRefused) as caught:
         made(tmp_path, SAMPLE, before)

@@ -27,7 +27,7 @@ from .emulator_config import config_of, sample
 
 
 def started(settings: Settings, play: Callable[[str], None] = lambda url: None) -> Catalogue:
-    """Start a gateway, play something with its address, and stop it; its catalogue."""
+    """Start a gateway, run a scenario with its address, stop it, and return its catalogue."""
 
     async def run() -> None:
         playing: list[asyncio.Task[None]] = []
@@ -129,7 +129,7 @@ def test_a_bad_file_prevents_the_start_and_creates_nothing(tmp_path: Path) -> No
 
 
 def test_the_entities_file_and_the_emulators_go_together(tmp_path: Path) -> None:
-    """The configuration goes first, so that the other may name what is in it."""
+    """The configuration comes first, so that the entities file may refer to its entities."""
     entities = tmp_path / "entities.json"
     entities.write_text(json.dumps([{"name": "b", "forwardTo": "a"}]))
     settings = settings_for(tmp_path, config_of(Queues=[{"Name": "a"}]))

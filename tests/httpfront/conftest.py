@@ -10,7 +10,7 @@ from httpfront.http_front import Front, Shared, running_front
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """Plays scenarios that leave nothing behind on one broker: queues `orders`, `a/b` and `props`, a topic `news`."""
+    """Run scenarios that leave nothing behind on one broker: queues `orders`, `a/b` and `props`, a topic `news`."""
     with asyncio.Runner() as runner:
         running = running_front(tmp_path_factory.mktemp("shared"))
         front = runner.run(running.__aenter__())

@@ -1,4 +1,4 @@
-"""The application over a broker in the test's own process, asked without sockets."""
+"""The application over a broker in the test's own process, called without sockets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Answer:
 
 
 Shared = Callable[[Callable[["Front"], Awaitable[None]]], None]
-"""Plays a scenario on the broker that several tests share."""
+"""Runs a scenario on the broker that several tests share."""
 
 
 def token(time: FakeTime, rule: AuthorizationRule = ROOT, resource: str = "", expires: int | None = None) -> str:
@@ -66,7 +66,7 @@ def token(time: FakeTime, rule: AuthorizationRule = ROOT, resource: str = "", ex
 
 @dataclass
 class Front:
-    """Asks the application. Paths are as they stand on the wire."""
+    """Sends requests to the application. Paths are raw."""
 
     app: Starlette
     broker: Broker
@@ -140,14 +140,14 @@ class Front:
         return await self.ask("POST", f"/{entity}/messages", body, given)
 
     async def take(self, entity: str, *, wait: float = 5.0) -> Answer:
-        """Receive and delete."""
+        """Receive and delete a message."""
         return await self.ask("DELETE", f"/{entity}/messages/head", query=f"timeout={wait}")
 
     async def peek_lock(self, entity: str, *, wait: float = 5.0) -> Answer:
         return await self.ask("POST", f"/{entity}/messages/head", query=f"timeout={wait}")
 
     async def take_all(self, entity: str) -> list[str]:
-        """The ids of all that was sent and arrived, in order."""
+        """Receive and delete all messages, and return their ids in order."""
         await self.broker.counts(entity)
         ids = []
         while (answer := await self.take(entity, wait=0)).status == 200:
@@ -197,5 +197,5 @@ def scenario(data: Path, play: Callable[[Front], Awaitable[None]], **options: An
 
 
 def in_path(text: str) -> str:
-    """A text as one segment of a path."""
+    """Return a text as one segment of a path."""
     return quote(text, safe="")

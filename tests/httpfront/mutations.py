@@ -1,7 +1,7 @@
-"""Requests of every front, and ways to spoil them that keep most of their form.
+"""Requests of every front, and mutations that keep most of their form.
 
-There is no OpenAPI description of these protocols to generate requests from, so they begin with a valid request of each
-kind. A spoiled one differs in a few places, and gets as far as the code that reads its path, headers, JSON or XML.
+These protocols have no OpenAPI description to generate requests from, so mutation starts from a valid request of each
+kind. A mutated request differs in a few places, and reaches the code that parses its path, headers, JSON or XML.
 """
 
 from __future__ import annotations
@@ -124,13 +124,13 @@ _HEADERS = ("BrokerProperties", "Content-Type", "Expect", "If-Match", "Content-E
 
 
 def spoiled(random: Random) -> bytes:
-    """The bytes of some request, spoiled in some places. The token's place is marked with `TOKEN`."""
+    """Return the bytes of a random request with some mutations. `TOKEN` marks the place of the token."""
     request = random.choice(SEEDS)
     for _ in range(random.choice((0, 1, 1, 1, 2, 3, 6))):
         request = _changed(request, random)
     data = written(request, random)
     if random.random() < 0.2:
-        # Here the form is lost too.
+        # These mutations destroy the form too.
         for _ in range(random.choice((1, 1, 2, 4))):
             data = mutated(data, random)
     return data

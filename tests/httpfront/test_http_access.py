@@ -1,4 +1,4 @@
-"""Who may do what, and how little the others learn."""
+"""The rights that requests need, and how little callers without them learn."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_rules_that_change_are_seen_at_once(tmp_path: Path) -> None:
 
 
 def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_path(tmp_path: Path) -> None:
-    """`orders/secret` is a queue of its own: no key of `orders` opens it, whatever the token is for."""
+    """`orders/secret` is a separate queue: no key of `orders` opens it, whatever the token's audience."""
     own = AuthorizationRule("own", frozenset({Right.MANAGE}), "own-one", "own-two")
 
     async def play(front: Front) -> None:
@@ -186,10 +186,10 @@ def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_pat
             ("news", "news/subscriptions/all"),
         }
         assert statuses["news", "news/subscriptions/all"] == statuses["orders", "orders"] == 200
-        # The namespace's own rules sign for whatever lies below a path, as at the service.
+        # The namespace's own rules sign for everything below a path, as in Azure.
         answer = await front.ask("GET", "/orders/secret/$messages", token=token(front.time, ROOT, "orders"))
         assert answer.status == 200
-        # Nor is another entity made below it.
+        # The key cannot create an entity below it either.
         body = (
             b'<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription '
             b'xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"/></content></entry>'
@@ -203,7 +203,7 @@ def test_a_rule_reaches_what_belongs_to_its_entity_and_no_entity_of_a_longer_pat
 
 
 def test_only_some_refused_bodies_are_read_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers who announce a body and do not send it get their answer, and most of them lose their connection."""
+    """Clients that announce a body and do not send it get their response, and most of them are disconnected."""
     monkeypatch.setattr("oncebus.http.requests.MOST_LEAVING", 2)
     monkeypatch.setattr("oncebus.http.requests._PATIENCE_SECONDS", 0.2)
 

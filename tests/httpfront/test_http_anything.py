@@ -1,4 +1,4 @@
-"""Whatever is asked, however it is written: an answer that names the fault, and never a failure of our own."""
+"""Any request, however it is written, gets a response that names the error, and never an internal error."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_accepted_can_be_received(
         assert answer.status in (201, 400, 413)
         counts = await front.broker.counts("a/b")
         for _ in range(counts.active):
-            # One that lives for a microsecond may have expired.
+            # A message with a time to live of a microsecond may have expired.
             assert (await front.take("a/b", wait=0)).status in (200, 204)
 
     shared(play)

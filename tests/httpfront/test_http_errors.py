@@ -1,4 +1,4 @@
-"""What cannot be understood or done: the status, the text, and nothing half done."""
+"""Invalid and impossible requests: the status, the text, and no partial effect."""
 
 from __future__ import annotations
 

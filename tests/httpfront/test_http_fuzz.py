@@ -1,4 +1,4 @@
-"""Spoiled requests to the HTTP server, over a socket: all are answered or hung up on, none fails, nothing is kept."""
+"""Mutated requests to the HTTP server over a socket: each is answered or disconnected, none fails, none leaks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from oncebus.http import Limits, listen, server
 AT_ONCE = 64
 BLOCK = 2_000
 SILENCE = 0.5
-"""For how long an answer is waited for: the server may be waiting for the rest of a body itself."""
+"""How long to wait for a response: the server may itself wait for the rest of a body."""
 _LAST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 GROWTH = 150 << 20
-"""How much larger the process may be at the end than after the first tenth."""
+"""The most bytes that the process may grow after the first tenth."""
 LIMITS = Limits(longest_wait_seconds=0.02, body_seconds=5.0)
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
@@ -34,7 +34,10 @@ def memory() -> int:
 
 
 async def say(port: int, data: bytes) -> list[int]:
-    """Say this on a connection; the statuses of the answers. It ends when the server hangs up or waits for more."""
+    """Send bytes on a connection, and return the statuses of the responses.
+
+    It ends when the server disconnects or waits for more.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     said = b""
     try:
@@ -54,7 +57,7 @@ async def say(port: int, data: bytes) -> list[int]:
 
 
 async def prepare(front: Front) -> None:
-    """Have the entities that requests are about, whatever was done to them."""
+    """Restore the entities that requests name, whatever earlier requests did to them."""
     for entity in (*front.broker.catalogue.queues, *front.broker.catalogue.topics):
         await front.broker.change(lambda catalogue, _, entity=entity: catalogue.deleted(entity))  # type: ignore[misc]
     await front.queue("orders")
@@ -62,7 +65,7 @@ async def prepare(front: Front) -> None:
 
 
 async def fuzz(data: Path, count: int, seed: int, caplog: pytest.LogCaptureFixture) -> dict[int, int]:
-    """How often each status was answered."""
+    """Return how often each status occurred."""
     found: dict[int, int] = {}
     async with running_front(data, limits=LIMITS, host=None) as front:
         http = server(front.app, listen("127.0.0.1", 0))
@@ -102,7 +105,7 @@ def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_some_spoiled_requests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         found = asyncio.run(fuzz(tmp_path, 1000, 0, caplog))
-    # Some are good after all.
+    # Some requests are still valid.
     assert {200, 201, 400, 404} <= found.keys(), found
 
 

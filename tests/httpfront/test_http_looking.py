@@ -23,7 +23,7 @@ from oncebus.store import Quarantined
 
 
 def health_of(monotonic: Callable[[], float] = lambda: 1.0, **facts: Any) -> Health:
-    """The health of a broker whose pipeline is like this."""
+    """Return the health of a broker whose pipeline has this state."""
     pipeline = SimpleNamespace(**{"trouble": None, "last_ingest": 0.0, "oldest_wait": 0} | facts)
     broker = cast(Broker, SimpleNamespace(pipeline=pipeline))
     return Health(broker, lag=30 * SECOND, heartbeat=15 * SECOND, monotonic=monotonic)
@@ -37,9 +37,9 @@ def test_health_needs_no_token_and_fails_when_the_pipeline_is_silent(tmp_path: P
         answer = await front.ask("GET", "/health", token=None)
         assert answer.status == 503
         assert answer.json["status"] == "unhealthy"
-        told = re.fullmatch(r"The pipeline has been silent for (\d+) seconds\.", answer.json["message"])
-        assert told is not None
-        assert int(told[1]) >= 16
+        silence = re.fullmatch(r"The pipeline has been silent for (\d+) seconds\.", answer.json["message"])
+        assert silence is not None
+        assert int(silence[1]) >= 16
         assert "oncebus_healthy 0.0\n" in (await front.ask("GET", "/metrics")).text
 
     scenario(tmp_path, play, pipeline=False)
@@ -208,7 +208,7 @@ def test_the_quarantine_is_shown_without_its_content(tmp_path: Path) -> None:
 
 
 async def quarantine_some(front: Front, count: int) -> list[int]:
-    """A subscription asks for properties, and the messages have none that could be read."""
+    """Quarantine messages: a subscription's filter needs properties, and these messages have unreadable ones."""
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     made = Subscription(topic="news", name="some")

@@ -1,4 +1,4 @@
-"""Sending, receiving and settling: what goes in, what comes out, and where."""
+"""Sending, receiving and settling messages."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_batch_holds_bodies_properties_and_ids_of_its_own(tmp_path: Path) -> N
 def test_bodies_of_other_protocols_are_shown(tmp_path: Path, body: amqp.Body, content_type: str, shown: bytes) -> None:
     async def play(front: Front) -> None:
         await front.queue()
-        # The id is a binary, and one name of a property cannot be a header.
+        # The id is a binary, and the name of one property cannot be a header.
         head, encoded = amqp.encode_message(
             amqp.Properties(message_id=b"\x01\xff"), {"a name": "x", "content-length": 3, "fine": "y"}, body
         )
@@ -321,7 +321,7 @@ def test_a_queue_deleted_under_a_waiting_receiver_is_not_found(tmp_path: Path) -
 def test_a_full_entity_rejects_sends_and_the_backlog_counts(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         await front.queue()
-        # The service offers none so small.
+        # The service does not allow a queue this small.
         small = replace(front.broker.catalogue.queue("orders"), max_size_in_megabytes=1)
         front.core.catalogue = replace(front.core.catalogue, entities={"orders": small})
         for _ in range(17):

@@ -1,4 +1,4 @@
-"""Looking at messages without receiving them."""
+"""Peeking at messages without receiving them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ def test_peeking_shows_messages_in_any_state_and_leaves_them(tmp_path: Path) -> 
             first, second = answer.json["messages"]
             assert first["Body"] == "one"
             assert first["UserProperties"] == {"Attempts": 3}
-            told = first["BrokerProperties"]
-            assert (told["MessageId"], told["Label"], told["ContentType"], told["State"], told["DeliveryCount"]) == (
+            system = first["BrokerProperties"]
+            assert (
+                system["MessageId"],
+                system["Label"],
+                system["ContentType"],
+                system["State"],
+                system["DeliveryCount"],
+            ) == (
                 "a",
                 "l",
                 "text/plain",
                 "Active",
                 1,
             )
-            assert "LockToken" not in told
+            assert "LockToken" not in system
             assert (second["Body"], second["IsBodyBase64"]) == ("/wA=", True)
             assert second["BrokerProperties"]["State"] == "Scheduled"
 
@@ -65,8 +71,8 @@ def test_dead_letters_show_their_reason(tmp_path: Path) -> None:
         await front.broker.settle(place, [settlement])
         path = "/news/subscriptions/all/$DeadLetterQueue/$messages"
         (dead,) = (await front.ask("GET", path)).json["messages"]
-        told = dead["BrokerProperties"]
-        assert (told["DeadLetterReason"], told["DeadLetterErrorDescription"]) == ("Bad", "It is.")
+        system = dead["BrokerProperties"]
+        assert (system["DeadLetterReason"], system["DeadLetterErrorDescription"]) == ("Bad", "It is.")
         assert place.sub_queue is SubQueue.MAIN
 
     scenario(tmp_path, play)

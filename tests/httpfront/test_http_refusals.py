@@ -1,4 +1,4 @@
-"""What the record and the metrics tell of requests that were refused."""
+"""Refused requests in the record of refusals and in the metrics."""
 
 from __future__ import annotations
 

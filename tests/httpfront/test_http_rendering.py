@@ -1,4 +1,4 @@
-"""Looking at messages that are much work to read: bounded, and beside the event loop."""
+"""Peeking at messages that are much work to decode: the work is limited, and outside of the event loop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from portal.visitor import Visitor, visit
 
 
 def nested(size: int) -> bytes:
-    """A body that is a value: a list with a list in each byte."""
+    """Return a body with a value: a list with a list in each byte."""
     return b"\x00\x53\x77\xd0" + (size + 4).to_bytes(4) + size.to_bytes(4) + b"\x45" * size
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, *modules: object) -> list[tuple[int, bool]]:
-    """The sizes of the bodies that are decoded from here on, each with whether it was the event loop's thread."""
+    """Return a list of the bodies that are decoded from now on: the size, and whether it was in the loop's thread."""
     decoded: list[tuple[int, bool]] = []
     decode = amqp.decode_body
 
@@ -145,7 +145,7 @@ def test_how_many_bytes_must_be_decoded(body: bytes, size: int) -> None:
 def test_a_huge_value_is_delivered_in_its_encoding() -> None:
     body = nested(LARGEST_VALUE)
     assert receiving._content(body, LARGEST_VALUE).body is body
-    # So is one with more elements than the decoder takes.
+    # The same holds for a value with more elements than the decoder accepts.
     assert receiving._content(nested(MOST_ELEMENTS + 1), LARGEST_VALUE).kind == "application/amqp"
     assert receiving._content(nested(MOST_ELEMENTS // 2), LARGEST_VALUE).kind == "application/json"
 

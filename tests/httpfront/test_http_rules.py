@@ -1,4 +1,4 @@
-"""Each of the rules of duplicate detection, through HTTP."""
+"""Each rule of duplicate detection over HTTP."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from oncebus.serve.app import make_app
 
 Play = Callable[[Front, HttpServer, httpx.AsyncClient], Awaitable[None]]
 PATIENCE = 60.0
-"""How long an answer may take on a busy machine."""
+"""How long a response may take on a busy machine."""
 
 
 def served(data: Path, play: Play, **options: object) -> None:
@@ -88,7 +88,7 @@ def test_bodies_are_streamed_and_those_too_large_are_refused_before_they_are_rea
         assert b"(size:99999999999) exceeds the limit (4194304)" in announced
         asked = await exchange(running.port, f"{head}Content-Length: 5000000\r\nExpect: 100-continue\r\n\r\n".encode())
         assert asked.startswith(b"HTTP/1.1 413 ")
-        # A little too much is read to its end, and the connection stays.
+        # A body slightly above the limit is read to its end, and the connection stays open.
         slightly = await client.post("/orders/messages", content=bytes((4 << 20) + 1))
         assert slightly.status_code == 413
 
@@ -202,7 +202,7 @@ def test_an_idle_connection_is_closed_for_a_busy_one(tmp_path: Path) -> None:
     ids=["head", "body", "sign-in"],
 )
 def test_half_open_requests_are_closed_for_others(tmp_path: Path, half: bytes) -> None:
-    """Strangers who begin a request and do not go on take no place from others, however many they are."""
+    """Clients that begin a request and stop take no place from others, however many they are."""
 
     async def run(front: Front) -> None:
         running = server(front.app, listen("127.0.0.1", 0), most_connections=5)
@@ -256,7 +256,7 @@ def test_only_a_few_of_many_pipelined_requests_are_answered(tmp_path: Path) -> N
         answer = await asyncio.wait_for(exchange(running.port, asked * 1000), PATIENCE)
         assert answer.count(b"HTTP/1.1 200 ") == MOST_PIPELINED + 1
         assert answer.count(b"connection: close") == 1
-        # As many as may wait are all answered, and the connection stays.
+        # Up to the limit, all requests are answered, and the connection stays open.
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
         for _ in range(2):
             writer.write(asked * MOST_PIPELINED)
@@ -269,7 +269,7 @@ def test_only_a_few_of_many_pipelined_requests_are_answered(tmp_path: Path) -> N
 
 @contextlib.asynccontextmanager
 async def asking_without_reading(running: HttpServer, count: int) -> AsyncIterator[None]:
-    """So many connections that ask for pages, and read none of them. All their answers are stuck."""
+    """Open connections that request pages and read none of them, so that all responses are stuck."""
     loop, asked = asyncio.get_running_loop(), b"GET /$portal/static/portal.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with contextlib.ExitStack() as stack:
         for _ in range(count):
@@ -291,7 +291,7 @@ async def asking_without_reading(running: HttpServer, count: int) -> AsyncIterat
 
 
 def with_small_buffers() -> socket.socket:
-    """A socket whose connections keep little of what is not read."""
+    """Return a socket whose connections have small buffers."""
     listener = listen("127.0.0.1", 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     return listener

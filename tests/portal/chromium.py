@@ -18,11 +18,11 @@ MISSING = "The portal's tests need the program 'chromium'. Install it: apt-get i
 
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
-    """A browser until the block ends."""
+    """Run a browser until the block ends."""
     program = shutil.which(PROGRAM)
     if program is None:
         pytest.fail(MISSING, pytrace=False)
-    # Its own sandbox does not work for root, nor in most containers.
+    # Chromium's sandbox does not work for root, nor in most containers.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=arguments)

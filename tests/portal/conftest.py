@@ -15,7 +15,7 @@ Shared = Callable[..., None]
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """Plays scenarios that leave no trace on one broker with a queue `orders` and a topic `news`."""
+    """Run scenarios that leave no trace on one broker with a queue `orders` and a topic `news`."""
     addresses = (f"10.1.{high}.{low}" for high in range(256) for low in range(256))
     with asyncio.Runner() as runner:
         running = portal(tmp_path_factory.mktemp("shared"), names=["bus.example.org"])

@@ -1,4 +1,4 @@
-"""Pictures of the portal for the documentation, over a broker with the same messages each time.
+"""Takes the pictures of the portal for the documentation, over a broker with the same messages each time.
 
 PYTHONPATH=tests python -m portal.pictures docs/images
 """
@@ -30,7 +30,7 @@ COLOURS = 256
 
 
 class Picture(NamedTuple):
-    """What to show, and how."""
+    """A picture: the page, and how to show it."""
 
     name: str
     scheme: Literal["light", "dark"]
@@ -86,7 +86,7 @@ PICTURES = (
 
 
 async def populate(service: Served) -> None:
-    """Ten minutes of a shop's morning."""
+    """Fill the broker with ten minutes of a shop's messages."""
     broker = service.broker
     await _make(broker)
     orders = 10_000
@@ -108,7 +108,7 @@ async def populate(service: Served) -> None:
 
 
 def _repeated(step: int) -> int:
-    """A sender that lost its answers, now and then."""
+    """Repeat some sends, like a sender that sometimes lost its response."""
     if 120 <= step < 150:
         return 5
     return 2 if step % 17 < 3 else 0
@@ -132,7 +132,7 @@ async def _make(broker: Broker) -> None:
 
 
 async def _spoil(broker: Broker) -> None:
-    """A few messages that nobody could make sense of."""
+    """Send a few messages that end up in quarantine."""
     reasons = ("UnknownItem", "NegativeQuantity", "UnknownItem")
     bodies = (b'{"item": "teapod", "quantity": 1}', b'{"item": "teapot", "quantity": -1}', b"\x00\x01\xfe\xff")
     for number, body in enumerate(bodies, start=1):
@@ -162,7 +162,7 @@ def take(browser: Browser, service: Served, picture: Picture, path: Path) -> Non
 
 
 def main(folder: Path) -> None:
-    """Take all."""
+    """Take all pictures."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data, served(Path(data)) as service, running_chromium() as browser:
         service.run(populate(service))

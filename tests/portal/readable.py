@@ -1,4 +1,4 @@
-"""What makes a page hard to use for those who do not see it well, or at all."""
+"""Checks of accessibility: problems of a page for people who see it badly, or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REPEATED_IDS = """() => {
     return ids.filter((each, at) => ids.indexOf(each) !== at).map((each) => `${each} is an id twice`);
 }"""
 
-# Text with less contrast to what is behind it than WCAG asks for. What cannot be used may be fainter.
+# Text with less contrast to its background than WCAG requires. Disabled controls may be fainter.
 _FAINT = """() => {
     const SKIPPED = "script, noscript, svg, option, fieldset:disabled";
     const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -43,5 +43,5 @@ _FAINT = """() => {
 
 
 def hard_to_use(page: Page) -> list[str]:
-    """All of it, in words."""
+    """Return all problems of a page, in words."""
     return [each for script in (_UNLABELLED, _REPEATED_IDS, _FAINT) for each in page.evaluate(script)]

@@ -1,4 +1,4 @@
-"""A broker without Spark, and its portal at a free port, in a thread of its own: for a browser that blocks."""
+"""A broker without Spark and its portal at a free port, in a thread of its own, for a blocking browser."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass
 class Served:
-    """The broker from outside of its thread."""
+    """The broker, as seen from another thread."""
 
     port: int
     broker: Broker
@@ -38,13 +38,13 @@ class Served:
         return connection_string("localhost", self.port, rule, emulator=True)
 
     def run(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Do something on the broker's own loop."""
+        """Run a coroutine on the broker's own loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(doing, self.loop).result(60)
 
 
 @contextmanager
 def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
-    """A broker until the block ends. Its clock is moved by hand."""
+    """Run a broker until the block ends. The test moves its clock."""
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Served]:

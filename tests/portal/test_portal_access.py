@@ -1,4 +1,4 @@
-"""What the key permits, by the one table of rights."""
+"""The rights of a key in the portal."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_key_of_an_entity_opens_that_entity_and_no_other(tmp_path: Path) -> No
             assert (await visitor.get(page, path="other")).status_code == 403
         assert (await visitor.get("quarantine")).status_code == 403
         assert (await visitor.post("create", {"kind": "queue", "name": "more"})).status_code == 403
-        # To let it forward one must manage the target as well.
+        # Forwarding needs Manage on the target as well.
         fields = {"path": "orders", "version": str(visitor.front.broker.catalogue.queue("orders").updated_at)}
         answer = await visitor.post("entity/change", {**fields, "forward_to": "other"})
         assert answer.status_code == 403

@@ -44,7 +44,7 @@ NASTY = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 LONG = "x" * 128
 
 
-# Of the module: while Playwright runs, nothing else can run an event loop in this thread.
+# One browser for the module: while Playwright runs, nothing else can run an event loop in this thread.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with running_chromium() as running:
@@ -54,7 +54,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A broker that all these tests share, each with entities of its own; one has what nobody should have sent."""
+    """Return a broker that all these tests share, each with entities of its own. One entity has malicious messages."""
     with served(tmp_path_factory.mktemp("served")) as running:
         running.run(_spoiled(running.broker))
         yield running
@@ -70,15 +70,15 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def page(context: BrowserContext, service: Served) -> Iterator[Page]:
-    """Somebody who is signed in. Whatever the browser complains of fails the test."""
+    """Return a page of a signed-in visitor. Any error in the browser's console fails the test."""
     opened = context.new_page()
     complaints: list[str] = []
     opened.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
     opened.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-    opened.on("console", lambda told: complaints.append(told.text) if told.type in ("error", "warning") else None)
+    opened.on("console", lambda entry: complaints.append(entry.text) if entry.type in ("error", "warning") else None)
     sign_in(opened, service)
     yield opened
-    # A form that is shown again has a status of its own, which the console repeats.
+    # A form with errors has an error status, which the console logs.
     assert [text for text in complaints if "the server responded with a status of 4" not in text] == []
 
 
@@ -122,9 +122,9 @@ def test_a_duplicate_from_the_box_that_is_checked_to_the_record_of_its_drop(page
     page.get_by_label("Seconds").fill("5")
     page.get_by_role("button", name="Create").click()
 
-    told = "The value supplied must be between 00:00:20 and 7.00:00:00. Actual value was 00:00:05."
-    expect(page.get_by_role("alert")).to_contain_text(f"Duplicate detection window: {told}")
-    expect(page.locator("p.error")).to_have_text(told)
+    expected = "The value supplied must be between 00:00:20 and 7.00:00:00. Actual value was 00:00:05."
+    expect(page.get_by_role("alert")).to_contain_text(f"Duplicate detection window: {expected}")
+    expect(page.locator("p.error")).to_have_text(expected)
     expect(page.get_by_label("Name", exact=True)).to_have_value("orders")
     expect(page.get_by_label("Seconds")).to_have_value("5")
     expect(box).to_be_checked()
@@ -345,7 +345,7 @@ def test_a_wrong_key_and_then_the_right_one(context: BrowserContext, service: Se
     expect(form.get_by_label("Key")).to_have_value("")
     form.get_by_label("Key").fill(ROOT.primary_key)
     form.get_by_role("button", name="Sign in").click()
-    # One is sent on to the page that was asked for.
+    # Signing in leads to the requested page.
     expect(page.get_by_role("heading", name="news")).to_be_visible()
     assert "root" not in page.url
 
@@ -367,6 +367,6 @@ def test_another_site_gets_neither_the_cookie_nor_a_frame(
     page.get_by_role("button", name="Win").click()
     expect(page.get_by_text("The form was sent from another site.")).to_be_visible()
     assert service.broker.catalogue.find("evil") is None
-    # Another name is another site.
+    # For a browser, another host name is another site.
     page.goto(f"{there}$portal/")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The documentation of the portal keeps to what there is."""
+"""The documentation of the portal agrees with the code."""
 
 from __future__ import annotations
 

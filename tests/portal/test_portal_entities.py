@@ -1,4 +1,4 @@
-"""Making, changing and deleting entities."""
+"""Creating, changing and deleting entities."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ RANGE = "The value supplied must be between 00:00:20 and 7.00:00:00."
 
 
 def field(answer: httpx.Response, name: str) -> str:
-    """The tag of a field on a page."""
+    """Return the tag of a field on a page."""
     [found] = re.findall(rf'<(?:input|textarea|select) id="{re.escape(name)}"[^>]*>', answer.text)
     return str(found)
 
 
 def error_at(answer: httpx.Response, name: str) -> str:
-    """What a page says is wrong with a field."""
+    """Return the error at a field of a page."""
     found = re.search(rf'id="{re.escape(name)}-error" class="error">([^<]*)<', answer.text)
     assert found is not None, shown(answer)
     assert f"{name}-error" in field(answer, name)
@@ -89,7 +89,7 @@ def test_a_queue_is_created_as_the_form_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "told"),
+    ("fields", "name", "expected"),
     [
         ({DETECTION: "on", f"{WINDOW}-seconds": "5"}, f"{WINDOW}-days", f"{RANGE} Actual value was 00:00:05."),
         ({DETECTION: "on", f"{WINDOW}-iso": "P8D"}, f"{WINDOW}-days", f"{RANGE} Actual value was 8.00:00:00."),
@@ -119,13 +119,13 @@ def test_a_queue_is_created_as_the_form_says(tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_at_their_fields_and_the_form_keeps_its_values(
-    shared: Shared, fields: dict[str, str], name: str, told: str
+    shared: Shared, fields: dict[str, str], name: str, expected: str
 ) -> None:
     async def play(visitor: Visitor) -> None:
         typed = {"kind": "queue", "name": "wrong", "user_metadata": "kept <b>", "lock_duration": "PT7S", **fields}
         answer = await visitor.post("create", typed)
         assert answer.status_code in (400, 409)
-        assert told in error_at(answer, name).replace("&#x27;", "'")
+        assert expected in error_at(answer, name).replace("&#x27;", "'")
         assert 'role="alert"' in answer.text
         for each, value in typed.items():
             if each.startswith(WINDOW) or each in ("name", "lock_duration", "max_delivery_count", "forward_to"):
@@ -186,13 +186,13 @@ def test_the_window_can_be_changed_and_detection_cannot(tmp_path: Path) -> None:
         changed = visitor.front.broker.catalogue.queue("q")
         assert (changed.window, changed.lock_duration) == (3 * HOUR, 30 * SECOND)
         assert (changed.default_message_time_to_live, changed.status) == (NO_LIMIT, EntityStatus.SEND_DISABLED)
-        # Who puts it into the form all the same is told what the namespace says.
+        # A form that contains it nevertheless gets the namespace's error.
         visitor.front.time.advance(1)
         current = {**fields, "version": str(changed.updated_at)}
         answer = await visitor.post("entity/change", {**current, "requires_session": "on"})
         assert answer.status_code == 400
-        told = "The value for the RequiresSession property of an existing Queue cannot be changed."
-        assert told in error_at(answer, "requires_session")
+        expected = "The value for the RequiresSession property of an existing Queue cannot be changed."
+        assert expected in error_at(answer, "requires_session")
         assert visitor.front.broker.catalogue.queue("q") == changed
 
     visit(tmp_path, play)
@@ -223,7 +223,7 @@ def test_a_form_about_an_earlier_state_changes_nothing(tmp_path: Path) -> None:
         assert answer.status_code == 409
         assert "'q' was changed meanwhile." in words(answer)
         assert visitor.front.broker.catalogue.queue("q").max_delivery_count == 5
-        # To send what is on the page once more is to mean it.
+        # The page now has the new version, so submitting it again is deliberate.
         version = re.search(r'name="version" value="(\d+)"', answer.text)
         assert version is not None
         await visitor.new("entity/change", {"path": "q", "version": version[1], "max_delivery_count": "6"})
@@ -297,7 +297,7 @@ def test_a_topic_with_a_filtered_subscription(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "name", "told"),
+    ("fields", "name", "expected"),
     [
         ({"filter": "sql", "expression": "price >"}, "expression", "The filter cannot be read"),
         ({"filter": "sql", "expression": "Status ="}, "expression", "The filter cannot be read"),
@@ -308,15 +308,15 @@ def test_a_topic_with_a_filtered_subscription(tmp_path: Path) -> None:
     ],
 )
 def test_the_error_of_an_invalid_rule_is_at_its_field(
-    shared: Shared, fields: dict[str, str], name: str, told: str
+    shared: Shared, fields: dict[str, str], name: str, expected: str
 ) -> None:
     async def play(visitor: Visitor) -> None:
         path = "news/Subscriptions/all"
         answer = await visitor.post("entity/rule", {"path": path, "rule-name": "r", **fields})
-        assert (answer.status_code, told in error_at(answer, name)) == (400, True)
+        assert (answer.status_code, expected in error_at(answer, name)) == (400, True)
         new = {"kind": "subscription", "topic": "news", "name": "other", "max_delivery_count": "10"}
         answer = await visitor.post("create", {**new, **fields})
-        assert (answer.status_code, told in error_at(answer, name)) == (400, True)
+        assert (answer.status_code, expected in error_at(answer, name)) == (400, True)
         assert len(visitor.front.broker.catalogue.subscriptions_of("news")) == 1
 
     shared(play)

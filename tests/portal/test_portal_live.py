@@ -1,4 +1,4 @@
-"""The figures that change by themselves."""
+"""The figures that the script updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .visitor import Visitor, visit, words
 
 
 class Passing:
-    """Time that is moved by hand."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 7 * SECOND
@@ -114,7 +114,7 @@ def test_the_overview_shows_rates_and_remembered_ids(tmp_path: Path) -> None:
         ]
         assert [values[f"{news}-{name}"] for name in ("active", "dead", "accepted", "dropped")] == ["1", "0", "1", "0"]
         assert sum(answer["plot"]["series"]["dropped"]) == 1
-        # The page has the same without the script.
+        # The page shows the same figures without the script.
         page = await visitor.get()
         assert f'data-value="{orders}-dropped" class="figure">1<' in page.text
         assert "Remembered ids 3" in words(page)
@@ -201,7 +201,7 @@ def test_the_total_of_very_many_entities_is_not_counted(tmp_path: Path, monkeypa
 
 def test_a_ledger_that_cannot_be_read_does_not_spoil_the_page(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
-        # Spoiled while the broker runs: one that is found at its start is refused.
+        # The ledger is damaged while the broker runs, because a damaged one prevents the start.
         (tmp_path / "ledger").mkdir()
         (tmp_path / "ledger" / "generation-000001.json").write_text("{")
         visitor.front.time.advance(5)

@@ -1,4 +1,4 @@
-"""What strangers write is shown as text, and never run."""
+"""Untrusted content is shown as text, and never run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NASTY = [
 
 
 class Seen(HTMLParser):
-    """What a browser would make of some markup: its elements, attributes and text."""
+    """The elements, attributes and text that a browser would see in some markup."""
 
     def __init__(self, markup: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Looking at messages, sending them, and what became of them."""
+"""Peeking at messages, sending them, and their fates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NASTY = "<script>alert(1)</script>"
 
 
 async def dead_letter(front: Front, path: str, *, reason: str = "Bad", description: str = "Of no use.") -> None:
-    """Make dead letters of all messages that are there."""
+    """Dead-letter all messages of an entity."""
     await front.broker.counts(path)
     for received in await front.broker.receive(Address(path), 100):
         token = received.message.token
@@ -32,7 +32,7 @@ async def dead_letter(front: Front, path: str, *, reason: str = "Bad", descripti
 
 
 async def quarantine_some(front: Front, count: int) -> None:
-    """A subscription asks for properties, and the messages have none that could be read."""
+    """Quarantine messages: a subscription's filter needs properties, and these messages have unreadable ones."""
     await front.topic("news")
     rules = [Rule("x", SqlFilter("x = 1"))]
     await front.broker.change(
@@ -43,7 +43,7 @@ async def quarantine_some(front: Front, count: int) -> None:
     await front.broker.counts("news")
 
 
-# Looking
+# Peeking
 
 
 def test_messages_are_shown_with_all_their_properties(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_messages_are_shown_with_all_their_properties(tmp_path: Path) -> None:
             "Body, 5 bytes hello",
         ):
             assert text in page
-        # It was looked at, not taken.
+        # Peeking does not receive the message.
         assert (await front.broker.counts("q")).active == 1
 
     visit(tmp_path, play)
@@ -274,7 +274,7 @@ def test_a_message_sent_twice_is_shown_as_a_duplicate(tmp_path: Path) -> None:
         assert "hello\nworld" in shown(page)
         for text in ("Label greeting", "ContentType text/plain", "colour red", "size 3", "name 3"):
             assert text in words(page)
-        # What was typed is there still, to be sent once more.
+        # The form keeps its values, so that the message can be sent again.
         assert 'value="42"' in first.text
         assert "hello\nworld</textarea>" in first.text
 
@@ -286,9 +286,9 @@ def test_without_detection_or_an_id_there_is_no_verdict(tmp_path: Path) -> None:
         await visitor.front.queue("plain")
         await visitor.front.queue("q", requires_duplicate_detection=True)
         for path, identity in (("plain", "1"), ("plain", "1"), ("q", "")):
-            told = words(await visitor.post("entity/send", {"path": path, "message-id": identity, "body": ""}))
-            assert "Accepted as number" in told
-            assert "duplicate" not in told.partition("Accepted as number")[2].partition("MessageId")[0]
+            shown_text = words(await visitor.post("entity/send", {"path": path, "message-id": identity, "body": ""}))
+            assert "Accepted as number" in shown_text
+            assert "duplicate" not in shown_text.partition("Accepted as number")[2].partition("MessageId")[0]
 
     visit(tmp_path, play)
 
@@ -296,8 +296,8 @@ def test_without_detection_or_an_id_there_is_no_verdict(tmp_path: Path) -> None:
 def test_a_slow_pipeline_is_shown(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
-        told = words(await visitor.post("entity/send", {"path": "q", "message-id": "1"}))
-        assert "Accepted as number 1 . It is still in the pipeline." in told
+        shown_text = words(await visitor.post("entity/send", {"path": "q", "message-id": "1"}))
+        assert "Accepted as number 1 . It is still in the pipeline." in shown_text
 
     visit(tmp_path, play, pipeline=False, read_your_sends=0)
 
@@ -313,10 +313,10 @@ def test_the_error_of_a_message_is_at_its_field(tmp_path: Path) -> None:
 
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_session=True, enable_partitioning=True)
-        for fields, name, told in cases:
+        for fields, name, expected in cases:
             answer = await visitor.post("entity/send", {"path": "q", "body": "kept", "session": "s", **fields})
             assert (answer.status_code, f'id="{name}-error"' in answer.text) == (400, True), name
-            assert told in words(answer)
+            assert expected in words(answer)
             assert "kept</textarea>" in answer.text
 
     visit(tmp_path, play, pipeline=False, read_your_sends=0)
@@ -326,10 +326,10 @@ def test_with_send_alone_only_the_acceptance_is_shown(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
         for number in (1, 2):
-            told = words(await visitor.post("entity/send", {"path": "q", "message-id": "same"}))
-            assert f"Accepted as number {number} . Send a test" not in told
-            assert f"Accepted as number {number} ." in told
-            assert "dropped as a duplicate" not in told
+            shown_text = words(await visitor.post("entity/send", {"path": "q", "message-id": "same"}))
+            assert f"Accepted as number {number} . Send a test" not in shown_text
+            assert f"Accepted as number {number} ." in shown_text
+            assert "dropped as a duplicate" not in shown_text
 
     visit(tmp_path, play, rule=SENDER)
 

@@ -59,7 +59,7 @@ def test_a_form_from_another_site_does_nothing(shared: Shared, headers: dict[str
         answer = await visitor.post("create", {"kind": "queue", "name": "made"}, headers=headers)
         assert (answer.status_code, "The form was sent from another site." in words(answer)) == (403, True)
         assert await is_untouched(visitor)
-        # What is wrong with this one is its name.
+        # Here the host name is wrong.
         ours = {"origin": f"http://{HERE}", "sec-fetch-site": "same-origin"}
         assert (await visitor.post("create", {"kind": "queue", "name": "%"}, headers=ours)).status_code == 400
 

@@ -1,4 +1,4 @@
-"""Who gets in, and for how long."""
+"""Signing in, and the lifetime of sessions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_connection_string_or_a_key_signs_in(shared: Shared, fields: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "told"),
+    ("fields", "status", "expected"),
     [
         ({"rule": ROOT.name, "key": "wrong-key"}, 403, "No rule of that name has that key."),
         ({"rule": "nobody", "key": "wrong-key"}, 403, "No rule of that name has that key."),
@@ -58,11 +58,11 @@ def test_a_connection_string_or_a_key_signs_in(shared: Shared, fields: dict[str,
     ],
 )
 def test_a_wrong_key_is_rejected_and_not_shown(
-    shared: Shared, fields: dict[str, str], status: int, told: str, caplog: pytest.LogCaptureFixture
+    shared: Shared, fields: dict[str, str], status: int, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def play(visitor: Visitor) -> None:
         answer = await visitor.try_to_sign_in(fields)
-        assert (answer.status_code, told in words(answer)) == (status, True)
+        assert (answer.status_code, expected in words(answer)) == (status, True)
         assert "wrong-key" not in answer.text
         assert (await visitor.get()).status_code == 303
         assert "wrong-" not in caplog.text
@@ -71,7 +71,7 @@ def test_a_wrong_key_is_rejected_and_not_shown(
 
 
 def test_too_many_failures_mean_waiting_unless_the_key_is_right(tmp_path: Path) -> None:
-    """Behind a proxy all come from one address: wrong keys of one must not keep out the right key of another."""
+    """Behind a proxy all visitors share one address: one visitor's wrong keys must not lock out another's right key."""
 
     async def play(visitor: Visitor) -> None:
         right, wrong = {"rule": ROOT.name, "key": "root-one"}, {"rule": ROOT.name, "key": "wrong"}
@@ -95,7 +95,7 @@ def test_too_many_failures_mean_waiting_unless_the_key_is_right(tmp_path: Path) 
 def test_forms_that_do_not_arrive_block_signing_in_only_briefly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of those who announce a form and do not send it, only some are waited for, and not for as long as others."""
+    """The portal waits only for some of the clients that announce a form and do not send it, and not for long."""
     monkeypatch.setattr("oncebus.portal.portal._SIGN_IN_SECONDS", 0.2)
     monkeypatch.setattr("oncebus.portal.portal._MOST_SIGNING_IN", 3)
 

@@ -1,4 +1,4 @@
-"""Somebody at the portal, without a browser: asks for pages, fills in forms, keeps cookies."""
+"""A visitor of the portal without a browser: requests pages, submits forms, keeps cookies."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LOOKS = [name for name, methods in PAGES.items() if "GET" in methods]
 CHANGES = [name for name, methods in PAGES.items() if "POST" in methods]
 FIGURES = ("live", "entity/live")
 FILLED = {"path": "orders", "kind": "queue", "name": "made", "confirm": "orders", "message-id": "x", "number": "1"}
-"""Something for every form."""
+"""Values for every form."""
 
 Fields = Mapping[str, str | list[str]]
 Play = Callable[["Visitor"], Awaitable[None]]
 
 
 class Visitor:
-    """One browser's worth of cookies. `front` is the broker behind the portal."""
+    """A visitor with its own cookies. `front` is the broker behind the portal."""
 
     def __init__(self, front: Front, client: httpx.AsyncClient) -> None:
         self.front = front
@@ -56,12 +56,12 @@ class Visitor:
         seal: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """Send a form, with the seal of the page that was looked at last unless another is given."""
+        """Submit a form, with the seal of the last page unless another is given."""
         data = {"seal": self.seal if seal is None else seal, **(fields or {})}
         return await self.client.post(link(page), data=data, headers=headers)
 
     async def follow(self, answer: httpx.Response) -> httpx.Response:
-        """The page that one is sent to."""
+        """Return the page that a redirect leads to."""
         assert answer.status_code == 303, shown(answer)
         followed = await self.client.get(answer.headers["location"])
         assert followed.status_code == 200, shown(followed)
@@ -74,34 +74,34 @@ class Visitor:
     async def sign_in(self, rule: AuthorizationRule = ROOT, entity: str | None = None) -> None:
         text = connection_string("localhost", None, rule, emulator=True, entity=entity)
         await self.follow(await self.try_to_sign_in({"connection-string": text}))
-        # Forms from now on are those of the session.
+        # Later forms belong to the session.
         await self.get()
 
     async def new(self, page: str, fields: Fields) -> httpx.Response:
-        """Send a form that has to succeed, and go where it leads."""
+        """Submit a form that must succeed, and follow the redirect."""
         return await self.follow(await self.post(page, fields))
 
 
 async def is_untouched(visitor: Visitor) -> bool:
-    """Whether there is still the queue `orders` alone, with nothing in it."""
+    """Return whether the broker still has only the queue `orders`, and it is empty."""
     broker = visitor.front.broker
     names = [queue.name for queue in broker.catalogue.queues]
     return names == ["orders"] and (await broker.counts("orders")).accepted == 0
 
 
 def shown(answer: httpx.Response) -> str:
-    """What a page says, without its markup."""
+    """Return the text of a page, without markup."""
     return html.unescape(_INVISIBLE.sub(" ", answer.text))
 
 
 def words(answer: httpx.Response) -> str:
-    """The same with single spaces."""
+    """Return the text of a page with single spaces."""
     return " ".join(shown(answer).split())
 
 
 @asynccontextmanager
 async def visiting(front: Front, *, scheme: str = "http", address: str = "10.0.0.1") -> AsyncIterator[Visitor]:
-    """A visitor that is not signed in."""
+    """Yield a visitor who is not signed in."""
     transport = httpx.ASGITransport(app=front.app, client=(address, 40000))
     async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://{HERE}") as client:
         yield Visitor(front, client)
@@ -115,7 +115,7 @@ async def portal(
     names: Sequence[str] = (),
     **options: Any,
 ) -> AsyncIterator[Front]:
-    """A broker with its portal. Its clock is moved by hand."""
+    """Run a broker with its portal. The test moves its clock."""
     time = FakeTime()
     async with running_broker(data, time, **options) as broker:
         app = make_app(broker, namespace_rules=rules, limits=LIMITS, portal_names=names)
@@ -123,7 +123,7 @@ async def portal(
 
 
 def visit(data: Path, play: Play, *, rule: AuthorizationRule | None = ROOT, **options: Any) -> None:
-    """Play a scenario with somebody who is signed in, on a broker of its own."""
+    """Run a scenario with a signed-in visitor, on a broker of its own."""
 
     async def run() -> None:
         async with portal(data, **options) as front, visiting(front) as visitor:

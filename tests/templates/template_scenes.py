@@ -1,4 +1,4 @@
-"""Templates, and what becomes of them."""
+"""Templates for tests, and helpers that plan them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def template(*resources: Any, parameters: Any = None, variables: Any = None) -> 
 
 
 def resource(kind: str, name: str, /, properties: Any = None, **members: Any) -> dict[str, Any]:
-    """A resource of the namespace `bus`, by the kind and the name below it."""
+    """Return a resource of the namespace `bus`, with the kind and the name below it."""
     made = {"type": f"{TYPE}/{kind}", "apiVersion": "2024-01-01", "name": f"bus/{name}", **members}
     return made if properties is None else {**made, "properties": properties}
 
@@ -60,7 +60,7 @@ def deployed(content: Any, before: Catalogue | None = None, /, **values: Any) ->
 
 
 def problems(content: Any, before: Catalogue | None = None, /, **values: Any) -> dict[str, str]:
-    """What is wrong with a template, by its place."""
+    """Return the problems of a template by their places."""
     try:
         planned(content, before, **values)
     except FileRefused as error:
@@ -70,6 +70,6 @@ def problems(content: Any, before: Catalogue | None = None, /, **values: Any) ->
 
 
 def effects(plan: Plan) -> dict[str, str]:
-    """What a plan does, by the path below the namespace."""
+    """Return the effects of a plan by the path below the namespace."""
     signs = {Effect.CREATE: "+", Effect.MODIFY: "~", Effect.KEEP: "=", Effect.DELETE: "-"}
     return {change.id: signs[change.effect] for change in changes_of(plan)}

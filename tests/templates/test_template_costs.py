@@ -1,4 +1,4 @@
-"""Small templates that ask for very much work are refused, quickly and in a line."""
+"""Small templates that need very much work are rejected, quickly and in one line."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TOO_MUCH = "The expressions of the template need too much computation."
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """Variables each of which holds the one before twice: some bytes each, and twice as large each time."""
+    """Return variables that each contain the previous one twice: short texts, but each value is twice as large."""
     inner = {f"v{at}": [f"[variables('v{at - 1}')]"] * 2 for at in range(1, depth + 1)}
     return {"v0": {"a": 1}} | inner
 
 
 def attacks() -> dict[str, dict[str, Any]]:
-    """What is to be refused, each a few KB."""
+    """Return templates that must be rejected, each a few KB."""
     looped = {"name": "loop", "count": 800}
     many = ",".join(["variables('v14')"] * 40)
     compared = ",".join(["equals(variables('v14'), variables('w14'))"] * 40)
@@ -61,9 +61,9 @@ def attacks() -> dict[str, dict[str, Any]]:
 def test_a_small_template_that_computes_too_much_is_rejected_in_one_line(name: str) -> None:
     with pytest.raises(FileRefused) as refused:
         planned(attacks()[name])
-    told = [problem for problem in refused.value.problems if problem.text == TOO_MUCH]
-    assert len(told) == 1
-    # Besides, all copies have one name.
+    reported = [problem for problem in refused.value.problems if problem.text == TOO_MUCH]
+    assert len(reported) == 1
+    # Another problem is that all copies have the same name.
     assert len(refused.value.problems) <= 2
 
 
@@ -88,7 +88,7 @@ def test_a_template_that_takes_too_long_is_rejected() -> None:
 
 
 def test_a_large_ordinary_template_is_within_the_budget() -> None:
-    """As many resources as there may be, some of their properties from a table with a row for each."""
+    """It has as many resources as allowed, and reads properties from a table with a row for each."""
     table = [{"name": f"q{at}", "size": 1024, "lock": "PT1M"} for at in range(800)]
     row = "variables('table')[copyIndex()]"
     looped = queue(f"[{row}.name]", maxSizeInMegabytes=f"[{row}.size]", lockDuration=f"[{row}.LOCK]")
@@ -115,12 +115,12 @@ def test_many_problems_and_long_names_are_truncated() -> None:
 
 def test_too_many_variables_are_not_evaluated() -> None:
     variables = {f"v{at}": "[x()]" for at in range(300)}
-    told = problems(template(queue("q"), variables=variables))
-    assert told == {"variables": "There are 300 variables; 256 is the limit."}
+    reported = problems(template(queue("q"), variables=variables))
+    assert reported == {"variables": "There are 300 variables; 256 is the limit."}
 
 
 def test_templates_have_a_thread_of_their_own_and_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not end keeps others of its kind waiting, each for a while; everything else goes on."""
+    """A template that does not end delays other templates up to their deadlines; everything else goes on."""
     monkeypatch.setattr(front, "DEADLINE_SECONDS", 0)
     ended, names = threading.Event(), []
 
@@ -139,7 +139,7 @@ def test_templates_have_a_thread_of_their_own_and_a_deadline(tmp_path: Path, mon
         statuses = [answer.status for answer in answers]
         assert statuses == [400] * (front.MOST_WAITING - 1) + [503] * 3
         assert "too many templates" in answers[-1].body.decode()
-        # The rest of the broker does not know of it.
+        # The rest of the broker is not affected.
         await deployer.broker.change(lambda catalogue, now: catalogue)
         ended.set()
         assert names[0].startswith("templates")

@@ -1,4 +1,4 @@
-"""What the docs show is so."""
+"""The examples in the docs work."""
 
 from __future__ import annotations
 

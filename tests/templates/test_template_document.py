@@ -68,7 +68,7 @@ def test_as_deep_as_allowed_is_read() -> None:
 
 @pytest.mark.parametrize("text", ['"' + '\\"' * 500_000, '"a' * 500_000 + "\\", "/*" + "*" * 500_000])
 def test_the_time_is_linear_in_the_length(text: str) -> None:
-    """Tried again from every quote, these would take hours."""
+    """With backtracking from every quote, these texts would take hours."""
     assert len(without_comments(text)) == len(text)
 
 

@@ -1,4 +1,4 @@
-"""A namespace written as a template makes the same namespace."""
+"""Deploying an exported template makes an equal namespace."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ RULES = st.lists(
 
 @st.composite
 def namespaces(draw: st.DrawFn) -> Catalogue:
-    """Namespaces that the rules allow, in which entities forward to each other."""
+    """Draw valid namespaces whose entities forward to each other."""
     catalogue = Catalogue(namespace=Namespace("bus"))
     queues = draw(st.lists(st.sampled_from(["a", "b/c", "d"]), unique=True))
     for name in queues:
@@ -104,8 +104,8 @@ def _forwarding(draw: st.DrawFn, catalogue: Catalogue, entity: Queue | Subscript
     return catalogue.updated(replace(entity, forward_to=to, forward_dead_lettered_messages_to=dead), 5)
 
 
-def told(catalogue: Catalogue) -> dict[str, Entity]:
-    """The entities without what is new at each creation."""
+def comparable(catalogue: Catalogue) -> dict[str, Entity]:
+    """Return the entities without the fields that each creation sets anew."""
     found: dict[str, Entity] = {}
     for path, entity in catalogue.entities.items():
         plain = replace(entity, id=0, created_at=0, updated_at=0, accessed_at=0)
@@ -123,7 +123,7 @@ def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Cata
     assert written.warnings == []
     content = parse_document(json.dumps(written.template))
     made = planned(content, Catalogue(namespace=Namespace("other")))
-    assert told(made.after) == told(catalogue)
+    assert comparable(made.after) == comparable(catalogue)
     assert planned(content, catalogue).changes_nothing
 
 

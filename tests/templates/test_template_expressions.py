@@ -19,7 +19,7 @@ GROUP = "/subscriptions/sub-id/resourceGroups/group"
 
 def parameter(name: str) -> Any:
     if name not in PARAMETERS:
-        raise Fault(f"The parameter '{name}' is not there.")
+        raise Fault(f"The parameter '{name}' does not exist.")
     return PARAMETERS[name]
 
 
@@ -31,7 +31,7 @@ def evaluated(text: Any, variables: dict[str, Any] | None = None) -> Any:
 
 
 def wrong(text: Any, variables: dict[str, Any] | None = None) -> str:
-    """What is told of a text that cannot be evaluated."""
+    """Return the error of a text that cannot be evaluated."""
     found = Problems()
     assert Evaluator(variables or {}, parameter, DEPLOYMENT, found).value(text, "here") is BROKEN
     (problem,) = found
@@ -200,7 +200,7 @@ def test_an_expression_has_limits_of_length_and_depth() -> None:
 
 
 def doubling(name: str) -> dict[str, str]:
-    """Variables of which each is twice the one before."""
+    """Return variables that are each twice as large as the previous one."""
     return {f"v{at}": f"[{name}(variables('v{at - 1}'), variables('v{at - 1}'))]" for at in range(1, 40)}
 
 
@@ -219,7 +219,7 @@ def test_expressions_cannot_grow_without_end(variables: dict[str, Any]) -> None:
     found = Problems()
     assert Evaluator(variables, parameter, DEPLOYMENT, found).value("[variables('v39')]", "here") is BROKEN
     (problem,) = found
-    assert "compute too much" in problem.text or "would make a string of more than" in problem.text
+    assert "need too much computation" in problem.text or "would make a string of more than" in problem.text
 
 
 def test_variables_are_evaluated_on_first_use_in_any_order() -> None:

@@ -1,4 +1,4 @@
-"""Deployments over HTTP, asked of an application without sockets."""
+"""Deployments over HTTP, with an application without sockets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Deployer:
 
     @property
     def version(self) -> int:
-        """How many versions of the catalogue there were since."""
+        """Return how many versions the catalogue has advanced since the start."""
         return self.broker.catalogue.version - self._began
 
     async def ask(self, method: str, path: str, content: Any = None, **options: Any) -> Answer:
@@ -58,7 +58,7 @@ class Deployer:
         answer = await self.ask("POST", f"{DEPLOYMENT}/whatIf", asked(content))
         assert answer.status == 200, answer.text
         assert answer.json["status"] == "Succeeded"
-        return told(answer.json["properties"]["changes"])
+        return summarized(answer.json["properties"]["changes"])
 
     async def export(self) -> Any:
         answer = await self.ask("POST", f"{GROUP}/exportTemplate", {"resources": ["*"]})
@@ -71,7 +71,7 @@ def asked(content: Any, **values: Any) -> dict[str, Any]:
     return {"properties": {"mode": "Incremental", "template": content, "parameters": given}}
 
 
-def told(changes: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def summarized(changes: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(each["changeType"], each["resourceId"].removeprefix(SCOPE)) for each in changes]
 
 
@@ -105,7 +105,7 @@ def test_a_template_is_deployed_once_and_then_changes_nothing(tmp_path: Path) ->
         assert deployer.version == 1
         assert deployer.broker.catalogue.topic("news").window is not None
         again = await deployer.put(NEWS)
-        assert {change for change, _ in told(again.json["properties"]["changes"])} == {"NoChange"}
+        assert {change for change, _ in summarized(again.json["properties"]["changes"])} == {"NoChange"}
         assert deployer.version == 1
 
     play(tmp_path, scenario)
@@ -171,7 +171,7 @@ def test_a_template_for_another_namespace_is_deployed_here_with_a_warning(tmp_pa
             "The template names the namespace 'prod'; it is deployed to 'oncebus'.",
             "The tier becomes Premium. If the setting 'tier' is given, change it too: it applies at every start.",
         ]
-        assert told(answer.json["properties"]["changes"]) == [("Modify", "")]
+        assert summarized(answer.json["properties"]["changes"]) == [("Modify", "")]
 
     play(tmp_path, scenario)
 

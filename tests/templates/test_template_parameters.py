@@ -16,7 +16,7 @@ def wrong(declared: dict[str, Any], given: dict[str, Any] | None = None) -> dict
 
 
 def value(declared: dict[str, Any], given: dict[str, Any] | None = None) -> str:
-    """The name of a queue that is made of the parameter `p`."""
+    """Return the name of a queue that is the parameter `p`."""
     found = Problems()
     queue = {"type": "Microsoft.ServiceBus/namespaces/queues", "name": "[concat('n/', parameters('P'))]"}
     wanted = read_template({"parameters": declared, "resources": [queue]}, given or {}, found)
@@ -80,7 +80,7 @@ def test_undeclared_values_are_reported() -> None:
 
 def test_values_have_the_form_of_a_parameter_file() -> None:
     declared = {"p": {"type": "string"}}
-    assert "not of the form {'p': {'value': …}}" in wrong(declared, {"p": "plain"})["parameters.p"]
+    assert "not have the form {'p': {'value': …}}" in wrong(declared, {"p": "plain"})["parameters.p"]
     assert "reference to a key vault" in wrong(declared, {"p": {"reference": {}}})["parameters.p"]
 
 

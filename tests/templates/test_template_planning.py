@@ -1,4 +1,4 @@
-"""What a template makes of a namespace."""
+"""The effect of a template on a namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a template is told: all of it, each thing with its place."""
+"""All problems of a template are reported, each with its place."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_error_is_reported_with_its_place_and_nothing_changes() -> None:
 
 
 def test_resources_hidden_by_a_missing_parameter_are_not_reported_as_missing() -> None:
-    """The topic has no name, so that its subscription cannot be found; the rest can be judged."""
+    """The topic has no name, so its subscription cannot be found; the rest is still checked."""
     content = template(
         topic("x", maxSizeInMegabytes=5) | {"name": "[format('bus/{0}', parameters('topic'))]"},
         subscription("x/all", forwardTo="later", lockDuration="PT9M")

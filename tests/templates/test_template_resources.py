@@ -1,4 +1,4 @@
-"""Where resources stand, what they are called, how often they come, and in which order."""
+"""Resources of a template: nesting, names, loops, conditions and order."""
 
 from __future__ import annotations
 

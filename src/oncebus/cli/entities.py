@@ -32,7 +32,9 @@ Command = Callable[..., None]
 
 def azure_options(command: Command) -> Command:
     """The options that `az` insists on, so that its command lines need not be changed."""
-    group = click.option("--resource-group", "-g", metavar="NAME", help="Taken over from `az`; any will do.")
+    group = click.option(
+        "--resource-group", "-g", metavar="NAME", help="Accepted for compatibility with `az`; any value will do."
+    )
     named = click.option("--namespace-name", metavar="NAME", help="Checked to be the broker's, where it is given.")
     return named(group(command))
 

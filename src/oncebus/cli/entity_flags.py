@@ -46,9 +46,9 @@ _HELP = {
     "forward_to": "Queue or topic that its messages go to; '' for none.",
     "forward_dead_lettered_messages_to": "Queue or topic that its dead letters go to; '' for none.",
     "auto_delete_on_idle": "Delete it when unused for so long.",
-    "enable_express": "Taken over, without effect. Not with detection.",
-    "support_ordering": "Taken over; messages are always in order.",
-    "enable_batched_operations": "Taken over, without effect.",
+    "enable_express": "Accepted for compatibility; has no effect. Not with detection.",
+    "support_ordering": "Accepted for compatibility; messages are always in order.",
+    "enable_batched_operations": "Accepted for compatibility; has no effect.",
     "status": f"Whether messages go in and out: {', '.join(EntityStatus)}.",
     "user_metadata": "Any text of your own.",
 }

@@ -1,4 +1,4 @@
-"""`oncebus warm-up`: what lets Spark start sooner from then on."""
+"""`oncebus warm-up`: a cache that speeds up the start of Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncebus.cli.serve import settings_of
 _EXAMPLE = "oncebus warm-up"
 
 
-@click.command("warm-up", short_help="Let Spark start sooner from now on.", epilog=f"Example: {_EXAMPLE}")
+@click.command("warm-up", short_help="Build the cache that speeds up Spark's start.", epilog=f"Example: {_EXAMPLE}")
 @click.option("--cache", metavar="DIR", help="Folder for the archive; in the user's cache folder unless given.")
 @click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings.")
 def warm_up(settings_file: str | None, **given: Any) -> None:

@@ -143,7 +143,7 @@ class Front:
         if method not in ("GET", "HEAD"):
             raise wrong_method(method, ["GET", "HEAD"])
         if raw_path == LIVE:
-            # Whatever the pipeline does: a monitor that restarts what is not live must not restart it for that.
+            # This ignores the pipeline: a monitor must not restart the gateway because the pipeline is slow.
             return JSONResponse({"status": "healthy", "message": LIVING})
         problem = self._health.problem()
         if problem is None:

@@ -113,7 +113,7 @@ def described(received: Received, dead_letter_source: str | None = None) -> dict
 
 
 def renewed(token: bytes, until: int) -> Response:
-    """Return the response that a message is locked until a time."""
+    """Return the response to a renewal, with the new end of the lock."""
     system = {"LockToken": str(uuid.UUID(bytes=token)), "LockedUntilUtc": rfc1123(until)}
     return Response(b"", 200, {BROKER_PROPERTIES: _json(system)})
 

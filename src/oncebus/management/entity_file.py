@@ -31,7 +31,7 @@ class EntityFile:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return a text for each setting of the file that has no effect here, or a different one."""
+        """Return a warning for each setting of the file that has no effect here, or a different effect."""
         return self._wanted.warnings
 
     @classmethod

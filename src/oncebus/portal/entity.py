@@ -44,12 +44,12 @@ _TITLES = {
     "dead_lettered": "Dead-lettered",
     "unrouted": "Wanted by no subscription",
     "quarantined": "Quarantined",
-    "discarded": "Discarded, their subscription being gone",
+    "discarded": "Discarded because their subscription was deleted",
 }
 
 
 async def show(visit: Visit) -> Response:
-    """Return the page."""
+    """Return the page of the entity."""
     entity = seen(visit)
     if not visit.may(Operation.READ_ENTITY, entity.path):
         return _without_figures(visit, entity)
@@ -120,7 +120,7 @@ def _held(entity: Entity, figures: Figures) -> Markup:
 
 def _totals(entity: Entity, figures: Figures) -> Markup:
     rows = [tag("div", tag("dt", _TITLES[name]), tag("dd", figures.shown(name))) for name in _TOTALS[type(entity)]]
-    return tag("section", tag("h2", "Counted since it was made"), tag("dl", rows, class_="facts"))
+    return tag("section", tag("h2", "Counted since its creation"), tag("dl", rows, class_="facts"))
 
 
 def _below(visit: Visit, topic: Topic) -> Sequence[Subscription]:

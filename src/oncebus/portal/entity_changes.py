@@ -133,7 +133,7 @@ async def change(visit: Visit) -> Response:
     # Browsers do not send disabled fields, so the form gets these values again.
     form = Filled({**_fixed(seen), **visit.posted.values(), _VERSION: str(seen.updated_at)})
     if visit.posted[_VERSION] != str(seen.updated_at):
-        form.general.append(f"'{seen.path}' was changed meanwhile. Look whether to change it to what is here.")
+        form.general.append(f"'{seen.path}' was changed meanwhile. Check whether you still want these changes.")
         return _change_page(visit, seen, form, status=409)
     new = described(seen, visit.posted, form)
     if form.is_wrong:
@@ -205,7 +205,7 @@ async def delete(visit: Visit) -> Response:
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         if catalogue.entity(entity.id) is None:
-            raise bad(f"'{entity.path}' is not what it was when you looked: it was deleted meanwhile.")
+            raise bad(f"'{entity.path}' has changed since you opened the page: it was deleted meanwhile.")
         return catalogue.deleted(entity)
 
     await visit.desk.broker.change(how)

@@ -156,7 +156,9 @@ def _window(each: FormProperty, form: Filled, old: Entity | None, refusal: str |
         )
         for unit, _ in WINDOW_UNITS
     ]
-    iso = text_field(form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. Counts instead, if given.")
+    iso = text_field(
+        form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. If given, it counts instead."
+    )
     error = tag("p", form.errors[first], id=f"{first}-error", class_="error") if first in form.errors else None
     explanation = "Duplicates are not detected here." if is_off else each.hint
     return group(

@@ -86,21 +86,22 @@ PROPERTIES = (
         f"For how long a receiver holds a message, {in_words(LONGEST_LOCK)} at most. {_DURATION}",
     ),
     FormProperty(
-        BY_FIELD["max_delivery_count"], f"After so many deliveries a message is a dead letter; 1 to {MOST_DELIVERIES}."
+        BY_FIELD["max_delivery_count"],
+        f"After this many deliveries a message becomes a dead letter; 1 to {MOST_DELIVERIES}.",
     ),
     FormProperty(BY_FIELD["default_message_time_to_live"], f"Empty for no limit. {_DURATION}"),
-    FormProperty(BY_FIELD["dead_lettering_on_message_expiration"], "Else they are deleted."),
+    FormProperty(BY_FIELD["dead_lettering_on_message_expiration"], "Otherwise they are deleted."),
     FormProperty(BY_FIELD["dead_lettering_on_filter_evaluation_exceptions"]),
     FormProperty(BY_FIELD["forward_to"], "A queue or a topic. Empty for nowhere."),
     FormProperty(BY_FIELD["forward_dead_lettered_messages_to"], "A queue or a topic. Empty for nowhere."),
     FormProperty(
         BY_FIELD["max_size_in_megabytes"],
-        "A multiple of 1024. Of a partitioned entity, asked for by the partition and shown for all.",
+        "A multiple of 1024. For a partitioned entity, give the size of one partition; shown is the total.",
         is_further=True,
     ),
-    FormProperty(BY_FIELD["max_message_size_in_kilobytes"], "Empty for what the tier gives.", is_further=True),
+    FormProperty(BY_FIELD["max_message_size_in_kilobytes"], "Empty for the tier's default.", is_further=True),
     FormProperty(BY_FIELD["auto_delete_on_idle"], f"Empty for never. {_DURATION}", is_further=True),
-    FormProperty(BY_FIELD["user_metadata"], "For people: what this is and whose.", is_further=True),
+    FormProperty(BY_FIELD["user_metadata"], "For people: what this is, and who owns it.", is_further=True),
     FormProperty(BY_FIELD["status"]),
 )
 """The properties that forms show, in their order."""

@@ -103,7 +103,7 @@ async def _peek(broker: Broker, address: Address, start: int, largest: int) -> l
 
 def _explained(of: str, entity: Queue | Subscription) -> Markup:
     if of == "messages":
-        return tag("p", "Looking takes nothing: receivers still get them.", class_="hint")
+        return tag("p", "Looking at messages does not take them: receivers still get them.", class_="hint")
     if of == "dead-letters":
         other = tag(
             "a",

@@ -121,7 +121,7 @@ class Portal:
         if not self.hosts.knows(host):
             raise Refused(
                 421,
-                f"The portal is not known by the name {host!r:.100}. Open it by an address in numbers, as localhost, "
+                f"The portal is not known by the name {host!r:.100}. Open it by an IP address, as localhost, "
                 "or by the name that the gateway was given.",
             )
         raw_path: bytes = request.scope["raw_path"]

@@ -71,7 +71,7 @@ def _notice(outcomes: Sequence[Outcome], what: str) -> str:
 
 
 def _list(visit: Visit, page: Sequence[Quarantined]) -> Markup:
-    released = "What is released is routed by the rules of today, past duplicate detection."
+    released = "Released messages are routed by the current rules, past duplicate detection."
     return form_to(
         link("quarantine"),
         visit.seal,

@@ -38,7 +38,7 @@ def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
     )
     fields = [text_field(form, f"filter-{field}", title) for field, title in TITLES.items()]
     correlation = group(
-        "Correlation filter: all that is given must be equal",
+        "Correlation filter: all given values must be equal",
         fields,
         area(form, PROPERTIES, "Own properties", hint=LINES),
         data_when="filter=correlation",

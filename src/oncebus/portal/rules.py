@@ -61,7 +61,7 @@ def _page(visit: Visit, owner: Subscription, form: Filled, status: int = 200) ->
     takes_all = next((rule.name for rule in owner.rules if isinstance(rule.filter, TrueFilter)), None)
     explanation = None
     if takes_all is not None:
-        text = f"The rule {takes_all} takes all messages already. Remove it if others are to choose."
+        text = f"The rule {takes_all} already takes all messages. Remove it if other rules should decide."
         explanation = tag("p", text, class_="notice")
     content = form_to(
         link("entity/rule"),

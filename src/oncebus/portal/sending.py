@@ -107,7 +107,7 @@ def _place(error: OncebusError, form: Filled) -> None:
 
 def _page(visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200) -> Response:
     detects = target.window is not None
-    hint = "Send one twice to see the second one dropped." if detects else "A fresh one unless given."
+    hint = "Send one twice to see the second one dropped." if detects else "Random unless given."
     needs_session = isinstance(target, Queue) and target.requires_session
     content = form_to(
         link("entity/send"),

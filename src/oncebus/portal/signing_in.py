@@ -16,7 +16,7 @@ from oncebus.portal.posted import Posted
 from oncebus.portal.sessions import LONGEST
 
 WRONG_KEY = "No rule of that name has that key."
-OPEN = "This connection is not encrypted: whoever sees what passes on its way learns the key. Use https."
+OPEN = "This connection is not encrypted: anybody on the network can read the key. Use https."
 _LONGEST_STRING = 4096
 
 
@@ -94,7 +94,7 @@ def sign_in_page(
     key = [
         text_field(form, "rule", "Name of the rule", hint="Such as RootManageSharedAccessKey", required=True),
         text_field(form, "key", "Key", type_="password", required=True),
-        text_field(form, "entity", "Entity", hint="Only for a rule that stands on a queue or a topic"),
+        text_field(form, "entity", "Entity", hint="Only for a rule of a queue or a topic"),
     ]
     # Two forms, so that a browser does not save one secret in place of the other.
     forms = [

@@ -1,4 +1,4 @@
-// Each kind of entity from its making to its end, by the administration client for JavaScript.
+// Each kind of entity from creation to deletion, with the administration client for JavaScript.
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
@@ -12,14 +12,14 @@ const admin = new ServiceBusAdministrationClient(ADMINISTRATION);
 const missing = { code: "MessageEntityNotFoundError", statusCode: 404 };
 const taken = { code: "MessageEntityAlreadyExistsError", statusCode: 409, message: /already exists/ };
 
-/** Send a message over HTTP; headers are its own properties. */
+/** Send a message over HTTP; headers are its application properties. */
 async function send(entity, messageId, headers = {}) {
-  const told = { Authorization: TOKEN, BrokerProperties: JSON.stringify({ MessageId: messageId }), ...headers };
-  const response = await fetch(`${BROKER}/${entity}/messages`, { method: "POST", headers: told, body: "x" });
+  const allHeaders = { Authorization: TOKEN, BrokerProperties: JSON.stringify({ MessageId: messageId }), ...headers };
+  const response = await fetch(`${BROKER}/${entity}/messages`, { method: "POST", headers: allHeaders, body: "x" });
   assert.equal(response.status, 201, await response.text());
 }
 
-/** Look until it is so; who looks at once waits for the pipeline no longer than two seconds. */
+/** Poll until the condition holds. A single query waits at most two seconds for the pipeline. */
 async function until(isSo) {
   const deadline = Date.now() + 60_000;
   while (!(await isSo())) {
@@ -133,7 +133,7 @@ describe("lives", { concurrency: true }, () => {
     assert.deepEqual(await names(admin.listRules(topic, subscription)), [name]);
     await admin.updateRule(topic, subscription, { ...found, filter: { sqlExpression: "price > 100" } });
     assert.equal((await admin.getRule(...at)).filter.sqlExpression, "price > 100");
-    // By the rule as it was, both would come through.
+    // With the old rule, both messages would arrive.
     for (const price of ["50", "150"]) await send(topic, price, { price });
     const count = async () => (await admin.getSubscriptionRuntimeProperties(topic, subscription)).activeMessageCount;
     await until(async () => (await count()) > 0);

@@ -1,4 +1,4 @@
-// What a namespace refuses, and the words in which this client tells it. The cases are in cases.json.
+// Violations of a namespace's rules, and the errors that this client raises. The cases are in cases.json.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

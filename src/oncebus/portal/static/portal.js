@@ -1,4 +1,4 @@
-// Keeps the figures of a page up to date and draws the plot. Everything works without it, as of when the page was made.
+// Keeps the figures of a page up to date and draws the plot. Without it everything works, with figures as of loading.
 "use strict";
 
 (() => {
@@ -97,7 +97,7 @@
     svg.replaceChildren(...drawn);
   }
 
-  // Forms: fields that mean something only with another one's value
+  // Forms: fields that depend on another field's value
 
   function follow(selector, isWanted, apply) {
     for (const group of document.querySelectorAll(selector)) {
@@ -121,7 +121,7 @@
     (group, isWanted) => { group.hidden = !isWanted; },
   );
 
-  // Where something is wrong, that is what one wants to read first.
+  // A form with errors puts the focus on the list of errors.
   document.querySelector(".problems")?.focus();
 
   if (main) {
