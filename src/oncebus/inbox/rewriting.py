@@ -18,10 +18,11 @@ Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def rewrite_rows(folder: str | os.PathLike[str], after: int, last: int, change: Change) -> int:
-    """Change the rows of the commits after `after` up to `last`, the inbox's last. Return the rows of changed commits.
+    """Change the rows of the commits after `after` up to `last`, the inbox's last.
 
-    The caller has the inbox open as its writer, and appends nothing afterwards. Each segment is replaced atomically: if
-    this is killed at any instant, it can be called again. Raises `InboxDamaged`, and `InboxFull` if the disk is full.
+    Return how many rows the changed commits have. The caller has the inbox open as its writer, and appends nothing
+    afterwards. Each segment is replaced atomically: if this is killed at any instant, it can be called again. Raises
+    `InboxDamaged`, and `InboxFull` if the disk is full.
     """
     path, rows = os.path.abspath(folder), 0
     for first, following in itertools.pairwise([*list_segments(path), last + 1]):
