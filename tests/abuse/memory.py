@@ -14,7 +14,7 @@ def resident(pid: int) -> int:
 
 
 def peak(pid: int) -> int:
-    """Return the maximum of bytes that a process had in memory since `forget_peak`."""
+    """Return the most bytes that a process had in memory since `forget_peak`."""
     return _kilobytes(pid, "VmHWM") * 1024
 
 
