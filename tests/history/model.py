@@ -116,7 +116,7 @@ class Model:
 
     @cached_property
     def arrivals(self) -> dict[str, dict[str, list[int]]]:
-        """For each uid, the places where it was delivered and its numbers there. Dead letters count for the place they came from."""
+        """For each uid, the places where it was delivered and its numbers there. Dead letters count too."""
         found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for place, uid, number in self.copies:
             numbers = found[uid][place.removesuffix(DEAD_LETTERS)]

@@ -267,5 +267,5 @@ CLIENTS = {
 
 
 def plan(seed: int, client: str) -> Iterator[Step]:
-    """Yield the steps of a client, endlessly."""
+    """Return the steps of a client, as an endless iterator."""
     return CLIENTS[client](_Planner(seed, client))

@@ -73,7 +73,7 @@ class Service:
 
     @property
     def http(self) -> HttpClient:
-        """Yield a client that bypasses the proxy, for requests that are not part of the history."""
+        """A client that bypasses the proxy, for requests that are not part of the history."""
         url = f"http://127.0.0.1:{self.http_proxy.target}"
         return HttpClient(Client(url, self.disk.seen / "data"), self._string())
 
