@@ -28,7 +28,7 @@ TLS_BUFFER_BYTES = 32 * 1024
 ACCEPTED_AT_ONCE = 64
 """Connections that one turn of the event loop accepts at each port, at most."""
 _TURNS_TO_SPEAK = 16
-"""In at least so many turns of accepting, a new connection cannot become the oldest of all."""
+"""For at least this many turns of accepting, a new connection cannot become the oldest of all."""
 BACKLOG = 1024
 """Connections that the system queues until they are accepted."""
 SECONDS_BETWEEN_WARNINGS = 10.0
@@ -75,10 +75,10 @@ class Guest(Protocol):
 
 
 class Places:
-    """A bounded number of places for connections. When all are taken, the longest idle one gives way.
+    """A limited number of places for connections. When all are taken, a new one replaces the longest idle one.
 
-    Connections that have not authenticated give way before those that have. `what` names the connections in the log.
-    Times are seconds of a clock that never goes back.
+    Connections that have not authenticated are replaced before those that have. The log calls the connections by
+    `what`. `clock` returns seconds and never goes back.
     """
 
     def __init__(self, most: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -86,7 +86,7 @@ class Places:
         self._what = what
         self._clock = clock
         self._busy: set[Guest] = set()
-        # Those without a request under way, the longest idle first: before and after they have authenticated.
+        # Connections without a request in progress, the longest idle first: not yet authenticated, and authenticated.
         self._idle_strangers: dict[Guest, None] = {}
         self._idle_known: dict[Guest, None] = {}
         self._known: set[Guest] = set()
@@ -96,7 +96,7 @@ class Places:
         return len(self._busy) + len(self._idle_strangers) + len(self._idle_known)
 
     def enter(self, guest: Guest) -> bool:
-        """Take a place, idle; return False if all were busy, so that there is one too many now."""
+        """Take a place for an idle guest. Return False if all others are busy; the guest is then beyond the limit."""
         is_room = len(self) < self.most
         if not is_room:
             self._warn()
@@ -119,7 +119,7 @@ class Places:
         self._known.add(guest)
 
     def begin(self, guest: Guest) -> None:
-        """Note that a guest is busy: it cannot be asked to give way."""
+        """Note that a guest is busy, so that it is not replaced."""
         idle = self._idle_of(guest)
         if guest in idle:
             del idle[guest]
@@ -165,7 +165,7 @@ async def serve(
     # With few places, a crowd that connects at once would replace a client before its first bytes are read.
     at_once = ACCEPTED_AT_ONCE if places is None else min(ACCEPTED_AT_ONCE, max(1, places.most // _TURNS_TO_SPEAK))
     server = await loop.create_server(accept, sock=listener, backlog=at_once)
-    # The number above is also how many asyncio accepts in one turn: the system may keep more.
+    # asyncio uses `backlog` also as the number of connections to accept per turn. The system may queue more.
     listener.listen(BACKLOG)
     return server
 

@@ -14,7 +14,7 @@ def resident(pid: int) -> int:
 
 
 def peak(pid: int) -> int:
-    """Return the maximum of bytes that a process had in memory since `forget_peak`."""
+    """Return the most bytes that a process had in memory since `forget_peak`."""
     return _kilobytes(pid, "VmHWM") * 1024
 
 
@@ -41,7 +41,7 @@ class MemoryWatch:
 
     @property
     def rise(self) -> int:
-        """Return the bytes between the level at the start and the peak since."""
+        """The bytes between the level at the start and the peak since."""
         return max(0, peak(self._pid) - self.before)
 
     def stays_below(self, limit: int, what: str) -> None:

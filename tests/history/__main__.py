@@ -1,6 +1,7 @@
-"""`make history`: one history, made and checked; or, with files, old ones checked again.
+"""`make history`: record and check one history; or, with files, check recorded ones again.
 
-The seed is that of HISTORY_SEED, or a new one; HISTORY_FAULTS is how many faults, or their kinds with commas between.
+HISTORY_SEED is the seed, by default a new one. HISTORY_FAULTS is the number of faults, or their kinds, separated by
+commas.
 """
 
 from __future__ import annotations

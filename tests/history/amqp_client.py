@@ -1,4 +1,4 @@
-"""The official client for Python, without its own retries: each call is one attempt, and says what is known of it."""
+"""The official Python client without its own retries: each call is one attempt, and reports what is known about it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ T = TypeVar("T")
 _PATIENCE = 20.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# A lock that is lost is not among them: where a connection was cut, the client settles again over another one, and may
-# then be told that its first try had ended the lock. Nor is an entity that is gone: its link may have ended before the
-# answer to what came over it.
+# A lost lock is not among them: after a connection breaks, the client settles again over another one, and gets that
+# error if its first attempt succeeded. Nor is a deleted entity: its link may end before the answer to a request on it.
 _REFUSALS = (
     MessageNotFoundError,
     MessageSizeExceededError,
@@ -46,7 +45,7 @@ _REFUSALS = (
 
 
 class AmqpClient:
-    """One client. Senders stay open until something fails, receivers for one receive."""
+    """A client. Senders stay open until something fails, receivers for one receive."""
 
     def __init__(self, connection_string: str) -> None:
         self._string = connection_string
@@ -58,7 +57,7 @@ class AmqpClient:
             self._client.close()
 
     def send(self, entity: str, messages: Sequence[Message]) -> list[int] | None:
-        """Send them in one transfer, or schedule the one that there is; then its number."""
+        """Send messages in one transfer, or schedule a single one and return its number."""
         now = datetime.now(UTC)
 
         def due(message: Message) -> datetime | None:
@@ -99,7 +98,7 @@ class AmqpClient:
 
     @contextmanager
     def receiving(self, place: str, session: str | None) -> Iterator[Link]:
-        """A receiver for the block. It is opened with the first thing that is asked of it."""
+        """Yield a receiver. Its link opens with its first operation."""
         link = Link(self._client, place, session)
         try:
             yield link
@@ -117,7 +116,7 @@ class AmqpClient:
 
 
 class Link:
-    """A receiver of one place."""
+    """A receiver for one place."""
 
     def __init__(self, client: ServiceBusClient, place: str, session: str | None) -> None:
         path = place.removesuffix(DEAD_LETTERS)
@@ -135,7 +134,7 @@ class Link:
             self._receiver.close()
 
     def receive(self, most: int, seconds: float) -> list[ServiceBusReceivedMessage]:
-        """What comes within so many seconds. To connect may take longer; a receive would count that as waiting."""
+        """Return the messages that arrive within this many seconds. Connecting comes first and does not count."""
 
         def attempt() -> list[ServiceBusReceivedMessage]:
             self._receiver.__enter__()
@@ -153,7 +152,7 @@ class Link:
             ABANDON: lambda: receiver.abandon_message(message),
             DEFER: lambda: receiver.defer_message(message),
             DEAD_LETTER: lambda: receiver.dead_letter_message(message, reason="history"),
-            # In a session it is the session that is locked.
+            # With sessions, the lock is on the session.
             RENEW: lambda: (
                 receiver.renew_message_lock(message, timeout=_PATIENCE)
                 if receiver.session is None
@@ -163,8 +162,8 @@ class Link:
         _known(doing[action])
 
 
-def told(message: ServiceBusReceivedMessage) -> dict[str, Any]:
-    """What a history says of a message that was received."""
+def recorded(message: ServiceBusReceivedMessage) -> dict[str, Any]:
+    """Return the record of a received message for a history."""
     enqueued = message.enqueued_time_utc
     return {
         "uid": b"".join(message.body).decode(),
@@ -178,7 +177,7 @@ def told(message: ServiceBusReceivedMessage) -> dict[str, Any]:
 
 
 def _known(attempt: Callable[[], T]) -> T:
-    """Try it once. The client raises all sorts of errors where a connection was cut."""
+    """Make one attempt. The client raises many kinds of errors when a connection breaks; their outcome is unknown."""
     try:
         return attempt()
     except _REFUSALS as error:

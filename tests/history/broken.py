@@ -1,4 +1,4 @@
-"""One history for each way to be wrong."""
+"""One history for each kind of violation."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def dropped_after_its_window(story: Story) -> None:
 
 
 def dropped_by_the_longer_window_of_another(story: Story) -> None:
-    """The first was accepted under 20 seconds, and others of its id later under 40."""
+    """The first was accepted with a window of 20 seconds, others with its id later with 40."""
     story.send("window", "a", name="x")
     story.consume("window", ("a", 1), enqueued=0.05)
     story.now = 30_000_000
@@ -195,7 +195,7 @@ def dropped_by_the_longer_window_of_another(story: Story) -> None:
 
 
 def dropped_by_the_longer_window_of_its_original(story: Story) -> None:
-    """It was sent under 20 seconds itself; another, which was dropped rightly, under 40."""
+    """It was sent with a window of 20 seconds; another, which was dropped correctly, with 40."""
     story.add("window", entity="window", window="PT40S")
     story.send("window", "a", name="x")
     story.send("window", "b", name="x")
@@ -297,7 +297,7 @@ def overtaken(story: Story) -> None:
 
 
 def overtaken_in_a_session(story: Story) -> None:
-    """A receiver that failed is no excuse: what it held comes first again."""
+    """A failed receiver is no excuse: the messages it held are delivered first again."""
     story.send("sessions", "a", "b", session="s")
     story.receive("sessions", outcome=UNKNOWN, via="amqp", session="s")
     story.consume("sessions", ("b", 2), session="s", via="amqp")
@@ -405,4 +405,4 @@ BROKEN: dict[Callable[[Story], None], str] = {
     quarantined: "miscounted",
     failed_inside: "internal errors",
 }
-"""Each with the rules that it breaks."""
+"""The histories, each with the rules that it breaks."""

@@ -1,4 +1,4 @@
-"""What must hold of every history. Each rule is a pure function of the model and lists what breaks it."""
+"""The rules that every history must obey. Each rule is a pure function of the model and lists its violations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .ordering import delivered_out_of_order, enqueued_time_steps_back, numbered
 
 
 class Violation(NamedTuple):
-    """A rule that does not hold, and what shows it."""
+    """A broken rule, and the evidence."""
 
     rule: str
     what: str
@@ -28,7 +28,7 @@ Rule = Callable[[Model], Iterator[str]]
 
 
 def check(history: History) -> list[Violation]:
-    """All that is wrong with a history."""
+    """Return all violations in a history."""
     model = Model(history)
     return [Violation(rule.__name__.replace("_", " "), what) for rule in RULES for what in rule(model)]
 
@@ -37,7 +37,7 @@ def check(history: History) -> list[Violation]:
 
 
 def lost(model: Model) -> Iterator[str]:
-    """What was answered as accepted is delivered, was cancelled, or is on record as a duplicate of what was."""
+    """Every accepted message is delivered, or was cancelled, or is recorded as a duplicate of a message that was."""
     dropped = _dropped(model)
     for (entity, _, name), attempts in model.by_key.items():
         if model.is_gone(attempts[0]):
@@ -52,7 +52,7 @@ def lost(model: Model) -> Iterator[str]:
 
 
 def invented(model: Model) -> Iterator[str]:
-    """Nothing comes out that was not sent, or was refused; no more is dropped than was sent."""
+    """No message is delivered that was not sent or was refused, and no more are dropped than were sent."""
     for uid in model.arrivals:
         if uid not in model.attempts:
             yield f"{uid} was never sent"
@@ -73,7 +73,7 @@ def invented(model: Model) -> Iterator[str]:
 
 
 def doubled(model: Model) -> Iterator[str]:
-    """Each message has one copy in a place, and one more for each of its dead letters that was resubmitted."""
+    """A message has one copy in a place, plus one for each of its dead letters that was resubmitted."""
     for uid, places in model.arrivals.items():
         for place, numbers in places.items():
             if len(numbers) > 1 + len(model.resubmitted(place, uid)):
@@ -81,7 +81,7 @@ def doubled(model: Model) -> Iterator[str]:
 
 
 def came_back(model: Model) -> Iterator[str]:
-    """A settlement that was answered holds: what is completed or dead-lettered is not delivered there again."""
+    """An answered settlement holds: a completed or dead-lettered message is not delivered there again."""
     for copy, deliveries in model.copies.items():
         place, uid, number = copy
         done = [each for each in model.settlements[copy] if each.outcome == OK]
@@ -98,9 +98,9 @@ def came_back(model: Model) -> Iterator[str]:
 
 
 def vanished(model: Model) -> Iterator[str]:
-    """What was delivered stays until it is settled; a dead letter is among the dead letters until it is resubmitted.
+    """A delivered message stays until it is settled, and a dead letter stays until it is resubmitted.
 
-    Of letters that are resubmitted, as many come again as the broker says, each under a new number.
+    As many resubmitted letters are delivered again as the broker reports, each with a new number.
     """
     for place, uid, number in model.copies:
         attempt = model.attempts.get(uid)
@@ -124,7 +124,7 @@ def vanished(model: Model) -> Iterator[str]:
 
 
 def batch_torn(model: Model) -> Iterator[str]:
-    """A batch is accepted whole or not at all."""
+    """A batch is accepted completely or not at all."""
     for send in model.history.of("send"):
         if send.args["entity"] == PLAIN and send.outcome == UNKNOWN:
             arrived = [each["uid"] in model.arrivals for each in send.args["messages"]]
@@ -136,10 +136,10 @@ def batch_torn(model: Model) -> Iterator[str]:
 
 
 def wrong_time(model: Model) -> Iterator[str]:
-    """What is scheduled comes neither before its time nor after it was cancelled."""
+    """A scheduled message is delivered neither before its time nor after it was cancelled."""
     faults = model.history.of("fault")
-    # Once it was ahead, the broker's clock is not ours. Where it is set back, or leaps, what is scheduled waits for as
-    # long as it should all the same.
+    # After the broker's clock was set ahead, it no longer matches ours. The other clock faults do not matter here: even
+    # then, scheduled messages wait as long as they should.
     ours = min((each.invoked for each in faults if each.args["fault"] == "clock ahead"), default=NEVER)
     for delivery in model.deliveries:
         attempt = model.attempts.get(delivery.uid)
@@ -157,7 +157,7 @@ def wrong_time(model: Model) -> Iterator[str]:
 
 
 def routed_wrongly(model: Model) -> Iterator[str]:
-    """Each subscription gets what its rule lets pass, and nothing else."""
+    """Each subscription gets the messages that its rule selects, and no others."""
     for attempt in model.attempts.values():
         if attempt.sink.name != NEWS or not model.has_arrived(attempt):
             continue
@@ -168,7 +168,7 @@ def routed_wrongly(model: Model) -> Iterator[str]:
 
 
 def remembers_the_deleted(model: Model) -> Iterator[str]:
-    """An entity that was deleted and made again holds nothing of before."""
+    """An entity that was deleted and created again contains nothing from before."""
     for delete in model.history.of("delete"):
         for delivery in model.deliveries:
             attempt = model.attempts.get(delivery.uid)
@@ -182,7 +182,7 @@ def remembers_the_deleted(model: Model) -> Iterator[str]:
 
 
 def left(model: Model) -> Iterator[str]:
-    """In the end all was received: nothing is held anywhere."""
+    """At the end all messages are received: none remain anywhere."""
     for entity, states in model.end.result["held"].items():
         yield f"{entity}: {states}"
 
@@ -211,7 +211,7 @@ def miscounted(model: Model) -> Iterator[str]:
 def _counts_of_sink(model: Model, name: str) -> dict[str, tuple[int, int]]:
     attempts = [each for each in model.attempts.values() if each.sink.name == name]
     here = [each for each in attempts if not model.is_gone(each)]
-    # One that was not answered may have come to the entity that was made after it.
+    # An unanswered send may have reached the next incarnation of the entity.
     late = sum(model.is_gone(each) and each.operation.outcome == UNKNOWN for each in attempts)
     sure = sum(each.is_sure for each in here)
     possible = sum(each.is_possible for each in here) + late
@@ -238,13 +238,13 @@ def _dead_lettered(model: Model, name: str) -> tuple[int, int]:
 
 
 def internal_errors(model: Model) -> Iterator[str]:
-    """No request meets a fault of the broker's own."""
+    """No request gets an internal error of the broker."""
     for operation in model.history.operations:
         if "unable to process the request" in operation.error:
             yield f"op {operation.number} ({operation.kind} {dict(operation.args)}): {operation.error}"
 
 
-# What several rules ask
+# Shared by several rules
 
 
 def _dropped(model: Model) -> dict[tuple[str, str], int]:
@@ -255,7 +255,7 @@ def _dropped(model: Model) -> dict[tuple[str, str], int]:
 
 
 def _from_before(model: Model, attempts: list[Attempt]) -> int:
-    """How many of an earlier incarnation may have come to this one, because nobody knows when they were accepted."""
+    """Return how many sends to other incarnations may have reached this one, because their outcome is unknown."""
     entity, _, name = attempts[0].key
     return sum(
         each.operation.outcome == UNKNOWN

@@ -1,4 +1,4 @@
-"""Clients that follow their plans and record what they ask for and are answered."""
+"""Clients that follow their plans and record their requests and the answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusReceivedMessage
 
-from .amqp_client import AmqpClient, Link, told
+from .amqp_client import AmqpClient, Link, recorded
 from .entities import DEAD_LETTERS, LOCK_SECONDS, SINKS, WINDOW
 from .history import FAILED, UNKNOWN, Answer, Recorder, Refused
 from .http_client import HttpClient, letters_of
@@ -40,7 +40,7 @@ Received = Sequence[tuple[dict[str, Any], ServiceBusReceivedMessage]]
 
 
 class PlannedClient:
-    """Does one step after the other, until told to stop. What fails is recorded and left behind."""
+    """A client that does one step after another until it is stopped. A failed step is recorded and not repeated."""
 
     def __init__(self, name: str, recorder: Recorder, amqp: AmqpClient, http: HttpClient, ended: Event) -> None:
         self._name, self._recorder = name, recorder
@@ -97,7 +97,7 @@ class PlannedClient:
         messages = step.messages
         for attempt in range(_ATTEMPTS):
             if attempt:
-                # A retry as clients make it: the same ids, here under uids of their own.
+                # A retry as real clients make it, with the same ids, but here with new uids.
                 messages = tuple(replace(each, uid=f"{each.uid}~") for each in messages)
             if self._send_once(step.entity, messages, step.via).outcome != UNKNOWN or self._ended.wait(0.1):
                 return
@@ -133,7 +133,7 @@ class PlannedClient:
     def _cancel(self, pick: float) -> None:
         if not self._scheduled:
             return
-        # Those that are not due yet are among the newest.
+        # The newest are the ones most likely not due yet.
         newest = self._scheduled[-3:]
         entity, uid, number = found = newest[min(int(pick * len(newest)), len(newest) - 1)]
         self._scheduled.remove(found)
@@ -152,7 +152,7 @@ class PlannedClient:
         with self._amqp.receiving(place, session) as link:
             messages: Received = []
             with self._recorded("receive", place=place, session=session, via=AMQP, most=most) as answer:
-                messages = [(told(each), each) for each in link.receive(most, _WAIT)]
+                messages = [(recorded(each), each) for each in link.receive(most, _WAIT)]
                 answer.result["messages"] = [found for found, _ in messages]
             yield link, messages
 
@@ -211,7 +211,7 @@ class PlannedClient:
         letters = place + DEAD_LETTERS
         with self._received(letters, None, 3) as (link, messages):
             for found, message in messages:
-                # A letter that comes again is copied again, under the same id.
+                # A dead letter that is delivered again is copied again, with the same id.
                 self._copied += 1
                 uid = f"{found['uid']}+{self._name}.{self._copied}"
                 copy = Message(uid, f"copy-{found['uid']}", "red", found["session"])
@@ -221,7 +221,9 @@ class PlannedClient:
     # Entities
 
     def _until_known(self, kind: str, do: Callable[[], None], **args: Any) -> bool:
-        """Try until it was done: nobody else changes it, so then it is known what holds. False where it is over."""
+        """Retry until it succeeds. Return False if the run ends first.
+
+        Only this client changes the thing, so after a success its state is known."""
         while True:
             with self._recorded(kind, **args) as answer:
                 do()
@@ -235,7 +237,7 @@ class PlannedClient:
             try:
                 self._http.delete(entity)
             except Refused as error:
-                # A try that was not answered has done it.
+                # An earlier attempt that got no answer has deleted it.
                 if not str(error).startswith("404"):
                     raise
 
@@ -246,7 +248,7 @@ class PlannedClient:
                 if not str(error).startswith("409"):
                     raise
 
-        # Until both are done, though the run be over: the end needs all entities.
+        # Retry until both succeed, even after the run is over: its end needs all entities.
         self._incarnation += 1
         for kind, do in (("delete", delete), ("create", create)):
             while not self._until_known(kind, do, entity=entity, incarnation=self._incarnation):
@@ -262,9 +264,9 @@ def receive_by_number(
         args = {"place": place, "session": session, "via": AMQP, "most": 1, "deferred": number}
         with recorder.operation(name, "receive", **args) as answer:
             messages = link.receive_deferred(number)
-            answer.result["messages"] = [told(each) for each in messages]
+            answer.result["messages"] = [recorded(each) for each in messages]
         for message in messages:
-            found = told(message)
+            found = recorded(message)
             args = {"place": place, "uid": found["uid"], "number": number, "action": COMPLETE}
             with recorder.operation(name, "settle", **args):
                 link.settle(message, COMPLETE)

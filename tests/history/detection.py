@@ -11,7 +11,7 @@ from .model import MILLISECOND, Attempt, Model
 
 
 def duplicate_delivered(model: Model) -> Iterator[str]:
-    """Of those with one id, none is accepted less than a window after another."""
+    """Of two messages with the same id, none is accepted less than a window after the other."""
     for (entity, _, name), attempts in model.by_key.items():
         accepted = [each for each in attempts if model.has_arrived(each) or model.was_cancelled(each) == OK]
         for at, one in enumerate(accepted):
@@ -23,13 +23,13 @@ def duplicate_delivered(model: Model) -> Iterator[str]:
 
 
 def dropped_wrongly(model: Model) -> Iterator[str]:
-    """Each drop names a message that was accepted, with the same id, less than a window before.
+    """Each drop names an accepted message with the same id, less than a window before.
 
-    Of the windows under which the two were accepted, the shorter counts.
+    If the two had different windows, the shorter one counts.
     """
     attempts: dict[tuple[str, str], list[Attempt]] = defaultdict(list)
     numbered: dict[str, list[tuple[Attempt, int]]] = defaultdict(list)
-    """Each under its first number: it gets others where it is resubmitted."""
+    """Each attempt with its first number. A resubmitted message gets further numbers."""
     for attempt in model.attempts.values():
         if not model.is_gone(attempt) or not attempt.is_sure:
             attempts[attempt.sink.name, attempt.id].append(attempt)
@@ -40,7 +40,7 @@ def dropped_wrongly(model: Model) -> Iterator[str]:
             yield f"{drop.id} was forwarded to {drop.entity} twice"
             continue
         tried = attempts[drop.entity, drop.id]
-        # What was cancelled, or waits in a forward, is not seen under the number that it was accepted with.
+        # A cancelled or forwarded message is never delivered with the number that it was accepted with.
         hidden = [each for each in tried if model.may_be_accepted(each) and not _numbers(model, each)]
         originals = [each for each in tried if drop.original in _numbers(model, each)] or hidden
         if not originals:
@@ -56,7 +56,9 @@ def dropped_wrongly(model: Model) -> Iterator[str]:
 
 
 def _may_be_dropped(model: Model, attempt: Attempt, number: int, numbered: list[tuple[Attempt, int]]) -> bool:
-    """Whether it may be what was dropped under this number: that lies between those of earlier and of later sends."""
+    """Return whether an attempt may be the one dropped with this number.
+
+    The number must lie between those of earlier and later sends."""
     if not attempt.is_possible or model.has_arrived(attempt) or model.was_cancelled(attempt) == OK:
         return False
     return not any(
@@ -67,7 +69,7 @@ def _may_be_dropped(model: Model, attempt: Attempt, number: int, numbered: list[
 
 
 def _numbers(model: Model, attempt: Attempt) -> set[int]:
-    """The numbers under which it may have been accepted by the entity that it was sent to."""
+    """Return the numbers with which the entity may have accepted an attempt."""
     found: set[int | None] = {attempt.number}
     if attempt.due is None:
         for delivery in model.deliveries_of(attempt.uid):
@@ -79,7 +81,7 @@ def _numbers(model: Model, attempt: Attempt) -> set[int]:
 
 
 def _apart(model: Model, one: Attempt, other: Attempt) -> int | None:
-    """The longest time that may lie between the acceptance of two, in microseconds; None where it is not told."""
+    """Return the longest possible time between the acceptance of two attempts, in microseconds; None if unknown."""
     if one.due is not None or other.due is not None:
         return None
     first, second = (
@@ -88,7 +90,7 @@ def _apart(model: Model, one: Attempt, other: Attempt) -> int | None:
     )
     if not first or not second:
         return None
-    # Each delivery tells the same time, some more exactly.
+    # All deliveries report the same time, some with more precision.
     late = [min(each.latest for each in some) for some in (first, second)]
     early = [max(each.earliest for each in some) for some in (first, second)]
     return max(late[0] - early[1], late[1] - early[0])

@@ -1,5 +1,4 @@
-"""The entities that a run uses, and where a message sent to one arrives. The broker is set up by it, the checker judges
-by it."""
+"""The entities of a run, and where a message sent to one arrives. Both the broker's setup and the checker use this."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ COLOURS = ("red", "green", "blue")
 SESSIONS = ("s0", "s1", "s2", "s3")
 DAY = "P1D"
 WINDOWS = {"PT20S": 20, "PT25S": 25, "PT40S": 40, DAY: 86_400}
-"""Windows of detection, in seconds. In the longest no run ever forgets an id."""
+"""Detection windows in seconds. The longest is longer than any run, so no id is ever forgotten."""
 
 DEAD_LETTERS = "/$deadletterqueue"
 
 
 @dataclass(frozen=True)
 class Sink:
-    """An entity that takes sends. `arrives` are the places where a message may come out."""
+    """An entity that accepts sends. A message may come out at the places in `arrives`."""
 
     name: str
     window: str | None = DAY
@@ -41,7 +40,7 @@ class Sink:
 
 
 OUTLETS = {"news/Subscriptions/onward": "collected"}
-"""Subscriptions that forward, and where to."""
+"""The subscriptions that forward, and their targets."""
 
 DIRECT, PLAIN, SESSION, WINDOW = "direct", "plain", "sessions", "window"
 FORWARDING, PASSING, NEWS, RECREATED = "forwarding", "passing", "news", "recreated"
@@ -55,7 +54,7 @@ SINKS: Mapping[str, Sink] = {
         Sink(SESSION, has_sessions=True),
         Sink(WINDOW, window="PT20S"),
         Sink(FORWARDING, forwards_to="target"),
-        # Its target detects nothing: a message that is forwarded twice is there twice.
+        # Its target has no detection, so a message that is forwarded twice arrives twice.
         Sink(PASSING, forwards_to="end"),
         Sink(NEWS, subscriptions=("all", "red", "changing", "onward")),
         Sink(RECREATED),
@@ -63,13 +62,13 @@ SINKS: Mapping[str, Sink] = {
 }
 
 RULES = {f"{NEWS}/Subscriptions/red": "red"}
-"""The colour that a subscription's rule asks for, where it never changes. `CHANGING` is made with the first colour."""
+"""The colour that a subscription's rule selects, if it never changes. `CHANGING` starts with the first colour."""
 
 PLACES = (
     *(DIRECT, PLAIN, SESSION, WINDOW, "target", "end", RECREATED, "collected"),
     *(f"{NEWS}/Subscriptions/{name}" for name in ("all", "red", "changing")),
 )
-"""Where receivers receive; each has dead letters too."""
+"""The places that receivers read from. Each has dead letters too."""
 
 _LOCKED = {"lockDuration": f"PT{LOCK_SECONDS}S", "maxDeliveryCount": 1000}
 
@@ -79,12 +78,12 @@ def _detecting(window: str) -> dict[str, object]:
 
 
 def filter_of(colour: str) -> str:
-    """The rule that lets one colour pass."""
+    """Return the rule that selects one colour."""
     return f"colour = '{colour}'"
 
 
 def described() -> list[dict[str, object]]:
-    """All of it, as the entities file has it. Targets come before what forwards to them."""
+    """Return all entities in the format of the entities file. Forwarding targets come first."""
     found: list[dict[str, object]] = [
         {"type": "queue", "name": "target", **_LOCKED, **_detecting(DAY)},
         {"type": "queue", "name": "end", **_LOCKED},

@@ -1,4 +1,4 @@
-"""What goes wrong in a run: a plan of faults, a function of the seed alone, and how each is done and undone."""
+"""The faults of a run: their plan, which depends on the seed alone, and how each is injected and undone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .service import Service
 _PATIENCE = 90.0
 _SPARK_STARTS = 45.0
 _TRAFFIC = 5.0
-"""How long a cut waits for something to cut."""
+"""How long a cut waits for a suitable request or answer."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`kind` is one of `KINDS`. It lasts `seconds`, if it lasts; `size` is 0 to 1; `pause` comes before it."""
+    """A fault. `kind` is one of `KINDS`, `size` is 0 to 1, `pause` precedes it, `seconds` is its duration, if any."""
 
     kind: str
     seconds: float
@@ -33,12 +33,12 @@ class Fault:
 
 
 def plan(seed: int, asked: str) -> list[Fault]:
-    """The faults of a run. `asked` is how many, or their kinds with commas between them."""
+    """Return the faults of a run. `asked` is their number, or a comma-separated list of kinds."""
     chance = random.Random(f"{seed} faults")
     if asked.isdigit():
         names: list[str] = []
         while len(names) < int(asked):
-            # All kinds come before any comes again.
+            # Every kind comes once before any kind is repeated.
             some = [kind for kind, often in OFTEN.items() for _ in range(often)]
             chance.shuffle(some)
             names += some
@@ -57,9 +57,9 @@ def plan(seed: int, asked: str) -> list[Fault]:
 
 
 def wait_for(fault: Fault, service: Service) -> None:
-    """Let the pause pass. Most faults wait first until the gateway answers again after the one before.
+    """Wait for the pause. Most faults first wait until the gateway answers again after the previous fault.
 
-    While nothing works, nothing can go wrong.
+    A fault finds no bugs while nothing works anyway.
     """
     if fault.size < 0.8:
         until(service.http.is_answered, "the gateway answers", limit=_PATIENCE)
@@ -67,7 +67,7 @@ def wait_for(fault: Fault, service: Service) -> None:
 
 
 def inject(fault: Fault, service: Service) -> bool:
-    """Do it, and undo what can be undone. False where there was nothing to be hit: no request came, no process ran."""
+    """Inject a fault, and undo it if possible. Return False if it hit nothing: no request came, or no process ran."""
     return KINDS[fault.kind](fault, service)
 
 
@@ -79,11 +79,11 @@ def _kill(pids: Sequence[int]) -> bool:
 
 
 def _part(service: Service, name: str) -> list[int]:
-    """The process of a part, if it runs."""
+    """Return the process of a part, if it is running."""
     try:
         return [service.running.child(name)]
     except (AssertionError, OSError):
-        # It was killed a moment ago and is not back yet.
+        # It was killed a moment ago and has not restarted yet.
         return []
 
 
@@ -93,7 +93,7 @@ def _whole_part(service: Service, name: str) -> list[int]:
 
 def _kill_parts(*names: str) -> Callable[[Fault, Service], bool]:
     def kill(fault: Fault, service: Service) -> bool:
-        """With all that they have started, or alone: then the supervisor has to clean up."""
+        """Kill a process with all its children, or alone; then the supervisor must clean up."""
         find = _part if fault.size < 0.5 else _whole_part
         return _kill([pid for name in names for pid in find(service, name)])
 
@@ -101,11 +101,11 @@ def _kill_parts(*names: str) -> Callable[[Fault, Service], bool]:
 
 
 def _kill_workers(fault: Fault, service: Service) -> bool:
-    """Spark's Python workers, or the daemon that forks them too. They may have to come first."""
+    """Kill Spark's Python workers, or the daemon that forks them too. Wait until there are any."""
     deadline = time.monotonic() + _SPARK_STARTS
     while time.monotonic() < deadline:
         found = [pid for pid in _whole_part(service, "pipeline") if "pyspark.daemon" in _command(pid)]
-        # The first is the daemon: it stands above the workers.
+        # The first is the daemon, the parent of the workers.
         if len(found) > 1:
             return _kill(found[1:] if fault.size < 0.7 else found)
         time.sleep(0.1)
@@ -136,7 +136,7 @@ def _stop(name: str) -> Callable[[Fault, Service], bool]:
 
 
 def _kill_machine(fault: Fault, service: Service) -> bool:
-    """Everything at once. Then it is started again."""
+    """Kill everything at once, then start it again."""
     service.restart()
     return True
 
@@ -149,7 +149,7 @@ def _fill_disk(fault: Fault, service: Service) -> bool:
 
 
 def _set_clock(seconds: Callable[[Fault], float]) -> Callable[[Fault, Service], bool]:
-    """Set the clock of the whole service wrong, and right again. A gateway that starts meanwhile would believe it."""
+    """Set the clock of the whole service wrong, and then right. A gateway that starts in between would trust it."""
 
     def step(fault: Fault, service: Service) -> bool:
         until(service.http.is_healthy, "the service is healthy", limit=_PATIENCE)
@@ -206,4 +206,4 @@ OFTEN = {
     "cut after": 4,
     "cut all": 1,
 }
-"""How often each kind comes in a round. Those that leave most open come most often."""
+"""How often each kind comes in a round. The kinds that leave the most outcomes unknown come most often."""

@@ -1,8 +1,8 @@
-"""A history: what clients asked of the broker, what they were answered, and when.
+"""A history: the requests of clients to the broker, the answers, and their times.
 
 A recorder appends two JSON lines for each operation, one when it is invoked and one when it returns, so that a run that
-dies leaves everything up to that moment. `read` pairs them again. The first line holds the seed, the faults
-that were asked for, and the wall time at which the history's clock, which counts microseconds and is never set, was 0.
+dies leaves everything up to that moment. `read` pairs them again. The first line contains the seed, the requested
+faults, and the wall time at which the history's clock was 0. That clock counts microseconds and is never set.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from pathlib import Path
 from typing import Any
 
 OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
-"""It was done; it was refused and had no effect; nobody was told, so it may have been done, even later."""
+"""It took effect; it was refused and had no effect; no answer came, so it may have taken effect, or still may."""
 
 NEVER = 1 << 62
-"""When an operation returned that did not return."""
+"""The return time of an operation that did not return."""
 
 
 @dataclass(frozen=True)
 class Operation:
     """One operation of one client. Its effect, if any, comes after `invoked` and before `returned`.
 
-    `ended` is when the client went on. Where it knows nothing the broker may still be at it, so `returned` is `NEVER`.
+    `ended` is when the client went on. If the outcome is unknown, the broker may still be working on it, so `returned`
+    is `NEVER`.
     """
 
     number: int
@@ -42,15 +43,15 @@ class Operation:
     result: Mapping[str, Any]
 
     def is_before(self, other: Operation) -> bool:
-        """Whether this one had ended when the other began."""
+        """Return whether this operation returned before the other was invoked."""
         return self.returned < other.invoked
 
 
 @dataclass(frozen=True)
 class History:
-    """All operations of one run, by the time of their invocation. `began` is the wall time of 0, in microseconds.
+    """All operations of one run, sorted by their invocation. `began` is the wall time of 0, in microseconds.
 
-    The seed and `faults` make the plan of the run.
+    The seed and `faults` determine the plan of the run.
     """
 
     seed: int
@@ -59,21 +60,21 @@ class History:
     operations: tuple[Operation, ...]
 
     def of(self, *kinds: str) -> list[Operation]:
-        """The operations of these kinds."""
+        """Return the operations of these kinds."""
         return [operation for operation in self.operations if operation.kind in kinds]
 
 
 class Refused(Exception):
-    """The broker answered that it did not do it."""
+    """The broker answered that the operation had no effect."""
 
 
 class Unanswered(Exception):
-    """No answer came, or one that leaves open whether it was done."""
+    """No answer came, or one that leaves the outcome unknown."""
 
 
 @dataclass
 class Answer:
-    """What an operation returned, to be filled in while it is under way."""
+    """The result of an operation, which the caller fills in while it runs."""
 
     result: dict[str, Any] = field(default_factory=dict)
     outcome: str = UNKNOWN
@@ -85,10 +86,10 @@ class Answer:
 
 
 class Recorder:
-    """Writes a history. Any thread may use it."""
+    """Writes a history. Thread-safe."""
 
     def __init__(self, path: Path, seed: int, faults: str) -> None:
-        """`faults` are those that were asked for: it is written down to play the history again."""
+        """Start a history. The seed and `faults`, as requested, are recorded for a replay."""
         self.path = path
         self._began = time.monotonic_ns()
         self.wall = time.time_ns() // 1000
@@ -98,12 +99,12 @@ class Recorder:
         self._write({"seed": seed, "faults": faults, "began": self.wall})
 
     def now(self) -> int:
-        """Microseconds since the history began, on a clock that nobody sets."""
+        """Return the microseconds since the history began, on a monotonic clock."""
         return (time.monotonic_ns() - self._began) // 1000
 
     @contextmanager
     def operation(self, client: str, kind: str, **args: Any) -> Iterator[Answer]:
-        """Record one operation around the block that does it. `Refused` and `Unanswered` end here, as its outcome."""
+        """Record the operation that the block does. `Refused` and `Unanswered` are caught and become its outcome."""
         with self._lock:
             number, self._next = self._next, self._next + 1
             self._write({"op": number, "client": client, "kind": kind, "at": self.now(), "args": args})
@@ -130,7 +131,7 @@ class Recorder:
 
 
 def read(lines: Iterable[str]) -> History:
-    """The history in these lines. An operation that did not return is unknown."""
+    """Parse the lines of a history. The outcome of an operation that did not return is unknown."""
     head: dict[str, Any] = {}
     invoked: dict[int, dict[str, Any]] = {}
     results: dict[int, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""Service Bus over HTTP, one request an attempt: messages, entities, and what an operator looks at."""
+"""Service Bus over HTTP, one request per attempt: messages, entities, and the operator's pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _METRIC = re.compile(r'^oncebus_(\w+)\{entity="([^"]+)"[^}]*?(?:state="(\w+)")?\
 
 
 class HttpClient:
-    """One client. Every answer that is no success is a refusal, but for those that leave open what was done."""
+    """A client. Every error is a refusal, except those that leave the outcome unknown."""
 
     def __init__(self, client: Client, connection_string: str) -> None:
         self._client, self._string = client, connection_string
@@ -57,30 +57,30 @@ class HttpClient:
         self._ask("POST", path, json.dumps(items).encode(), {"Content-Type": BATCH})
 
     def receive(self, place: str, seconds: float) -> tuple[dict[str, Any], str] | None:
-        """Lock the next message; what the history says of it, and the path to settle it by."""
+        """Lock the next message. Return its record for the history, and the path for settling it."""
         status, headers, body = self._ask("POST", f"/{place}/messages/head?timeout={seconds}")
         if status == 204:
             return None
         found = json.loads(headers["brokerproperties"])
-        # Over HTTP it is the number of this delivery.
+        # Over HTTP the count includes this delivery.
         count = found["DeliveryCount"] - 1
-        told = {
+        record = {
             "uid": body.decode(),
             "id": found["MessageId"],
             "number": found["SequenceNumber"],
             "origin": found.get("EnqueuedSequenceNumber"),
             "count": count,
             "session": found.get("SessionId"),
-            # Whole seconds are too coarse to judge a window by.
+            # HTTP has whole seconds only, which is too coarse to check a window.
             "second": int(parsedate_to_datetime(found["EnqueuedTimeUtc"]).timestamp()),
         }
-        return told, urlsplit(headers["location"]).path
+        return record, urlsplit(headers["location"]).path
 
     def settle(self, path: str, action: str) -> None:
         self._ask(_METHODS[action], path)
 
     def look(self, place: str) -> list[dict[str, Any]]:
-        """All messages of a place in any state: uid, number, state."""
+        """Return all messages of a place in any state: uid, number, state."""
         found: list[dict[str, Any]] = []
         start: int | None = 0
         while start is not None:
@@ -88,19 +88,19 @@ class HttpClient:
             page = json.loads(body)
             start = page["next"]
             for item in page["messages"]:
-                told = item["BrokerProperties"]
+                properties = item["BrokerProperties"]
                 found.append(
                     {
                         "uid": item["Body"],
-                        "number": told["SequenceNumber"],
-                        "state": told["State"],
-                        "session": told.get("SessionId"),
+                        "number": properties["SequenceNumber"],
+                        "state": properties["State"],
+                        "session": properties.get("SessionId"),
                     }
                 )
         return found
 
     def drops(self, entity: str) -> list[dict[str, Any]]:
-        """The whole record of duplicates that were dropped."""
+        """Return the complete record of dropped duplicates."""
         found: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
@@ -111,7 +111,7 @@ class HttpClient:
         return found
 
     def metrics(self) -> dict[str, dict[str, int]]:
-        """What is counted, by entity; what is held, by state, is under the state's name."""
+        """Return the counters of each entity. The number of messages in a state is under the name of the state."""
         _, _, body = self._ask("GET", "/metrics")
         found: dict[str, dict[str, int]] = {}
         for name, entity, state, value in _METRIC.findall(body.decode()):
@@ -126,7 +126,7 @@ class HttpClient:
             return False
 
     def is_answered(self) -> bool:
-        """Whether there is an answer, of any kind."""
+        """Return whether the broker answers at all."""
         try:
             return self._client.health() > 0
         except (OSError, http.client.HTTPException):
@@ -154,7 +154,7 @@ class HttpClient:
     # The portal
 
     def resubmit(self, place: str, numbers: Sequence[int]) -> int:
-        """Resubmit dead letters in the portal, the one place that offers it; how many there were."""
+        """Resubmit dead letters in the portal, the only interface for it. Return how many there were."""
         try:
             with httpx.Client(base_url=self._client.url, timeout=60) as browser:
                 form = browser.get(link("sign-in"))
@@ -166,12 +166,12 @@ class HttpClient:
                 answer = browser.post(link("entity/resubmit"), data=data)
                 if answer.status_code != 303:
                     _judge(answer.status_code, answer.content)
-                told = browser.get(answer.headers["location"]).text
+                result = browser.get(answer.headers["location"]).text
         except httpx.HTTPError as error:
             raise Unanswered(repr(error)) from error
-        found = _RESUBMITTED.search(told)
+        found = _RESUBMITTED.search(result)
         if found is None:
-            raise Unanswered("the portal does not tell")
+            raise Unanswered("the portal shows no count")
         return int(found[1])
 
     def _ask(
@@ -186,7 +186,7 @@ class HttpClient:
 
 
 def letters_of(place: str) -> str:
-    """The path of a place's dead letters over HTTP."""
+    """Return the HTTP path of the dead letters of a place."""
     return place.removesuffix(DEAD_LETTERS) + "/$DeadLetterQueue"
 
 
@@ -194,7 +194,7 @@ def _judge(status: int, answer: bytes) -> None:
     if status < 400:
         return
     text = f"{status}: {answer.decode()}"
-    # A fault of the broker's own says nothing of what was done; the checker reports it.
+    # An internal error leaves the outcome unknown. The checker reports it.
     raise Unanswered(text) if status == 500 else Refused(text)
 
 

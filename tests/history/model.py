@@ -1,4 +1,4 @@
-"""A history read as messages: what was tried, what came out where, what became of it. All of it is pure."""
+"""The messages in a history: attempts, deliveries and what became of them. All functions are pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLISECOND, SECOND = 1000, 1_000_000
 
 @dataclass(frozen=True)
 class Attempt:
-    """One message of one send. `at` is its place in the batch, `due` a wall time, `number` what scheduling answered."""
+    """One message of one send. `at` is its index in the batch, `due` a wall time, `number` the answer to scheduling."""
 
     uid: str
     id: str
@@ -32,7 +32,7 @@ class Attempt:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it was answered as accepted."""
+        """Whether the broker has answered that it accepted the message."""
         return self.operation.outcome == OK
 
     @property
@@ -42,13 +42,13 @@ class Attempt:
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What detection goes by; where there is none, each message is alone."""
+        """The key for duplicate detection. Without detection, each message has a unique one."""
         return self.sink.name, self.incarnation, self.id if self.sink.detects else f"uid {self.uid}"
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message in the hands of a receiver. `earliest` to `latest` is when it was enqueued."""
+    """One delivery of a message to a receiver. It was enqueued between `earliest` and `latest`."""
 
     place: str
     uid: str
@@ -74,11 +74,11 @@ class Drop:
 
 
 Copy = tuple[str, str, int]
-"""A place, a uid and a sequence number: one copy of a message, however often it is delivered."""
+"""A place, a uid and a sequence number. They identify one copy of a message, which may be delivered several times."""
 
 
 class Model:
-    """All that a history says of its messages."""
+    """The messages of a history, indexed for the rules."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -108,7 +108,7 @@ class Model:
 
     @cached_property
     def copies(self) -> dict[Copy, list[Delivery]]:
-        """All deliveries of each copy, by the time they were asked for."""
+        """All deliveries of each copy, sorted by the invocation of the receive."""
         found = defaultdict(list)
         for delivery in self.deliveries:
             found[delivery.place, delivery.uid, delivery.number].append(delivery)
@@ -116,7 +116,7 @@ class Model:
 
     @cached_property
     def arrivals(self) -> dict[str, dict[str, list[int]]]:
-        """For each uid, the places where it came out and the numbers it had there. Dead letters count for it."""
+        """For each uid, the places where it was delivered and its numbers there. Dead letters count too."""
         found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for place, uid, number in self.copies:
             numbers = found[uid][place.removesuffix(DEAD_LETTERS)]
@@ -157,16 +157,16 @@ class Model:
         return attempt.uid in self.arrivals
 
     def was_cancelled(self, attempt: Attempt) -> str | None:
-        """`OK` where it was, `UNKNOWN` where it may have been."""
+        """Return `OK` if an attempt was cancelled, `UNKNOWN` if it may have been."""
         cancel = self.cancels.get(attempt.uid)
         return None if cancel is None or cancel.outcome == FAILED else cancel.outcome
 
     def may_be_accepted(self, attempt: Attempt) -> bool:
-        """Whether it came out, or was cancelled, as far as anybody knows."""
+        """Return whether an attempt was delivered, or was or may have been cancelled."""
         return self.has_arrived(attempt) or self.was_cancelled(attempt) is not None
 
     def resubmitted(self, place: str, uid: str) -> set[int]:
-        """The numbers of its dead letters that may have been resubmitted."""
+        """Return the numbers of the dead letters that may have been resubmitted."""
         return {
             number
             for each in self.resubmits[place, uid]
@@ -176,18 +176,18 @@ class Model:
         }
 
     def is_back(self, place: str, uid: str, number: int) -> bool:
-        """Whether a dead letter came again as a new message of its place."""
+        """Return whether a dead letter was delivered again as a new message of its place."""
         numbers = self.arrivals[uid][place] if uid in self.arrivals else []
         return number in self.resubmitted(place, uid) and max(numbers, default=0) > number
 
     def is_gone(self, attempt: Attempt) -> bool:
-        """Whether its entity was deleted, with all that was in it."""
+        """Return whether the entity of an attempt was deleted, with all its messages."""
         return attempt.sink.name == RECREATED and attempt.incarnation < self.last_incarnation
 
-    # What holds when
+    # Windows and rules over time
 
     def windows(self, attempt: Attempt) -> list[int]:
-        """The windows that may have held when it was accepted, in microseconds."""
+        """Return the windows that may have applied when an attempt was accepted, in microseconds."""
         assert attempt.sink.window is not None
         if attempt.sink.name != WINDOW:
             return [WINDOWS[attempt.sink.window] * SECOND]
@@ -195,7 +195,7 @@ class Model:
         return [WINDOWS[each] * SECOND for each in _in_force(attempt.sink.window, changes, attempt.operation)]
 
     def routes(self, attempt: Attempt) -> dict[str, bool | None]:
-        """Where a message of a topic goes: it has to, it must not, or, where rules were changed meanwhile, it may."""
+        """Return which subscriptions must get a message: True, False, or None if the rule changed meanwhile."""
         found: dict[str, bool | None] = {}
         for name in attempt.sink.subscriptions:
             place = attempt.sink.place(name)
@@ -211,7 +211,7 @@ class Model:
 def _in_force(
     first: str, changes: Iterable[tuple[Operation, str]], meant: Operation, due: int | None = None
 ) -> list[str]:
-    """The values that may have held while an operation was under way; of one that falls due later, until the end."""
+    """Return the values that may have applied during an operation; for a scheduled message, until the run's end."""
     values = [first]
     until = NEVER if due is not None else meant.returned
     for change, value in changes:
@@ -257,10 +257,10 @@ def _deliveries(history: History) -> Iterable[Delivery]:
             )
 
 
-def _enqueued(told: dict[str, Any]) -> tuple[int, int]:
-    if "second" in told:
-        return told["second"] * SECOND, told["second"] * SECOND + SECOND - 1
-    return told["enqueued"], told["enqueued"] + MILLISECOND - 1
+def _enqueued(record: dict[str, Any]) -> tuple[int, int]:
+    if "second" in record:
+        return record["second"] * SECOND, record["second"] * SECOND + SECOND - 1
+    return record["enqueued"], record["enqueued"] + MILLISECOND - 1
 
 
 def _microseconds(iso: str) -> int:

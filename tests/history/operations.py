@@ -1,6 +1,6 @@
-"""What clients are going to do: endless plans, each a function of the seed and the client's name alone.
+"""The plans of clients. Each is endless, and depends only on the seed and the client's name.
 
-What a step leads to depends on the broker (which message comes, whether an answer does); which steps come does not.
+The broker influences the result of a step (which message arrives, whether an answer does), but not which steps come.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ COMPLETE, ABANDON, DEFER, DEAD_LETTER, RENEW = "complete", "abandon", "defer", "
 
 @dataclass(frozen=True)
 class Message:
-    """One message to be sent. `uid` is its body and its alone; its id may be that of others, for them to be duplicates.
+    """One message to send. `uid` is its body and is unique. Messages that share an id are duplicates.
 
-    A retry has a uid of its own, so that the history can tell which of them was delivered. `due` is in seconds from the
-    moment it is sent.
+    A retry has a new uid, so that the history shows which attempt was delivered. `due` is in seconds from the moment
+    of sending.
     """
 
     uid: str
@@ -48,7 +48,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Send:
-    """Send messages in one request, and again, under new uids, while nobody knows whether they were accepted."""
+    """Send messages in one request. Retry with new uids as long as the outcome is unknown."""
 
     entity: str
     messages: tuple[Message, ...]
@@ -57,7 +57,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Receive:
-    """Receive messages and settle each by the action at its index. A session is named where there are sessions."""
+    """Receive messages and settle each with the action at its index. `session` is set for places with sessions."""
 
     place: str
     via: str
@@ -67,7 +67,7 @@ class Receive:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Cancel one of the messages that this client has scheduled. `pick`, of 0 to 1, chooses."""
+    """Cancel one of the messages that this client has scheduled. `pick`, from 0 to 1, selects it."""
 
     pick: float
 
@@ -81,7 +81,7 @@ class ReceiveDeferred:
 
 @dataclass(frozen=True)
 class Resubmit:
-    """Resubmit dead letters of a place: by the broker's own operation, or by sending a copy."""
+    """Resubmit dead letters of a place, with the broker's own operation or by sending a copy."""
 
     place: str
     copies: bool
@@ -89,7 +89,7 @@ class Resubmit:
 
 @dataclass(frozen=True)
 class ChangeWindow:
-    """Change how long ids are remembered."""
+    """Change the detection window."""
 
     entity: str
     window: str
@@ -97,7 +97,7 @@ class ChangeWindow:
 
 @dataclass(frozen=True)
 class ChangeRule:
-    """Let another colour pass."""
+    """Change a rule to select another colour."""
 
     place: str
     colour: str
@@ -105,7 +105,7 @@ class ChangeRule:
 
 @dataclass(frozen=True)
 class Recreate:
-    """Delete an entity and make it again: the new one knows no ids."""
+    """Delete an entity and create it again. The new one remembers no ids."""
 
     entity: str
 
@@ -122,11 +122,11 @@ Step = Send | Receive | Cancel | ReceiveDeferred | Resubmit | ChangeWindow | Cha
 _SHARED = 200
 _DEAD_LETTERED = tuple(place for place in PLACES if place not in (WINDOW, RECREATED))
 _RECEIVED_BY_HTTP = (DIRECT, "target")
-"""Nobody else receives there. A request over HTTP hides no message, so their order can be judged most strictly."""
+"""Only HTTP receives there. A request over HTTP hides no message, so the order is checked most strictly."""
 
 
 class _Planner:
-    """Draws steps for one client."""
+    """Generates the steps of one client."""
 
     def __init__(self, seed: int, client: str) -> None:
         self.chance = random.Random(f"{seed} {client}")
@@ -138,7 +138,7 @@ class _Planner:
         return Pause(round(self.chance.uniform(0, longest), 3))
 
     def messages(self, entity: str, count: int, *, may_wait: bool = True) -> tuple[Message, ...]:
-        """Fresh ids for most, else one of its own that was sent before, or one that other clients use as well."""
+        """Return messages to send. Most have new ids; some repeat an id of this client or one that all share."""
         sink, made = SINKS[entity], []
         session = self.chance.choice(SESSIONS) if sink.has_sessions else None
         for _ in range(count):
@@ -158,7 +158,7 @@ class _Planner:
         return tuple(made)
 
     def scheduled(self, entity: str) -> Message:
-        """One message that waits for a while."""
+        """Return one scheduled message."""
         [message] = self.messages(entity, 1)
         return replace(message, due=round(self.chance.uniform(1.0, 8.0), 1))
 
@@ -211,7 +211,7 @@ def _over_amqp(planner: _Planner) -> Iterator[Step]:
 def _over_http(planner: _Planner) -> Iterator[Step]:
     while True:
         yield planner.send(HTTP, DIRECT, DIRECT, PLAIN, SESSION, FORWARDING, PASSING, NEWS)
-        # Slowly enough for the others to receive most of it.
+        # Slow enough that the others receive most of the messages.
         yield planner.pause(0.3)
 
 
@@ -222,9 +222,9 @@ def _receiving(planner: _Planner) -> Iterator[Step]:
 
 
 def _changing(planner: _Planner) -> Iterator[Step]:
-    """Sends to the queue whose window changes, changes it and a rule, and alone uses the queue that is made again.
+    """Yield the steps of the client that changes a window and a rule, and that deletes and creates a queue.
 
-    It alone does each of these, so it knows under which window and to which incarnation it sent.
+    No other client sends to these queues, so it knows the window and the incarnation of each send.
     """
     chance = planner.chance
     windows = [window for window, seconds in WINDOWS.items() if seconds < 100]
@@ -232,7 +232,7 @@ def _changing(planner: _Planner) -> Iterator[Step]:
     for number in range(1 << 60):
         draw = chance.random()
         if draw < 0.55:
-            # Few ids, so that each meets itself on both sides of the window's end.
+            # Few ids, so that each is repeated both before and after the end of its window.
             sent = tuple(
                 Message(f"w.{number}.{at}", chance.choice(names), chance.choice(COLOURS))
                 for at in range(chance.choice([1, 1, 2]))
@@ -267,5 +267,5 @@ CLIENTS = {
 
 
 def plan(seed: int, client: str) -> Iterator[Step]:
-    """The steps of a client, without end."""
+    """Return the steps of a client, as an endless iterator."""
     return CLIENTS[client](_Planner(seed, client))

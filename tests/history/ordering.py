@@ -1,4 +1,4 @@
-"""The rules of order: what was accepted first has the lower number, and is delivered first."""
+"""The rules of order: a message that is accepted earlier has a lower number, and is delivered earlier."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .model import SECOND, Attempt, Delivery, Model
 from .operations import HTTP
 
 _HIDDEN_FOR = (LOCK_SECONDS + 6) * SECOND
-"""How long a message may be locked for a receiver that never saw it: its lock, and a pause of the gateway's."""
+"""How long a message may be locked for a receiver that never saw it: the lock duration, and a pause of the gateway."""
 
 
 def numbered_out_of_order(model: Model) -> Iterator[str]:
-    """Of two sends to one entity, the second begun after the first was answered, the first has the lower number."""
+    """If a send to an entity begins after another one was answered, it has a higher number."""
     lanes: dict[tuple[str, str, int], list[tuple[Attempt, int]]] = defaultdict(list)
     for uid, places in model.arrivals.items():
         attempt = model.attempts.get(uid)
@@ -40,10 +40,10 @@ def numbered_out_of_order(model: Model) -> Iterator[str]:
 
 
 def delivered_out_of_order(model: Model) -> Iterator[str]:
-    """Nobody gets a message while one with a lower number waits that nobody has had.
+    """No message is delivered while one with a lower number waits for its first delivery.
 
-    Within a session without exception. Elsewhere a receiver that fails, or closes while it could still be sent
-    something, may have held messages that it never showed: those are let pass for as long as that can be.
+    Sessions have no exception. Elsewhere, a receiver that fails, or closes with credit left, may have held messages
+    that it never showed. Those are excused for as long as that is possible.
     """
     hiding = _hiding(model)
     lanes: dict[tuple[str, str | None, int], list[Delivery]] = defaultdict(list)
@@ -56,7 +56,7 @@ def delivered_out_of_order(model: Model) -> Iterator[str]:
     for (place, session, _), lane in lanes.items():
         if place == RECREATED:
             continue
-        # By numbers from the highest down: the earliest return of any above.
+        # Go through the numbers from the highest down, and keep the delivery above that returned earliest.
         lane.sort(key=lambda each: -each.number)
         overtaking: Delivery | None = None
         for delivery in lane:
@@ -75,10 +75,10 @@ def delivered_out_of_order(model: Model) -> Iterator[str]:
 
 
 def enqueued_time_steps_back(model: Model) -> Iterator[str]:
-    """In the order of the numbers, the enqueued times never go back.
+    """In the order of numbers, the enqueued times never go back.
 
-    A letter that is resubmitted in a subscription is let pass: it is numbered at once, before copies that were accepted
-    earlier and are on their way.
+    A resubmitted letter of a subscription is excused: it gets its number at once, before copies that were accepted
+    earlier and are still on their way.
     """
     lanes: dict[tuple[str, int], list[Delivery]] = defaultdict(list)
     for (place, uid, _), deliveries in model.copies.items():
@@ -97,7 +97,7 @@ def enqueued_time_steps_back(model: Model) -> Iterator[str]:
 
 
 def _hiding(model: Model) -> dict[str, list[Operation]]:
-    """The receives of each place that may have locked a message and not shown it."""
+    """Return, by place, the receives that may have locked a message without showing it."""
     found: dict[str, list[Operation]] = defaultdict(list)
     for receive in model.history.of("receive"):
         is_full = len(receive.result.get("messages", ())) == receive.args["most"]
@@ -108,7 +108,7 @@ def _hiding(model: Model) -> dict[str, list[Operation]]:
 
 
 def _is_excused(delivery: Delivery, overtaking: Delivery, hiding: list[Operation]) -> bool:
-    """Whether somebody may have held it when the other was received."""
+    """Return whether a receiver may have held a message while a later one was received."""
     return delivery.count > 0 or any(
         each.invoked < overtaking.operation.returned and each.ended + _HIDDEN_FOR > overtaking.operation.invoked
         for each in hiding

@@ -1,4 +1,4 @@
-"""A proxy between the clients and the broker, which cuts connections at the worst moments."""
+"""A proxy between the clients and the broker that cuts connections at the worst moments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATIENCE = 15.0
 
 
 class Proxy:
-    """Forwards each connection to `target`, a port of this machine that may change."""
+    """Forwards each connection to `target`, a local port that may change."""
 
     port: int
 
@@ -30,11 +30,11 @@ class Proxy:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def cut_before(self, patience: float) -> bool:
-        """Cut the next connection that sends a request when half of the request has passed. False if none came."""
+        """Cut the next connection that sends a request, after half of the request. Return False if none came."""
         return self._wait_for(self._before, patience)
 
     def cut_after(self, patience: float) -> bool:
-        """Cut the next connection that is answered, in place of the answer. False if none came."""
+        """Cut the next connection that gets an answer, instead of passing on the answer. Return False if none came."""
         return self._wait_for(self._after, patience)
 
     def cut_all(self) -> bool:
@@ -56,7 +56,7 @@ class Proxy:
         return is_hit
 
     def _carries(self, frames: Frames, data: bytes) -> bool:
-        """Whether this holds a message or a settlement, or the answer to one."""
+        """Return whether data contains a message or a settlement, or the answer to one."""
         if not self._is_amqp:
             return True
         return not {_TRANSFER, DISPOSITION}.isdisjoint(list(frames.feed(data)))
@@ -79,7 +79,7 @@ class Proxy:
             await asyncio.gather(requests, answers, return_exceptions=True)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the target; while nothing listens there, clients wait, for so long."""
+        """Connect to the target. While nothing listens there, clients wait, up to a limit."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -100,7 +100,7 @@ class Proxy:
                     if cuts_in_half:
                         writer.write(data[: len(data) // 2])
                         await writer.drain()
-                        # An abort would throw away what the socket has not sent yet.
+                        # An abort would discard data that the socket has not sent yet.
                         await asyncio.sleep(0.01)
                     self._hit.set()
                     return
@@ -123,6 +123,6 @@ class Proxy:
 
 @contextmanager
 def proxy(target: int, *, is_amqp: bool) -> Iterator[Proxy]:
-    """A proxy for the block."""
+    """Yield a proxy, and close it after the block."""
     with in_thread(Proxy(target, is_amqp=is_amqp)._served) as running:
         yield running

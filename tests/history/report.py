@@ -1,4 +1,4 @@
-"""The figures of a run and, if something is wrong, all that it takes to look at it and to play it again."""
+"""The figures of a run and, if there are violations, everything needed to examine and replay it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 40
 
 
 def figures(ran: Ran, violations: Sequence[Violation]) -> dict[str, int]:
-    """How much was done, and how much of it was wrong."""
+    """Return the counts of operations, faults and violations."""
     model = Model(ran.history)
     settles = [each for each in ran.history.of("settle") if each.outcome == OK]
     return {
@@ -33,13 +33,13 @@ def figures(ran: Ran, violations: Sequence[Violation]) -> dict[str, int]:
 
 
 def summary(seed: int, numbers: dict[str, int], hit: Counter[str]) -> str:
-    """The figures in two lines."""
+    """Return the figures as two lines of text."""
     faults = ", ".join(f"{count} {kind}" for kind, count in sorted(hit.items()))
     return f"seed {seed}: " + ", ".join(f"{value} {name}" for name, value in numbers.items()) + f"\n  {faults}"
 
 
 def complaint(ran: Ran, violations: Sequence[Violation]) -> str:
-    """What is wrong, and how to play it again."""
+    """Return a text with the violations and the command to replay the run."""
     shown = [f"  {violation}" for violation in violations[:_SHOWN]]
     rest = [f"  … and {len(violations) - _SHOWN} more"] if len(violations) > _SHOWN else []
     return "\n".join(

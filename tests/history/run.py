@@ -1,4 +1,4 @@
-"""One run: a service, clients that use it, faults, and at the end everything is received. What is left is a history."""
+"""One run: a service, its clients, faults, and a final phase that receives everything. The result is a history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from threading import Event, Thread
 from serve.programs import until
 
 from . import faults, operations
-from .amqp_client import told
+from .amqp_client import recorded
 from .clients import PlannedClient, receive_by_number
 from .entities import DEAD_LETTERS, PLACES, SESSION, SESSIONS, SINKS
 from .history import History, Recorder, Refused, Unanswered, read
@@ -36,7 +36,7 @@ _STATES = (
 
 @dataclass
 class Ran:
-    """What a run leaves: its history, where that stands, what the service said, and which faults hit something."""
+    """The result of a run: its history and its file, the output of the service, and the faults that hit something."""
 
     history: History
     path: Path
@@ -45,13 +45,13 @@ class Ran:
 
 
 def run(folder: Path, seed: int, asked: str) -> Ran:
-    """Play the plans of this seed while the faults happen that are asked for, then receive everything that is left."""
+    """Run the plans of a seed while the given faults happen, then receive all remaining messages."""
     recorder = Recorder(folder / f"history-{seed}.jsonl", seed, asked)
     hit: Counter[str] = Counter()
     try:
         with serving(folder) as service:
             with _clients(service, recorder, seed):
-                # The first messages flow before the first fault.
+                # Let the first messages through before the first fault.
                 time.sleep(1.0)
                 for fault in faults.plan(seed, asked):
                     faults.wait_for(fault, service)
@@ -72,7 +72,7 @@ def run(folder: Path, seed: int, asked: str) -> Ran:
 
 @contextmanager
 def _clients(service: Service, recorder: Recorder, seed: int) -> Iterator[None]:
-    """All clients, for the block."""
+    """Yield all clients, and close them after the block."""
     ended = Event()
     opened = {name: (service.client_of_amqp(), service.client_of_http()) for name in operations.CLIENTS}
     threads = []
@@ -94,7 +94,7 @@ def _clients(service: Service, recorder: Recorder, seed: int) -> Iterator[None]:
 
 
 def _held(http: HttpClient) -> dict[str, dict[str, int]]:
-    """What is still somewhere, by entity and state."""
+    """Return the number of remaining messages by entity and state."""
     found: dict[str, dict[str, int]] = {}
     for entity, values in http.metrics().items():
         kept = {name: values[name] for name in _STATES if values.get(name)}
@@ -104,7 +104,7 @@ def _held(http: HttpClient) -> dict[str, dict[str, int]]:
 
 
 def _drain(service: Service, recorder: Recorder) -> None:
-    """Receive and complete until nothing is anywhere, or nothing has changed for so long: the checker sees the rest."""
+    """Receive and complete until no messages remain, or nothing changes for a while. The checker reports the rest."""
     http, amqp = service.http, service.client_of_amqp()
     deadline = time.monotonic() + _DRAIN_SECONDS
     before: dict[str, dict[str, int]] = {}
@@ -158,9 +158,9 @@ def _drain_session(service: Service, recorder: Recorder, session: str) -> None:
         messages = []
         with recorder.operation("drain", "receive", **args) as answer:
             messages = link.receive(50, 0.5)
-            answer.result["messages"] = [told(each) for each in messages]
+            answer.result["messages"] = [recorded(each) for each in messages]
         for message in messages:
-            found = told(message)
+            found = recorded(message)
             done = {"place": SESSION, "uid": found["uid"], "number": found["number"], "action": COMPLETE}
             with recorder.operation("drain", "settle", **done):
                 link.settle(message, COMPLETE)
@@ -168,7 +168,7 @@ def _drain_session(service: Service, recorder: Recorder, session: str) -> None:
 
 
 def _look(http: HttpClient, recorder: Recorder) -> None:
-    """What the broker itself says in the end."""
+    """Record the broker's own counters and records at the end."""
     with recorder.operation("drain", "end") as answer:
         answer.result["metrics"] = http.metrics()
         answer.result["held"] = _held(http)

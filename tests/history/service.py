@@ -23,7 +23,7 @@ _SITE = Path(__file__).parent / "site"
 
 
 class Service:
-    """One service. It may be killed and started again; clients find it at the same ports, those of the proxies."""
+    """A service that can be killed and restarted. Clients reach it at the same ports, those of the proxies."""
 
     running: Running
     amqp_proxy: Proxy
@@ -46,20 +46,20 @@ class Service:
         self.running = Running(self._folder, name, words, within=self.disk.within, **environment)
 
     def ports(self) -> tuple[int, int]:
-        """Wait until it is ready; where it listens for AMQP and for HTTP."""
+        """Wait until the service is ready. Return its ports for AMQP and HTTP."""
         url = self.running.ready()
         found = re.match(r"Endpoint=sb://localhost:(\d+);", self.running.out.read_text())
         assert found is not None, self.running.out.read_text()
         return int(found[1]), int(url.rpartition(":")[2])
 
     def restart(self) -> None:
-        """Kill everything, as when the machine dies, and start it again."""
+        """Kill everything, as a crash of the machine would, and start it again."""
         kill_everything(self.running)
         self._start()
         self.amqp_proxy.target, self.http_proxy.target = self.ports()
 
     def proxy_for(self, size: float) -> Proxy:
-        """One of the proxies: that for AMQP for most sizes of 0 to 1."""
+        """Return one of the proxies. `size`, from 0 to 1, selects it; most values select AMQP."""
         return self.amqp_proxy if size < 0.6 else self.http_proxy
 
     # Clients
@@ -73,7 +73,7 @@ class Service:
 
     @property
     def http(self) -> HttpClient:
-        """A client past the proxy: for what is no part of the history."""
+        """A client that bypasses the proxy, for requests that are not part of the history."""
         url = f"http://127.0.0.1:{self.http_proxy.target}"
         return HttpClient(Client(url, self.disk.seen / "data"), self._string())
 
@@ -82,13 +82,13 @@ class Service:
         return connection_string("localhost", self.amqp_proxy.port, root, emulator=True)
 
     def said(self) -> str:
-        """What all its starts have written to standard error."""
+        """Return the standard error of all starts of the service."""
         return "".join(path.read_text() for path in sorted(self._folder.glob("service-*.err")))
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[Service]:
-    """A service for the block. Nothing of it is left behind."""
+    """Yield a service. After the block, no process and no mount of it is left."""
     with ExitStack() as stack:
         disk = stack.enter_context(small_disk(folder / "disk"))
         service = Service(folder, disk)

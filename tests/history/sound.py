@@ -1,4 +1,4 @@
-"""Sound histories, with all that may go wrong without anything being wrong."""
+"""Sound histories: they contain failures that a correct broker may cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def plainly(story: Story) -> None:
 
 
 def retried(story: Story) -> None:
-    """The first answer is lost; the retry is a duplicate, or the one that was accepted."""
+    """The first answer is lost. The retry is a duplicate, or is the accepted one."""
     for name, (first, second) in {"x": (1, 2), "y": (0, 3)}.items():
         story.send("direct", f"{name}1", name=name, outcome=UNKNOWN)
         story.send("direct", f"{name}2", name=name)
@@ -36,7 +36,7 @@ def refused(story: Story) -> None:
 
 
 def unanswered(story: Story) -> None:
-    """A completion is not answered; the message comes back, or not."""
+    """A completion gets no answer. The message comes back, or does not."""
     story.send("plain", "a", "b")
     for number, uid in enumerate("ab", 1):
         story.receive("plain", (uid, number))
@@ -46,7 +46,7 @@ def unanswered(story: Story) -> None:
 
 
 def lock_lost(story: Story) -> None:
-    """A receiver loses its lock: the message goes to another one, and the first is refused."""
+    """A receiver loses its lock. Another one gets the message, and the first one's settlement is refused."""
     story.send("plain", "a")
     story.receive("plain", ("a", 1))
     story.consume("plain", ("a", 1), count=1)
@@ -54,7 +54,7 @@ def lock_lost(story: Story) -> None:
 
 
 def hidden(story: Story) -> None:
-    """A receiver that fails has held the first message: the second is delivered before it."""
+    """A receiver fails while it holds the first message. The second message is delivered before it."""
     story.send("direct", "a", "b")
     story.receive("direct", outcome=UNKNOWN)
     story.consume("direct", ("b", 2))
@@ -62,7 +62,7 @@ def hidden(story: Story) -> None:
 
 
 def concurrent(story: Story) -> None:
-    """Two senders, two receivers at a time: neither is first."""
+    """Two senders and two receivers work at the same time, so neither is first."""
     begun = story.now
     story.send("direct", "a", begun=begun)
     story.send("direct", "b", begun=begun)
@@ -91,7 +91,7 @@ def scheduled_with_a_clock_ahead(story: Story) -> None:
 
 
 def dead_lettered(story: Story) -> None:
-    """One is resubmitted by the broker, under a new number; one by its receiver, as a new message."""
+    """The broker resubmits one with a new number; its receiver resubmits another as a new message."""
     story.send("plain", "a", "b")
     for number, uid in enumerate("ab", 1):
         story.receive("plain", (uid, number))
@@ -105,7 +105,7 @@ def dead_lettered(story: Story) -> None:
 
 
 def resubmitted_at_once(story: Story) -> None:
-    """Two resubmit the same letter: one of them is done. Of another try nobody knows; the letter is there still."""
+    """Two clients resubmit a letter, and one succeeds. Another attempt has an unknown outcome, and its letter stays."""
     story.send("plain", "a", "b")
     for number, uid in enumerate("ab", 1):
         story.receive("plain", (uid, number))
@@ -118,7 +118,7 @@ def resubmitted_at_once(story: Story) -> None:
 
 
 def resubmitted_in_a_subscription(story: Story) -> None:
-    """It is numbered before one that was accepted earlier and is still on its way."""
+    """It gets its number before a message that was accepted earlier and is still on its way."""
     story.send("news", "a", colour="blue")
     story.receive(ALL, ("a", 1))
     story.settle(ALL, "a", 1, "dead-letter")
@@ -156,7 +156,7 @@ def by_rules(story: Story) -> None:
 
 
 def in_windows(story: Story) -> None:
-    """The same id again after 21 seconds, and within a window that was made longer."""
+    """The same id comes again after 21 seconds, and within a longer window."""
     story.send("window", "a", name="x")
     story.consume("window", ("a", 1), enqueued=0.05)
     story.now = 21_000_000
@@ -171,7 +171,7 @@ def in_windows(story: Story) -> None:
 
 
 def made_again(story: Story) -> None:
-    """What was in it is gone, and its ids are new."""
+    """Its messages are deleted, and its ids count as new."""
     story.send("recreated", "a", name="x")
     story.add("delete", entity="recreated", incarnation=1)
     story.add("create", entity="recreated", incarnation=1)

@@ -1,4 +1,4 @@
-"""Histories made by hand, one operation after the other, for the checker to judge."""
+"""Handwritten histories, one operation after the other, for the checker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL, RED, COLLECTED = "news/Subscriptions/all", "news/Subscriptions/red", "colle
 
 
 class Story:
-    """Each operation takes a tenth of a second, the next begins as long after it, unless they are told otherwise."""
+    """A handwritten history. By default, each operation takes a tenth of a second, and so does the pause after it."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -34,7 +34,7 @@ class Story:
         error: str = "",
         **args: Any,
     ) -> Operation:
-        """`begun` is when it began, for operations that overlap."""
+        """Add an operation. `begun` is its invocation time, for operations that overlap."""
         invoked = self.now if begun is None else begun
         self.now += SECOND // 10
         returned = NEVER if outcome == UNKNOWN else self.now
@@ -58,7 +58,7 @@ class Story:
         session: str | None = None,
         **more: Any,
     ) -> Operation:
-        """The id of each message is its uid, unless a name is given. `due` is in seconds from now."""
+        """Add a send. The id of each message is its uid, or the given name. `due` is in seconds from now."""
         when = None if due is None else BEGAN + self.now + round(due * SECOND)
         messages = [{"uid": uid, "id": name or uid, "colour": colour, "session": session, "due": when} for uid in uids]
         result = {} if number is None else {"numbers": [number]}
@@ -78,7 +78,10 @@ class Story:
         session: str | None = None,
         **more: Any,
     ) -> Operation:
-        """Messages by uid and number. `enqueued` is in seconds since the beginning, by default a little before now."""
+        """Add a receive of messages, given by uid and number.
+
+        `enqueued` is in seconds since the start, by default just before now.
+        """
         when = BEGAN + (self.now - SECOND // 10 if enqueued is None else round(enqueued * SECOND))
         messages = [
             {
@@ -103,19 +106,22 @@ class Story:
         return self.add("settle", outcome, place=place, uid=uid, number=number, action=action, **more)
 
     def consume(self, place: str, *found: tuple[str, int], **more: Any) -> None:
-        """Receive and complete."""
+        """Add a receive and the completion of its messages."""
         self.receive(place, *found, **more)
         for uid, number in found:
             self.settle(place, uid, number)
 
     def resubmit(self, place: str, *letters: tuple[str, int], done: int | None = None, outcome: str = OK) -> Operation:
-        """Letters by uid and number; `done` is how many of them the broker says that it has resubmitted."""
+        """Add a resubmission of letters, given by uid and number.
+
+        `done` is how many the broker reports as resubmitted.
+        """
         uids, numbers = [uid for uid, _ in letters], [number for _, number in letters]
         result = {"done": len(letters) if done is None else done} if outcome == OK else {}
         return self.add("resubmit", outcome, result, place=place, numbers=numbers, uids=uids)
 
     def drop(self, entity: str, name: str, number: int, original: int, seconds_apart: float = 1.0) -> None:
-        """A record of a drop."""
+        """Add a record of a drop."""
         times = [f"2026-01-01T00:00:{second:09.6f}+00:00" for second in (0.0, seconds_apart)]
         self.drops.setdefault(entity, []).append(
             {
@@ -129,14 +135,14 @@ class Story:
     def count(self, entity: str, **counters: int) -> None:
         self.metrics[entity] = counters
 
-    def told(self) -> History:
-        """The whole of it."""
+    def history(self) -> History:
+        """Return the complete history, with the final records at its end."""
         self.add("end", result={"metrics": self.metrics, "held": self.held, "drops": self.drops})
         ordered: Sequence[Operation] = sorted(self.operations, key=lambda each: (each.invoked, each.number))
         return History(0, "", BEGAN, tuple(ordered))
 
 
 def routed(story: Story, uid: str, *places: str) -> None:
-    """A message of the topic, number 1 everywhere."""
+    """Add the deliveries of a message of the topic, with the number 1 everywhere."""
     for place in places:
         story.consume(place, (uid, 1))

@@ -1,4 +1,4 @@
-"""The checker on histories made by hand: sound ones pass, and each rule finds the history that breaks it."""
+"""The checker on handwritten histories: sound ones pass, and each rule finds the history that breaks it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .stories import Story
 def test_a_sound_history_passes(tell: Callable[[Story], None]) -> None:
     story = Story()
     tell(story)
-    assert check(story.told()) == []
+    assert check(story.history()) == []
 
 
 @pytest.mark.parametrize("tell", BROKEN, ids=lambda each: each.__name__)
 def test_a_broken_history_is_found(tell: Callable[[Story], None]) -> None:
     story = Story()
     tell(story)
-    assert {violation.rule for violation in check(story.told())} == set(BROKEN[tell].split(", "))
+    assert {violation.rule for violation in check(story.history())} == set(BROKEN[tell].split(", "))
 
 
 def test_each_rule_has_a_history_that_breaks_it() -> None:

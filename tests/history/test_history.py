@@ -1,4 +1,4 @@
-"""The broker under random use and random faults, judged by the history of what its clients were told."""
+"""The broker under random use and random faults. The checker examines the history that its clients recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .checker import check
 from .report import complaint, figures, summary
 from .run import run
 
-# The client for Python does not close the sockets of connections that were cut.
+# The Python client does not close the sockets of broken connections.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -25,7 +25,7 @@ _SHORT = "cut after,kill gateway,stop gateway,cut before,kill workers,clock back
 
 
 def play(folder: Path, asked: str) -> dict[str, int]:
-    """Run, check, print; a history that is wrong is kept. The figures of one that is right."""
+    """Run, check and print a history. Return its figures, or keep its file and fail if there are violations."""
     seed = random.SystemRandom().randrange(10**6)
     print(f"HISTORY_SEED={seed} HISTORY_FAULTS='{asked}'", flush=True)
     try:
@@ -49,7 +49,7 @@ def play(folder: Path, asked: str) -> dict[str, int]:
 
 def test_a_short_history_with_a_handful_of_faults(tmp_path: Path) -> None:
     numbers = play(tmp_path, _SHORT)
-    # All of it was really done.
+    # Make sure that deliveries, drops and faults really happened.
     assert numbers["delivered"] > 50
     assert numbers["dropped"] > 5
     assert numbers["faults"] > 3
@@ -58,6 +58,6 @@ def test_a_short_history_with_a_handful_of_faults(tmp_path: Path) -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("history", range(6))
 def test_long_histories_with_two_hundred_faults(tmp_path: Path, history: int) -> None:
-    """Forty in each of six histories, each with all kinds of faults; some meet nothing that they could disturb."""
+    """Six histories with forty faults of all kinds each. Some faults hit nothing."""
     numbers = play(tmp_path, "40")
     assert numbers["faults"] > 30

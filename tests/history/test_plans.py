@@ -1,4 +1,4 @@
-"""What a seed decides: the plans of clients and faults, so that a history can be played again."""
+"""A seed determines the plans of clients and faults, so that a history can be replayed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def steps(seed: int, client: str) -> list[Step]:
 
 
 @pytest.mark.parametrize("client", operations.CLIENTS)
-def test_the_same_seed_makes_the_same_plan_and_another_another(client: str) -> None:
+def test_a_seed_always_gives_the_same_plan_and_another_seed_a_different_one(client: str) -> None:
     assert steps(7, client) == steps(7, client) != steps(8, client)
 
 
-def test_the_same_seed_makes_the_same_faults_and_another_others() -> None:
+def test_a_seed_always_gives_the_same_faults_and_another_seed_different_ones() -> None:
     assert faults.plan(7, "40") == faults.plan(7, "40") != faults.plan(8, "40")
     assert [fault.kind for fault in faults.plan(7, "kill gateway, cut after")] == ["kill gateway", "cut after"]
 
 
-def test_every_kind_of_step_action_and_fault_comes() -> None:
+def test_every_kind_of_step_action_and_fault_occurs() -> None:
     done = [step for client in operations.CLIENTS for step in steps(7, client)]
     kinds = {Send, Receive, Cancel, ReceiveDeferred, Resubmit, ChangeWindow, ChangeRule, Recreate}
     assert kinds <= {type(step) for step in done}
