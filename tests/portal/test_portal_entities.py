@@ -326,7 +326,7 @@ def test_rules_are_added_and_removed(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.topic("news", "all")
         path = "news/Subscriptions/all"
-        assert "takes all messages already" in words(await visitor.get("entity/rule", path=path))
+        assert "already takes all messages" in words(await visitor.get("entity/rule", path=path))
         rule = {"path": path, "rule-name": "red", "filter": "sql", "expression": "colour = '<b>red</b>'"}
         page = await visitor.new("entity/rule", rule)
         assert "The rule 'red' was added." in words(page)
