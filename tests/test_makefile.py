@@ -15,7 +15,9 @@ def test_help_lists_every_target_with_what_it_does() -> None:
     declared = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE)
     assert declared is not None
     assert set(declared[1].split()) == targets
-    done = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     listed = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert set(listed) == targets
     assert all(listed.values())
