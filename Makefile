@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-broker docs dist clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-quick bench-broker docs dist clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +66,11 @@ test-compat: java ## run the operator's tests on the oldest supported PySpark
 	PYSPARK_PYTHON=$(CURDIR)/.venv-compat/bin/python .venv-compat/bin/python -m pytest \
 		-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark tests/detection
 
-bench: setup ## measure the operator beside Spark's own
+bench-quick: setup ## measure what matters in five minutes: broker and operator beside their rivals
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m bench.quick
+
+bench: setup ## measure the operator beside Spark's own, in all scenarios
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m bench
 

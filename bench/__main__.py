@@ -1,8 +1,8 @@
-"""`make bench`: every contender in a process of its own, on the same input, in turn, several rounds; medians.
+"""Runs `make bench`: every contender in its own process, on the same input, in turn. Reports medians of several rounds.
 
-Writes docs/bench/operator.json and docs/bench/operator.svg, and prints a table. BENCH_ROUNDS sets the rounds,
-BENCH_SCENARIOS and BENCH_CONTENDERS a comma-separated choice of each (other results are kept), BENCH_WORK the folder
-for inputs (20 GB; what is there already is used again).
+Writes docs/bench/operator.json and docs/bench/operator.svg, and prints a table. BENCH_ROUNDS is the number of rounds.
+BENCH_SCENARIOS and BENCH_CONTENDERS are comma-separated selections; the other results are kept. BENCH_WORK is the
+folder for inputs: it needs 20 GB, and existing inputs are used again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WEEK = "7 days"
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is measured: `remembered` ids are in the window before the first batch."""
+    """One measurement. `remembered` is the number of ids in the window before the first batch."""
 
     name: str
     contenders: tuple[str, ...]
@@ -77,7 +77,7 @@ class Bench:
         return folder
 
     def _preloaded(self, scenario: Scenario) -> tuple[Path, Path]:
-        """A source and a checkpoint of Spark's own operator that has seen the ids to be remembered."""
+        """Return a source and a checkpoint of Spark's own operator that already remembers the ids."""
         source, prepared = self.work / f"source-{scenario.remembered}", self.work / f"state-{scenario.remembered}"
         if not prepared.exists():
             generate(source, rows=scenario.remembered, batch=2_000_000, duplicates=0, body=1)
@@ -106,7 +106,7 @@ class Bench:
                     errors.seek(0)
                     raise RuntimeError(f"{contender} failed:\n{errors.read().decode()[-3000:]}")
             finally:
-                # The JVM outlives the driver when it hangs on its way out.
+                # If the JVM hangs at its end, it outlives the driver.
                 os.killpg(process.pid, signal.SIGKILL)
         result: dict[str, Any] = json.loads(answer.read_text())
         return result
@@ -117,7 +117,7 @@ class Bench:
         run.mkdir()
         source = self._input(scenario)
         if scenario.remembered and contender == "oncebus":
-            # Runs are never changed, so links to them are as good as copies.
+            # Runs never change, so links are as good as copies.
             shutil.copytree(self._ledger(scenario.remembered), run / "ledger", copy_function=os.link)
         elif scenario.remembered:
             source, prepared = self._preloaded(scenario)
@@ -126,7 +126,7 @@ class Bench:
 
 
 def kept(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """These results and, of scenarios that were not measured this time, those of the time before."""
+    """Return these results, and the previous ones of scenarios that were not measured this time."""
     target = RESULTS / "operator.json"
     before = json.loads(target.read_text())["results"] if target.exists() else []
     found = {(result["scenario"], result["contender"]): result for result in [*before, *results]}

@@ -1,12 +1,14 @@
-"""`python -m bench.amqp`: sending and receiving over AMQP, by a load client of our own and by the official clients.
+"""Runs `python -m bench.amqp`: sends and receives over AMQP, with our own load client and with the official clients.
 
-The gateway is a process of its own over a new data folder, its queue with detection on; each client is another. Beside
-each figure stands the CPU time that a message took in the gateway and in the client: where one of the two is near the
-whole time, that one is the limit. Sends are durable when they count. The pipeline on Spark does not run, as it would
-take the same cores, unless BENCH_PIPELINE=1; what is received went through detection and routing beforehand, in the
-gateway's own process. Writes docs/bench/amqp.json and prints a table. BENCH_SECONDS is for each figure, BENCH_WORK the
-folder of the data; BENCH_ONLY is how the names of the figures to take begin ("raw", "Python aio"), and then nothing is
-written. Needs azure-servicebus, and Node with npm for the client for JavaScript, which is left out without.
+The gateway is a process over a new data folder, with one queue that detects duplicates. Each client is another process.
+Each figure comes with the CPU time that a message took in the gateway and in the client: if one of them is close to the
+whole time, that one is the bottleneck. Sends count when they are durable. The pipeline on Spark does not run, because
+it would compete for the cores, unless BENCH_PIPELINE=1; messages to receive went through detection and routing before,
+in the process of the gateway.
+
+Writes docs/bench/amqp.json and prints a table. BENCH_SECONDS is the time for each figure, BENCH_WORK the folder for the
+data. With BENCH_ONLY, measures only figures whose name starts with it ("raw", "Python aio"), and writes nothing. Needs
+azure-servicebus. Skips the JavaScript client if Node or npm is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a client did. The CPU is in microseconds a message; the shares are of one core."""
+    """The result of one client. CPU times are in microseconds per message, shares are of one core."""
 
     name: str
     messages: int
@@ -59,7 +61,7 @@ class Gateway:
     string: str
 
     def cpu(self) -> float:
-        """Seconds of CPU that the process has used, its threads included."""
+        """Return the seconds of CPU that the process has used, with all its threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -89,7 +91,7 @@ RECEIVING = {
 
 @contextlib.contextmanager
 def gateway(filled: int) -> Iterator[Gateway]:
-    """A gateway whose queue holds so many messages."""
+    """Run a gateway whose queue holds `filled` messages."""
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", dir=os.environ.get("BENCH_WORK")) as scratch:
         command = [sys.executable, "-m", "bench.amqp_gateway", str(Path(scratch) / "data"), str(filled)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -107,9 +109,9 @@ def gateway(filled: int) -> Iterator[Gateway]:
 
 @contextlib.contextmanager
 def javascript() -> Iterator[Path | None]:
-    """A folder with the client for JavaScript and its load; None without Node."""
+    """Yield a folder with the JavaScript client and its load script; None without Node."""
     if shutil.which("node") is None or shutil.which("npm") is None:
-        print("Node and npm were not found: the client for JavaScript is left out.", file=sys.stderr)
+        print("Node or npm was not found: skipping the JavaScript client.", file=sys.stderr)
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-") as name:
@@ -134,7 +136,7 @@ def measured(name: str, command: list[str], served: Gateway, folder: Path) -> Fi
     used = served.cpu() - before
     found = json.loads(done.stdout)
     messages, seconds = found["messages"], found["seconds"]
-    assert messages, f"nothing came through: {name}"
+    assert messages, f"{name}: no message came through"
     figure = Figure(
         name=name,
         messages=messages,
@@ -148,8 +150,8 @@ def measured(name: str, command: list[str], served: Gateway, folder: Path) -> Fi
     return figure
 
 
-def taken(commands: dict[str, list[str]], filled: int, scripts: Path | None) -> list[Figure]:
-    """The figures of these commands over one gateway, one after another."""
+def figures_of(commands: dict[str, list[str]], filled: int, scripts: Path | None) -> list[Figure]:
+    """Run these commands against one gateway, one after the other, and return their figures."""
     wanted = {
         name: command
         for name, command in commands.items()
@@ -192,7 +194,7 @@ def table_of(figures: list[Figure]) -> Table:
 def main() -> None:
     needs_node = not ONLY or any(name.startswith(ONLY) for name in (*SENDING, *RECEIVING) if "JavaScript" in name)
     with javascript() if needs_node else contextlib.nullcontext() as scripts:
-        figures = taken(SENDING, 0, scripts) + taken(RECEIVING, FILLED, scripts)
+        figures = figures_of(SENDING, 0, scripts) + figures_of(RECEIVING, FILLED, scripts)
     if not ONLY:
         result: dict[str, Any] = {
             "cores": os.cpu_count(),

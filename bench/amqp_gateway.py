@@ -1,8 +1,8 @@
-"""amqp_gateway.py DATA FILL: the gateway's parts over a new data folder, until its standard input ends.
+"""Runs the gateway of a benchmark until its standard input ends: amqp_gateway.py DATA FILL.
 
-One queue with detection on. It first holds FILL messages, which went through detection and routing in this process, and
-not on Spark; nothing of that runs any more when the gateway says that it is ready, with a line of JSON: its process id
-and its connection string. With BENCH_PIPELINE=1 the pipeline on Spark runs beside it.
+The gateway has a new data folder and one queue that detects duplicates. First it puts FILL messages into the queue;
+they go through detection and routing in this process, not on Spark. When that is done it prints one line of JSON with
+its process id and its connection string. With BENCH_PIPELINE=1 the pipeline on Spark runs beside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue
 from oncebus.folders import Folders
 from oncebus.http import listen
-from oncebus.serve.gateway import SWITCH_SECONDS
+from oncebus.serve.gateway import tune
 from oncebus.servicebus import make_server
 
 SHARDS = 2
@@ -46,21 +46,21 @@ def message() -> Incoming:
 
 
 async def fill(broker: Broker, count: int) -> None:
-    """Send messages and see them through detection and routing."""
+    """Send messages, and wait until they have gone through detection and routing."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
     from broker.in_process import InProcessPipeline
 
     for at in range(0, count, AT_ONCE):
         await broker.send(QUEUE, [message() for _ in range(min(AT_ONCE, count - at))])
     pipeline = asyncio.create_task(InProcessPipeline(broker.folders).run())
-    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the messages do not come through"
+    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the messages did not come through"
     pipeline.cancel()
     await asyncio.gather(pipeline, return_exceptions=True)
 
 
 @contextlib.contextmanager
 def spark(folders: Folders) -> Iterator[None]:
-    """The pipeline as a process beside this one."""
+    """Run the pipeline as a separate process for the block."""
     with (folders.data / "spark.log").open("wb") as log:
         command = [sys.executable, "-c", PIPELINE, str(folders.data), str(os.getpid())]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -82,10 +82,10 @@ async def serve(folders: Folders, count: int) -> None:
         elif os.environ.get("BENCH_PIPELINE") == "1":
             stack.enter_context(spark(folders))
             await broker.send(QUEUE, [message()])
-            assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the pipeline does not run"
-        # As in a gateway that is ready, something has been accepted: the first time takes what it needs from the disk.
+            assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the pipeline did not start"
+        # Send one message first: the first send reads from disk, and a gateway in use has done that.
         await broker.send(QUEUE, [message()])
-        # What filling has left behind is nothing that a gateway would have.
+        # A real gateway would not have the garbage of filling.
         gc.collect()
         rule = fresh_rule("bench", [Right.MANAGE])
         server = make_server(broker, namespace_rules=lambda: (rule,))
@@ -100,5 +100,5 @@ async def serve(folders: Folders, count: int) -> None:
 
 if __name__ == "__main__":
     data, wanted = sys.argv[1:]
-    sys.setswitchinterval(SWITCH_SECONDS)
+    tune()
     asyncio.run(serve(Folders(Path(data)), int(wanted)))

@@ -1,10 +1,19 @@
-"""amqp_load.py send CONNECTIONS LINKS BATCH UNDER_WAY SECONDS, or receive CONNECTIONS CREDIT SECONDS: load over AMQP.
+"""Makes load over AMQP, with a client that does just enough to cost little itself.
 
-Speaks just enough AMQP to cost little itself, as client of the queue that SERVICEBUS_CONNECTION_STRING and QUEUE name.
-Senders have UNDER_WAY transfers under way on each link, 0: as many as there is credit for. A transfer is one message
-or a batch; it counts once it is accepted. Receivers complete what one read brought with one disposition, not settled;
-a message counts once that is answered. Prints a line of JSON: messages, seconds until the last one counted, and this
-process's seconds of CPU.
+amqp_load.py send CONNECTIONS LINKS BATCH UNDER_WAY SECONDS
+amqp_load.py receive CONNECTIONS CREDIT SECONDS
+amqp_load.py drain CONNECTIONS CREDIT MESSAGES
+
+SERVICEBUS_CONNECTION_STRING and QUEUE name the queue. Each link of a sender has UNDER_WAY transfers in flight; 0 means
+as many as there is credit for. A transfer is one message or a batch, and counts when it is accepted. Receivers complete
+the messages of one read with one disposition, unsettled; a message counts when that is answered. `drain` ends when all
+MESSAGES count.
+
+LOAD_PROPERTY is an application property that gets the message's id too, for brokers that look there; then messages are
+also marked durable, because other brokers than ours keep only such messages. With LOAD_SETTLED=1 receivers settle on
+their own, for brokers that answer no dispositions; a message counts when its disposition is sent.
+
+Prints one line of JSON: messages, seconds until the last one counted, and the CPU seconds of this process.
 """
 
 from __future__ import annotations
@@ -12,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import time
 import uuid
@@ -31,6 +41,7 @@ from oncebus.amqp.fastread import (
 )
 from oncebus.amqp.fastwrite import delivery_fields, encode_uint, flow_frame, link_flow, transfer_head
 from oncebus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame, unpack_head
+from oncebus.amqp.numbers import MASK
 from oncebus.amqp.performatives import (
     Accepted,
     Attach,
@@ -43,39 +54,51 @@ from oncebus.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from oncebus.amqp.serial import MASK
 
 BODY = b"x" * 200
 ID_SIZE = 32
+DURABLE = amqp.encode(amqp.Described(amqp.ULong(0x70), [True]))
+"""The header of a message that a broker must keep over a restart."""
+PROPERTY = os.environ.get("LOAD_PROPERTY", "")
+IS_SETTLED = os.environ.get("LOAD_SETTLED") == "1"
+FAREWELL = 0.3
+"""Seconds for a broker to read dispositions that it does not answer, before their connection ends."""
+PATIENCE = 120.0
 WINDOW = 1 << 20
 PORTION = 1 << 18
-"""So many bytes are written at once."""
+"""The number of bytes to write at once."""
 
 
 class Parcel:
-    """The payload of a transfer, with fresh ids each time."""
+    """The payload of a transfer, with new ids each time."""
 
     def __init__(self, batch: int) -> None:
         self.format = 0 if batch == 1 else amqp.BATCH_FORMAT
-        one = b"".join(amqp.encode_message(amqp.Properties(message_id="0" * ID_SIZE), None, BODY))
+        hole = "0" * ID_SIZE
+        named = {PROPERTY: hole} if PROPERTY else None
+        one = DURABLE if PROPERTY else b""
+        one += b"".join(amqp.encode_message(amqp.Properties(message_id=hole), named, BODY))
         if batch > 1:
             one = b"\x00\x53\x75\xb0" + len(one).to_bytes(4) + one
         self._payload = bytearray(one * batch)
-        first = one.index(b"0" * ID_SIZE)
-        self._ids = [slice(first + at * len(one), first + at * len(one) + ID_SIZE) for at in range(batch)]
+        places = [each.start() for each in re.finditer(hole.encode(), one)]
+        self._ids = [
+            [slice(place + at * len(one), place + at * len(one) + ID_SIZE) for place in places] for at in range(batch)
+        ]
         self._next = uuid.uuid4().int >> 64 << 64
 
     def fresh(self) -> bytes:
         payload, number = self._payload, self._next
-        for place in self._ids:
-            payload[place] = b"%032x" % number
+        for places in self._ids:
+            for place in places:
+                payload[place] = b"%032x" % number
             number += 1
         self._next = number
         return bytes(payload)
 
 
 class Peer(asyncio.Protocol):
-    """One connection with one session. `report` is told of messages that count."""
+    """One connection with one session. It calls `report` with the number of messages that count."""
 
     def __init__(self, attaches: list[Attach], report: Callable[[int], None]) -> None:
         self.is_writable = True
@@ -85,7 +108,7 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        said: list[Performative] = [
+        opening: list[Performative] = [
             Open(container_id="load", max_frame_size=65536),
             Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW),
             *self._attaches,
@@ -94,7 +117,7 @@ class Peer(asyncio.Protocol):
             SASL_HEADER
             + frame(0, sasl_plain(), SASL_FRAME)
             + AMQP_HEADER
-            + b"".join(frame(0, encode_performative(each)) for each in said)
+            + b"".join(frame(0, encode_performative(each)) for each in opening)
         )
 
     def data_received(self, data: bytes) -> None:
@@ -118,9 +141,9 @@ class Peer(asyncio.Protocol):
             elif code == FLOW:
                 self.on_flow(read_flow(data, body, at))
             else:
-                said, _ = decode_performative(data, body, at)
-                if not isinstance(said, Open | Begin | Attach):
-                    raise SystemExit(f"The gateway said {said}")
+                performative, _ = decode_performative(data, body, at)
+                if not isinstance(performative, Open | Begin | Attach):
+                    raise SystemExit(f"The gateway sent {performative}")
         self.left = data[at:]
         self.go_on()
 
@@ -182,13 +205,13 @@ class Sender(Peer):
 
     def go_on(self) -> None:
         while self.is_writable and time.perf_counter() < self._end:
-            said: list[bytes] = []
+            pieces: list[bytes] = []
             size = 0
             for handle, encoded in enumerate(self._handles):
                 while self._credit[handle] and self._window and self.under_way < self._most and size < PORTION:
                     payload = self._parcel.fresh()
                     fields = delivery_fields(encoded, self._next, self._next.to_bytes(4), self._parcel.format)
-                    said += (transfer_head(0, fields, False, False, len(payload)), payload)
+                    pieces += (transfer_head(0, fields, False, False, len(payload)), payload)
                     size += len(payload)
                     self._next += 1
                     self.under_way += 1
@@ -197,13 +220,13 @@ class Sender(Peer):
                     self._window -= 1
                     if len(self._handles) > 1 and size >= PORTION // len(self._handles) * (handle + 1):
                         break
-            if not said:
+            if not pieces:
                 return
-            self.transport.write(b"".join(said))
+            self.transport.write(b"".join(pieces))
 
 
 class Receiver(Peer):
-    """Completes what comes."""
+    """Completes every message that arrives."""
 
     def __init__(self, credit: int, end: float, report: Callable[[int], None]) -> None:
         super().__init__([Attach(name="r", handle=0, role=True, source=Source(QUEUE), target=Target())], report)
@@ -223,9 +246,13 @@ class Receiver(Peer):
         if time.perf_counter() >= self._end:
             return
         if self._came > self._completed:
-            done = Disposition(role=True, first=self._completed, last=self._came - 1, settled=False, state=Accepted())
+            done = Disposition(
+                role=True, first=self._completed, last=self._came - 1, settled=IS_SETTLED, state=Accepted()
+            )
             self.transport.write(frame(0, encode_performative(done)))
-            self._completed = self._came
+            count, self._completed = self._came - self._completed, self._came
+            if IS_SETTLED:
+                self.report(count)
         if self._credit <= self._most // 2:
             self._credit = self._most
             link = link_flow(encode_uint(0), self._came, self._most)
@@ -243,7 +270,8 @@ def sasl_plain() -> bytes:
 
 async def run(words: list[str]) -> dict[str, Any]:
     kind, *numbers = words
-    seconds = float(numbers.pop())
+    # Of `drain`, this is the number of messages.
+    limit = float(numbers.pop())
     connections, *options = map(int, numbers)
     counted, last = 0, 0.0
     unit = options[1] if kind == "send" else 1
@@ -256,7 +284,7 @@ async def run(words: list[str]) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     host, _, port = PARTS["Endpoint"].removeprefix("sb://").rpartition(":")
     began, cpu = time.perf_counter(), time.process_time()
-    end = began + seconds
+    end = began + (PATIENCE if kind == "drain" else limit)
     parcel = Parcel(unit)
 
     def peer() -> Peer:
@@ -265,11 +293,17 @@ async def run(words: list[str]) -> dict[str, Any]:
         return Receiver(options[0], end, report)
 
     made = await asyncio.gather(*(loop.create_connection(peer, host, int(port)) for _ in range(connections)))
-    await asyncio.sleep(seconds)
+    if kind != "drain":
+        await asyncio.sleep(limit)
+    while kind == "drain" and counted < limit:
+        assert time.perf_counter() < end, f"only {counted} of {limit:.0f} messages came"
+        await asyncio.sleep(0.002)
     while any(isinstance(each, Sender) and each.under_way for _, each in made):
         assert time.perf_counter() < end + 30, "the gateway does not answer"
         await asyncio.sleep(0.002)
     used = time.process_time() - cpu
+    if IS_SETTLED:
+        await asyncio.sleep(FAREWELL)
     for transport, _ in made:
         transport.abort()
     return {"messages": counted, "seconds": last - began, "cpu": used}

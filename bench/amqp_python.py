@@ -1,7 +1,7 @@
-"""amqp_python.py sync|aio single|batch|receive SECONDS: load by the official client for Python.
+"""Makes load with the official Python client: amqp_python.py sync|aio single|batch|receive SECONDS.
 
-One sender awaits each message or each batch of 100; one receiver asks for 100 messages and completes each. Of the queue
-that SERVICEBUS_CONNECTION_STRING and QUEUE name. Prints what `bench.amqp_load` prints.
+One sender awaits each message, or each batch of 100. One receiver asks for 100 messages and completes each.
+SERVICEBUS_CONNECTION_STRING and QUEUE name the queue. Prints the same line as `bench.amqp_load`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def messages(kind: str) -> ServiceBusMessage | list[ServiceBusMessage]:
 
 
 class Count:
-    """How much was done until when, once the connection stood."""
+    """Counts messages and seconds from the moment the connection is open."""
 
     def __init__(self, seconds: float) -> None:
         self._began = self._last = time.perf_counter()

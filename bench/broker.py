@@ -1,10 +1,12 @@
-"""`make bench-broker`: the broker through its own object, with the pipeline as a process beside it.
+"""Runs `make bench-broker`: measures the broker object, with the pipeline as a process beside it.
 
-Detection off, with a window of 20 seconds, and with one of 7 days that already holds 50 million ids: three brokers that
-take turns in each round, while the pipelines of the others are held; then all three idle together, and one message
-through each. HTTP is served by the same process as the broker, its clients are a process of their own. Where Debian's
-`nats-server` is installed, JetStream beside them. Writes docs/bench/broker.json and .svg, and prints a table.
-BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and BENCH_IDLE_SECONDS change what is measured.
+There are three brokers: without detection, with a window of 20 seconds, and with a window of 7 days that already holds
+50 million ids. They take turns in each round, while the pipelines of the others are stopped. Then all three idle
+together, and one message goes through each. The process of the broker serves HTTP; its clients are a separate process.
+If Debian's `nats-server` is installed, JetStream is measured too.
+
+Writes docs/bench/broker.json and .svg, and prints a table. Set BENCH_ROUNDS, BENCH_SECONDS, BENCH_IDS and
+BENCH_IDLE_SECONDS to change the measurement.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ _IDS = itertools.count(uuid.uuid4().int >> 64 << 64)
 
 
 def message() -> Incoming:
-    """A message of its own, made as cheaply as can be: it is the broker that is measured."""
+    """Return a message with a new id, as cheaply as possible: we measure the broker, not this."""
     identity = f"{next(_IDS):032x}"
     return Incoming(_HEAD.replace(_HOLE.encode(), identity.encode()), _TAIL, identity)
 
@@ -75,12 +77,12 @@ class Running(NamedTuple):
     group: int
 
     async def caught_up(self) -> None:
-        """Wait until all that was sent has come out of the pipeline."""
+        """Wait until everything that was sent has come out of the pipeline."""
         await self.broker.pipeline.wait_for(self.broker.pipeline.last_commit, 600)
 
     @contextlib.contextmanager
-    def alone_of(self, others: Iterable[Running]) -> Iterator[None]:
-        """Hold the pipelines of the others meanwhile: they have nothing to do, but look for something all the time."""
+    def without_others(self, others: Iterable[Running]) -> Iterator[None]:
+        """Stop the pipelines of the others for the block: even without work, they poll all the time."""
         held = [other.group for other in others if other is not self]
         for group in held:
             os.killpg(group, signal.SIGSTOP)
@@ -93,7 +95,7 @@ class Running(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
-    """A broker with one queue over a new data folder, its pipeline warm."""
+    """Run a broker with one queue over a new data folder, with a warm pipeline."""
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", ignore_cleanup_errors=True) as scratch:
         folders = Folders(Path(scratch) / "data")
         broker = await Broker.open(folders, shards=SHARDS)
@@ -122,7 +124,9 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
             try:
                 for _ in range(20):
                     await broker.send(QUEUE.path, [message()])
-                    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), "the pipeline does not run"
+                    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 120), (
+                        "the pipeline did not start"
+                    )
                 await drained(broker)
                 yield Running(broker, pipeline.pid)
             finally:
@@ -133,7 +137,7 @@ async def running(mode: str, filled: Path | None) -> AsyncIterator[Running]:
 
 
 async def sends_per_second(broker: Broker, senders: int, batch: int) -> float:
-    """How many messages were accepted durably, each sender awaiting each answer."""
+    """Return the rate of durable sends. Each sender awaits each answer."""
     end = time.perf_counter() + SECONDS
     sent = 0
 
@@ -149,7 +153,7 @@ async def sends_per_second(broker: Broker, senders: int, batch: int) -> float:
 
 
 async def drained(broker: Broker, receivers: int = 4) -> float:
-    """Receive and complete everything, 100 at a time; messages per second."""
+    """Receive and complete everything, 100 at a time. Return the messages per second."""
     taken = 0
 
     async def receiver() -> None:
@@ -164,7 +168,7 @@ async def drained(broker: Broker, receivers: int = 4) -> float:
 
 
 async def http_sends_per_second(broker: Broker, senders: int, batch: int) -> float:
-    """The same over HTTP, the clients in a process of their own."""
+    """Return the rate of durable sends over HTTP, from a separate process."""
     rule = fresh_rule("bench", [Right.MANAGE])
     http = server(make_app(broker, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
     await http.start()
@@ -177,14 +181,14 @@ async def http_sends_per_second(broker: Broker, senders: int, batch: int) -> flo
             *(str(SECONDS), str(len(BODY)), token),
             stdout=asyncio.subprocess.PIPE,
         )
-        said, _ = await load.communicate()
-        return float(said)
+        output, _ = await load.communicate()
+        return float(output)
     finally:
         await http.stop()
 
 
 async def latencies(broker: Broker, rate: int, seconds: float = SECONDS) -> list[float]:
-    """Seconds from before the send to the receiver's hands, of messages sent at a steady rate."""
+    """Send messages at a steady rate. Return the seconds from each send to its receipt."""
     sent: dict[str, float] = {}
     found: list[float] = []
     is_over = False
@@ -218,7 +222,7 @@ async def latencies(broker: Broker, rate: int, seconds: float = SECONDS) -> list
 
 
 async def single(broker: Broker) -> float:
-    """Seconds that one message takes through an idle broker."""
+    """Return the seconds that one message takes through an idle broker."""
     began = time.perf_counter()
     await broker.send(QUEUE.path, [message()])
     got = await broker.receive(QUEUE, 1, wait=60)
@@ -232,7 +236,7 @@ Work = Callable[[Broker], Awaitable[float]]
 
 
 async def measured(ledger: Path) -> dict[str, Figures]:
-    """All modes side by side, each in a broker of its own: they take turns, so that a slow minute is slow for all."""
+    """Measure all modes, each in its own broker. They take turns, so that a slow minute is slow for all."""
     async with contextlib.AsyncExitStack() as stack:
         brokers = {
             mode: await stack.enter_async_context(running(mode, ledger if mode == "7 days" else None)) for mode in MODES
@@ -246,15 +250,15 @@ async def measured(ledger: Path) -> dict[str, Figures]:
         order = deque(brokers.items())
 
         async def turns() -> AsyncIterator[tuple[str, Running]]:
-            # Who comes first may find a rested machine: each time it is another.
+            # The first broker of a round may find a rested machine, so another one starts each time.
             order.rotate(-1)
             for mode, each in list(order):
-                with each.alone_of(brokers.values()):
+                with each.without_others(brokers.values()):
                     await each.caught_up()
                     yield mode, each
 
         async for _, each in turns():
-            # Java compiles what it has seen often enough.
+            # Java compiles code only after it has run often.
             await latencies(each.broker, RATES[1], WARM_SECONDS)
         for _ in range(ROUNDS):
             for name, work in RATES_OF_WORK.items():
@@ -287,7 +291,7 @@ RATES_OF_WORK: dict[str, Work] = {
 
 
 def filled_ledger(work: Path) -> Path:
-    """A ledger of the broker that holds many ids, none of them forgotten for days."""
+    """Return a ledger of the broker that holds many ids, none of which is forgotten for days."""
     folder = work / "ledger"
     end = time.time_ns() // 1000
     command = [sys.executable, "-m", "bench.fill", str(folder), str(IDS // SHARDS)]
@@ -303,7 +307,7 @@ def shown(figure: float) -> str:
 def main() -> None:
     from bench.nats import measured_nats
 
-    # As the gateway does.
+    # The gateway sets the same interval.
     sys.setswitchinterval(SWITCH_SECONDS)
 
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", dir=os.environ.get("BENCH_WORK")) as work:
@@ -322,7 +326,7 @@ def main() -> None:
 
 
 def print_table(medians: dict[str, dict[str, float]]) -> None:
-    """The medians, and how those with detection compare with those without: above 1 is better."""
+    """Print the medians, and the ratios of detection on to off. Above 1 is better."""
     table = Table("", *medians, "20 seconds : off", "7 days : off")
     for name in medians["off"]:
         figures = [medians[mode].get(name) for mode in medians]
@@ -342,7 +346,7 @@ def is_time(name: str) -> bool:
 
 
 def write_plot(medians: dict[str, dict[str, float]], target: Path) -> None:
-    """Throughput and latency of each mode, beside each other."""
+    """Plot the throughput and latency of each mode side by side."""
     import matplotlib as mpl
 
     mpl.use("svg")

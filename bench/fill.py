@@ -1,6 +1,6 @@
-"""A ledger that remembers many ids already, written by its own code, a part a process.
+"""Fills a ledger with many ids, through its own code, one process per part: fill.py FOLDER IDS PART END KEY.
 
-fill.py FOLDER IDS PART END KEY: so many ids of the day before END, in microseconds, of a ledger for KEY.
+Writes IDS ids, accepted in the day before END (in microseconds), to a ledger for KEY.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ROWS_PER_BATCH = 120_000
 
 
 def fill(folder: str, ids: int, part: int, end: int, key: str) -> None:
-    """Accept the given number of random keys of one part, over a day."""
+    """Accept the given number of random keys of one part, spread over a day."""
     ledger = Ledger.open(folder)
-    ledger.describe_or_check([key])
+    ledger.describe_or_check([key], has_secret=True)
     generation = Generation(1, "f111", "fill", 0, 0, 0, Owner.this_process())
     if part == 0:
         ledger.claim(generation)
@@ -33,9 +33,9 @@ def fill(folder: str, ids: int, part: int, end: int, key: str) -> None:
         time = np.full(count, end - day + day * begin // ids) + np.arange(count)
         rows = Rows(
             mine[:, 0].copy(), mine[:, 1].copy(), np.ones(count, np.bool_), time, window[:count], window[:count],
-            np.arange(count) + begin, np.arange(count),
+            np.arange(count) + begin, np.arange(count).__getitem__,
         )  # fmt: skip
-        ledger.judge(rows, generation, batch, parts=PARTS, clock=2**62)
+        ledger.judge(rows, generation, batch, part=part, parts=PARTS, clock=2**62)
         ledger.tidy(generation, batch, part=part, parts=PARTS)
 
 

@@ -1,4 +1,4 @@
-"""The input of the benchmarks: messages as Parquet files, a file or two a batch."""
+"""Generates the input of the benchmarks: messages in Parquet files, one or two files per batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ FILES_PER_BATCH = 2
 def generate(
     folder: Path, *, rows: int, batch: int, duplicates: float, first: int = 0, body: int = BODY_BYTES, seed: int = 7
 ) -> None:
-    """`rows` messages in batches of `batch`; that share of them repeats an id of the same or an earlier batch.
+    """Write `rows` messages in batches of `batch`.
+
+    The share `duplicates` repeats an id of the same or an earlier batch.
 
     `first` is the number of the first id: messages are numbered, and their times follow their numbers.
     """
@@ -27,7 +29,7 @@ def generate(
         count = min(batch // FILES_PER_BATCH, first + rows - begin)
         ids = np.arange(begin, begin + count)
         repeats = random.random(count) < duplicates
-        # Repeats are of the last two million ids, as those of retries are of the recent past.
+        # Duplicates repeat one of the last two million ids, because real retries come soon.
         newest = ids[repeats]
         reach = np.minimum(newest - first, 2_000_000)
         ids[repeats] = newest - (random.random(len(newest)) * reach).astype(np.int64)
@@ -48,5 +50,5 @@ def generate(
 
 
 def _text(identity: int) -> str:
-    """An id of 33 characters, as scattered as real ones."""
+    """Return an id of 33 characters, as scattered as real ones."""
     return f"{identity * 0x9E3779B97F4A7C15 % 2**64:016x}-{identity:016x}"

@@ -1,6 +1,8 @@
-"""http_load.py PORT QUEUE SENDERS BATCH SECONDS BODY TOKEN: prints how many messages a second were accepted over HTTP.
+"""Makes load over HTTP, and prints the accepted messages per second.
 
-Each sender has a connection of its own and awaits each answer. Speaks just enough HTTP to cost little itself.
+http_load.py PORT QUEUE SENDERS BATCH SECONDS BODY TOKEN
+
+Each sender has its own connection and awaits each answer. It does just enough HTTP to cost little itself.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ async def sender(port: int, queue: str, batch: int, end: float, body: int, token
         writer.write(request(queue, batch, body, token))
         answer = await reader.readuntil(b"\r\n\r\n")
         if answer.startswith(b"HTTP/1.1 503"):
-            # The server is busy: a client tries again a little later.
+            # The server is busy: retry a little later.
             length = next(line for line in answer.lower().splitlines() if line.startswith(b"content-length:"))
             await reader.readexactly(int(length.partition(b":")[2]))
             await asyncio.sleep(BACK_OFF_SECONDS)

@@ -1,8 +1,8 @@
-"""`python -m bench.noisy`: how long a quiet queue's messages take beside a noisy one.
+"""Runs `python -m bench.noisy`: measures how long the messages of a quiet queue take beside a noisy one.
 
-Three clients send batches of 100 to one queue over HTTP, as fast as they are answered, from a process of their own.
-Beside them another queue is sent to and received from, ten messages a second. Writes docs/bench/noisy.json and prints a
-table. BENCH_SECONDS and BENCH_ROUNDS change what is measured.
+Three clients in a separate process send batches of 100 to one queue over HTTP, as fast as they are answered. Meanwhile
+another queue gets ten messages per second, which are received at once. Writes docs/bench/noisy.json and prints a table.
+Set BENCH_SECONDS and BENCH_ROUNDS to change the measurement.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SENDERS, BATCH = 3, 100
 
 
 async def quiet_times(each: Running, until: float) -> list[float]:
-    """Seconds from before each send to the receiver's hands."""
+    """Send to the quiet queue, and return the seconds from each send to its receipt."""
     broker, sent, found, is_over = each.broker, dict[str, float](), list[float](), False
 
     async def receiver() -> None:
@@ -58,7 +58,7 @@ async def quiet_times(each: Running, until: float) -> list[float]:
 
 
 async def measured(each: Running, *, is_noisy: bool) -> dict[str, float]:
-    """The figures of one round. The noise begins first, and is behind the quiet queue's first messages."""
+    """Return the figures of one round. The noise starts before the first quiet message."""
     broker = each.broker
     rule = fresh_rule("bench", [Right.MANAGE])
     http = server(make_app(broker, namespace_rules=lambda: (rule,)), listen("127.0.0.1", 0))
@@ -77,8 +77,8 @@ async def measured(each: Running, *, is_noisy: bool) -> dict[str, float]:
     lag = broker.pipeline.oldest_wait / 1e6
     noise = 0.0
     if load is not None:
-        said, _ = await load.communicate()
-        noise = float(said)
+        output, _ = await load.communicate()
+        noise = float(output)
     await http.stop()
     await each.caught_up()
     names = {"p50": 0.5, "p99": 0.99}

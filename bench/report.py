@@ -1,4 +1,4 @@
-"""Figures of a benchmark as a table and as a plot."""
+"""Shows the figures of a benchmark as a table and as a plot."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Results = list[dict[str, Any]]
 
 
 def ratios(results: Results) -> list[tuple[str, float, str]]:
-    """What was aimed for, what was measured, where both sides were."""
+    """Return (name, measured ratio, goal) for all pairs of contenders that were both measured."""
     rate = {(result["scenario"], result["contender"]): result["rows_per_second"] for result in results}
     held = {result["scenario"]: result for result in results if result["contender"] == "oncebus"}
     found = []
 
-    def ratio(text: str, above: tuple[str, str], below: tuple[str, str], aim: str) -> None:
+    def ratio(text: str, above: tuple[str, str], below: tuple[str, str], goal: str) -> None:
         if above in rate and below in rate:
-            found.append((text, rate[above] / rate[below], aim))
+            found.append((text, rate[above] / rate[below], goal))
 
     ratio("oncebus : rocksdb, main", ("main", "oncebus"), ("main", "rocksdb"), "at least 5")
     ratio("oncebus : rocksdb, 20M ids", ("20M ids", "oncebus"), ("20M ids", "rocksdb"), "at least 10")
@@ -49,10 +49,10 @@ def print_table(results: Results) -> None:
             f"{result['worker_bytes'] / 1e6:.0f}" if ids else "",
         )
     console.print(table)
-    aims = Table("ratio", "measured", "aim")
-    for text, value, aim in ratios(results):
-        aims.add_row(text, f"{value:.2f}", aim)
-    console.print(aims)
+    goals = Table("ratio", "measured", "goal")
+    for text, value, goal in ratios(results):
+        goals.add_row(text, f"{value:.2f}", goal)
+    console.print(goals)
 
 
 def write_plot(results: Results, target: Path) -> None:

@@ -1,8 +1,7 @@
-"""10,000 messages with the official Azure client, as fast as it can: 1,000 repeat an id, and 9,000 arrive, in order.
+"""Sends 10,000 messages with the official Azure client, 1,000 of them with a repeated id, and receives 9,000 in order.
 
-Starts `oncebus serve` over a temporary data folder and free ports, and stops it at the end, whatever happens; with
-`--keep`, it stops it at Ctrl-C. Ends with throughput and latency, or with an error if anything that was counted is not
-as it should be.
+Starts `oncebus serve` over a temporary data folder and free ports, and stops it at the end, or at Ctrl-C with `--keep`.
+Prints throughput and latency, or an error if a message is missing, doubled or out of order.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ SENDERS = 4
 RECEIVERS = 3
 BATCH = 100
 ALONE = 100
-"""Messages that are sent one at a time at the end, to see how long one takes on an idle broker."""
+"""The number of messages to send one at a time at the end, to measure the latency of an idle broker."""
 
 START_SECONDS = 180.0
 IDLE_SECONDS = 2
@@ -64,12 +63,12 @@ console = Console(highlight=False)
 
 
 class Failed(Exception):
-    """Something is not as it should be."""
+    """The broker did not start, or a result is wrong."""
 
 
 @dataclass
 class Seen:
-    """What each sender sent, what each receiver got as (sequence number, id, body), and the record of drops so far."""
+    """The progress of each sender, the (sequence number, id, body) that each receiver got, and the record of drops."""
 
     accepted: list[int] = field(default_factory=lambda: [0] * SENDERS)
     sent_until: list[float] = field(default_factory=lambda: [0.0] * SENDERS)
@@ -79,12 +78,12 @@ class Seen:
 
     @property
     def count(self) -> int:
-        """How many messages have been received."""
+        """Return the number of received messages."""
         return sum(map(len, self.received))
 
 
 def plan(sender: int) -> list[tuple[str, str]]:
-    """The (id, body) of all that a sender sends. One in ten repeats the id of one before, under another body."""
+    """Return the (id, body) of each message of a sender. One in ten repeats an earlier id with another body."""
     chance = random.Random(sender)
     count, repeats = MESSAGES // SENDERS, REPEATS // SENDERS
     repeated = set(chance.sample(range(BATCH, count), repeats))
@@ -100,7 +99,7 @@ def plan(sender: int) -> list[tuple[str, str]]:
 
 
 def send(connection: str, number: int, seen: Seen) -> None:
-    """Send batch after batch, each as soon as the one before is accepted."""
+    """Send batches, each as soon as the previous one is accepted."""
     planned = plan(number)
     with ServiceBusClient.from_connection_string(connection) as client, client.get_queue_sender(QUEUE) as sender:
         for at in range(0, len(planned), BATCH):
@@ -111,7 +110,7 @@ def send(connection: str, number: int, seen: Seen) -> None:
 
 
 def receive(connection: str, number: int, seen: Seen) -> None:
-    """Receive and complete until all that were expected are there, or nothing comes any more."""
+    """Receive and complete messages until all expected ones are there, or until no more come."""
     with (
         ServiceBusClient.from_connection_string(connection) as client,
         client.get_queue_receiver(QUEUE, prefetch_count=100, max_wait_time=IDLE_SECONDS) as receiver,
@@ -125,7 +124,7 @@ def receive(connection: str, number: int, seen: Seen) -> None:
 
 
 def follow_drops(url: str, token: str, seen: Seen, ended: threading.Event) -> None:
-    """Read the record of dropped duplicates as it grows, and what is left of it once all has ended."""
+    """Read the record of drops as it grows, and the rest of it after `ended` is set."""
     while True:
         is_last = ended.wait(0.5)
         after = seen.drops[-1]["number"] if seen.drops else 0
@@ -138,7 +137,7 @@ def follow_drops(url: str, token: str, seen: Seen, ended: threading.Event) -> No
 
 
 def latencies_alone(connection: str) -> list[float]:
-    """Seconds from before the send to after the receive, of messages that are sent one at a time."""
+    """Send messages one at a time, and return the seconds from before each send to after its receive."""
     found = []
     with (
         ServiceBusClient.from_connection_string(connection) as client,
@@ -151,19 +150,19 @@ def latencies_alone(connection: str) -> list[float]:
             taken = receiver.receive_messages(max_wait_time=SILENCE_SECONDS)
             found.append(time.monotonic() - began)
             if [message.message_id for message in taken] != [f"alone-{at}"]:
-                raise Failed(f"Message alone-{at} was sent, but {len(taken)} messages came that are not that one.")
+                raise Failed(f"Message alone-{at} was sent, but {len(taken)} other messages were received.")
             receiver.complete_message(taken[0])
     return found
 
 
 def is_any_left(connection: str) -> bool:
-    """Whether there is another message in the queue."""
+    """Return whether there is another message in the queue."""
     with ServiceBusClient.from_connection_string(connection) as client, client.get_queue_receiver(QUEUE) as receiver:
         return bool(receiver.receive_messages(max_wait_time=1))
 
 
 def show_progress(seen: Seen, ended: threading.Event) -> None:
-    """Three bars, until all has ended."""
+    """Show three progress bars until `ended` is set."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         sent = progress.add_task("sent", total=MESSAGES)
@@ -179,7 +178,7 @@ def show_progress(seen: Seen, ended: threading.Event) -> None:
 
 
 def run(connection: str, url: str, token: str) -> Seen:
-    """Send, receive and follow the drops, all at the same time."""
+    """Send, receive and follow the drops at the same time."""
     seen = Seen()
     done, shown = threading.Event(), threading.Event()
     with ThreadPoolExecutor(SENDERS + RECEIVERS + 2) as threads:
@@ -200,7 +199,7 @@ def run(connection: str, url: str, token: str) -> Seen:
 
 
 def check(seen: Seen, *, is_more: bool) -> None:
-    """Raise unless everything arrived that should, in order, and everything else was dropped for the right reason."""
+    """Raise `Failed` unless the right messages arrived in order, and each other one was dropped with its original."""
     expected_bodies: set[str] = set()
     repeated: list[str] = []
     for sender in range(SENDERS):
@@ -213,27 +212,27 @@ def check(seen: Seen, *, is_more: bool) -> None:
                 expected_bodies.add(body)
     arrived = sorted(message for messages in seen.received for message in messages)
     if len(arrived) != len(expected_bodies) or {body for _, _, body in arrived} != expected_bodies:
-        raise Failed(f"{len(arrived):,} messages were received instead of {MESSAGES - REPEATS:,}, or wrong ones.")
+        raise Failed(f"{len(arrived):,} messages were received, not the expected {MESSAGES - REPEATS:,}.")
     if is_more:
-        raise Failed("More messages were there than should have been.")
+        raise Failed("There are more messages in the queue than expected.")
     if any(messages != sorted(messages) for messages in seen.received):
-        raise Failed("A receiver got a message before one that had been accepted earlier.")
+        raise Failed("A receiver got a message before another one that was accepted earlier.")
     for sender in range(SENDERS):
         order = [int(body.partition(":")[2]) for _, _, body in arrived if body.startswith(f"{sender}:")]
         if order != sorted(order):
             raise Failed(f"The messages of sender {sender} are not in the order in which they were sent.")
     if sorted(drop["messageId"] for drop in seen.drops) != sorted(repeated):
-        raise Failed(f"{len(seen.drops):,} duplicates are on record instead of {len(repeated):,}, or wrong ones.")
+        raise Failed(f"The record of drops has {len(seen.drops):,} entries, not the expected {len(repeated):,}.")
     number_of = {identity: number for number, identity, _ in arrived}
     for drop in seen.drops:
         if drop["original"]["sequenceNumber"] != number_of[drop["messageId"]]:
-            raise Failed(f"Duplicate {drop['messageId']} was dropped in favour of a message that was not delivered.")
+            raise Failed(f"The original of duplicate {drop['messageId']} was not delivered.")
 
 
 def show_results(seen: Seen, started: float, alone: list[float]) -> None:
-    """Some of the drops, how many messages went through in a second, and how long one takes."""
-    table = Table(title="The first of the duplicates that were dropped, and why", title_justify="left")
-    for name in ("message id", "sent as number", "dropped, since accepted as number", "seconds before"):
+    """Print some of the drops, the throughput and the latency."""
+    table = Table(title="The first dropped duplicates", title_justify="left")
+    for name in ("message id", "sequence number", "original's sequence number", "seconds since the original"):
         table.add_column(name)
     for drop in seen.drops[:5]:
         original = drop["original"]
@@ -255,13 +254,13 @@ def show_results(seen: Seen, started: float, alone: list[float]) -> None:
 
 
 def seconds_between(earlier: str, later: str) -> float:
-    """How long after one time of the record another is, across midnight too."""
+    """Return the seconds between two times of the record of drops."""
     return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
 
 
 @contextmanager
 def broker(folder: Path) -> Iterator[tuple[str, str]]:
-    """A broker for the block: the connection string it prints, and where it listens for HTTP."""
+    """Run a broker for a block, and yield its connection string and its URL."""
     entities = folder / "entities.json"
     entities.write_text(json.dumps(ENTITIES))
     words = ["serve", "--data", str(folder / "data"), "--http-port", "0", "--amqp-port", "0"]
@@ -295,7 +294,7 @@ def broker(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def keep_running(connection: str, url: str) -> None:
-    """Leave the broker to whoever wants to play with it, until Ctrl-C."""
+    """Leave the broker running until Ctrl-C."""
     console.print(f"The broker keeps running. Sign in at [bold]{url}/[/] with its connection string:")
     console.print(connection, soft_wrap=True)
     console.print("Ctrl-C stops it and deletes its data.")
@@ -304,15 +303,15 @@ def keep_running(connection: str, url: str) -> None:
 
 
 def demonstrate(folder: Path, *, keep: bool) -> None:
-    """The whole of it."""
+    """Run the whole demonstration."""
     with broker(folder) as (connection, url):
         console.print(f"The portal: [bold]{url}/[/]")
         rule = KeyFile(folder / "data" / "keys.json").rules()[0]
         token = make_token(url, rule.name, rule.primary_key, wall_time() + HOUR)
         console.print(
-            f"{MESSAGES:,} messages to the queue '{QUEUE}', which detects duplicates, from {SENDERS} senders of "
-            f"azure-servicebus {version('azure-servicebus')} in batches of {BATCH}; {REPEATS:,} of them repeat an id. "
-            f"{RECEIVERS} of its receivers take and complete them."
+            f"{SENDERS} senders of azure-servicebus {version('azure-servicebus')} send {MESSAGES:,} messages in "
+            f"batches of {BATCH} to the queue '{QUEUE}', which detects duplicates; {REPEATS:,} of them repeat an id. "
+            f"{RECEIVERS} receivers receive and complete them."
         )
         started = time.monotonic()
         seen = run(connection, url, token)
@@ -323,7 +322,7 @@ def demonstrate(folder: Path, *, keep: bool) -> None:
 
 
 def main() -> None:
-    """Run, clean up, and tell by the exit code how it went."""
+    """Run the demonstration and clean up. The exit code is 1 if it failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="leave the broker running until Ctrl-C")
     keep = parser.parse_args().keep

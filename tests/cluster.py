@@ -1,6 +1,6 @@
-"""A standalone Spark cluster on this machine: a master and two workers, each a process of its own.
+"""Runs a standalone Spark cluster on this machine: a master and two workers, each in its own process.
 
-Its machines authenticate each other and encrypt what they say.
+The processes authenticate each other and encrypt their traffic.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from oncebus.pipeline.jvm import OPTIONS, ClassArchive, default_cache
 SPARK_HOME = Path(pyspark.__file__).parent
 _CLASSES = "org.apache.spark.deploy"
 
-# Saves 100 ms a batch; it has moved since Spark 4.0.
+# Saves 100 ms per batch. Its package has changed since Spark 4.0.
 _PLACE = "streaming" if pyspark.__version__.startswith("4.0.") else "streaming.checkpointing"
 FILE_MANAGER = (
     "spark.sql.streaming.checkpointFileManagerClass",
@@ -31,13 +31,13 @@ FILE_MANAGER = (
 )
 
 _CACHE = Path(os.environ["ONCEBUS_CACHE"]) if "ONCEBUS_CACHE" in os.environ else default_cache()
-# A JVM that lives for seconds is done sooner without its best compiler, and with classes that another has read.
+# A JVM that lives for seconds is faster without the optimising compiler and with archived classes.
 QUICK_JVM = {"JDK_JAVA_OPTIONS": " ".join([*OPTIONS, *ClassArchive(_CACHE).options])}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """`environment` is what a driver needs to be reached by the workers."""
+    """A running cluster. `environment` holds the variables that a driver needs so that the workers can reach it."""
 
     master: str
     folder: Path
@@ -47,7 +47,7 @@ class Cluster:
         return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(self.folder / "conf")}
 
     def executors(self) -> list[Path]:
-        """The folders of the executors that were started for the newest application."""
+        """Return the folders of the executors of the newest application."""
         applications = sorted(self.folder.glob("app-*"))
         return sorted(applications[-1].iterdir()) if applications else []
 
@@ -92,7 +92,7 @@ def free_port() -> int:
 
 @contextmanager
 def daemon(log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A Spark daemon for as long as the block lasts."""
+    """Run a Spark daemon for the block."""
     environment = {
         **os.environ,
         **QUICK_JVM,

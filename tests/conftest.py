@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,10 @@ from suites import TESTS, forbid_processes, is_slow
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-# How long an example takes says nothing where any process may stand still for seconds.
+# The official clients ask for the platform. Python runs `uname` for the first answer and keeps it.
+platform.platform()
+
+# The time of an example means nothing on a machine where any process may stall for seconds.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
@@ -30,9 +34,9 @@ _LONGEST = ("spark", "clients", "administration", "staged", "dedup", "cli", "ser
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow ones, and let the longest come first.
+    """Mark the slow tests, and run the longest ones first.
 
-    Where tests run in two processes, neither is left alone with the longest at the end.
+    If two processes run the tests, neither should be left with the longest test at the end.
     """
     for item in items:
         if is_slow(item.path, _fixtures_of(item)):
@@ -53,7 +57,7 @@ def _fixtures_of(item: pytest.Item) -> dict[str, Path]:
 
 @pytest.fixture(autouse=True)
 def _only_slow_tests_start_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`make test-fast` leaves slow tests out, so no other may start Spark, a browser or a command."""
+    """`make test-fast` skips slow tests, so no other test may start Spark, a browser or a command."""
     if request.node.get_closest_marker("slow") is not None:
         yield
         return
@@ -62,7 +66,7 @@ def _only_slow_tests_start_processes(request: pytest.FixtureRequest) -> Iterator
 
 
 _TOGETHER = ("tests/clients/", "tests/serve/staged/", "tests/administration/")
-"""Their tests share a service, whose start takes long: they are run by the same process."""
+"""The tests in each of these folders share a service that starts slowly, so one process runs all of them."""
 
 
 class _Sharing(LoadFileScheduling):  # type: ignore[misc]
@@ -73,16 +77,16 @@ class _Sharing(LoadFileScheduling):  # type: ignore[misc]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Sharing | None:
-    """Share tests out by files, and by folders where they have something in common."""
+    """Distribute tests by file, or by folder if its tests share a service."""
     return _Sharing(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)
 def _signals_as_in_a_terminal() -> Iterator[None]:
-    """What a test starts gets the default for these signals, though the tests were started with nohup or by `sh … &`.
+    """Let processes that a test starts handle these signals by default, even under nohup or `sh … &`.
 
-    A signal that is ignored stays ignored in a new process; one that has a handler gets its default. The handler does
-    nothing, so the tests themselves go on ignoring it.
+    A new process inherits an ignored signal, but gets the default for a handled one. The handler does nothing, so the
+    tests themselves still ignore the signal.
     """
     ignored = [number for number in (signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
@@ -94,7 +98,7 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _same_umask() -> Iterator[None]:
-    """Commands that are run in the test's own process set theirs."""
+    """Restore the umask after each test: commands that run inside the test process change it."""
     before = os.umask(0o022)
     os.umask(before)
     yield
@@ -103,7 +107,7 @@ def _same_umask() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """One session for nearly all tests. Tasks may fail three times."""
+    """One session for nearly all tests. A task may fail three times."""
     builder = (
         SparkSession.builder.master("local[2,4]")
         .appName("oncebus-tests")
@@ -132,7 +136,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def object_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
-    """The server of a kind of object store, 's3' or 'azure': started when it is first asked for, one for all tests."""
+    """Return a function that gives the server for 's3' or 'azure'. It starts on first use, and all tests share it."""
     with ExitStack() as stack:
 
         @cache
@@ -144,5 +148,5 @@ def object_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 
 @pytest.fixture(params=["s3", "azure"])
 def object_store(request: pytest.FixtureRequest, object_servers: Callable[[str], Server]) -> Server:
-    """Each kind of object store."""
+    """Return the server of each kind of object store."""
     return object_servers(request.param)

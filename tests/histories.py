@@ -1,4 +1,4 @@
-"""Random histories of batches, and the shapes the code under test takes them in."""
+"""Generates random histories of batches, and converts them for the code under test."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ class Batch:
 
 @st.composite
 def histories(draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, sizes: int = 6) -> list[Batch]:
-    """Several batches over a few keys: equal times, rows out of order, idle gaps, times on a window's very edge.
+    """Draw several batches over a few keys.
 
-    Now and then a row is dated a year ahead.
+    They have equal times, rows out of order, idle gaps, and times exactly at the end of a window. Occasionally a row is
+    dated a year ahead.
     """
     windows = WINDOWS if mixed else WINDOWS[:1]
     steps = st.sampled_from(
@@ -68,12 +69,12 @@ def rows_of(messages: Sequence[Message], lateness: int = 0) -> Rows:
         window,
         window + lateness,
         sequence,
-        sequence,
+        sequence.__getitem__,
     )
 
 
 def split(messages: Sequence[Message], parts: int) -> list[list[Message]]:
-    """The messages by part, as Spark would spread them."""
+    """Return the messages by part, as Spark would distribute them."""
     result: list[list[Message]] = [[] for _ in range(parts)]
     for message in messages:
         if message.key is None:

@@ -1,4 +1,4 @@
-"""A service on an event loop in a thread of its own: for clients that block."""
+"""Runs a service on an event loop in its own thread, for clients that block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS = 30
 
 @contextmanager
 def in_thread(service: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
-    """What the service gives as it is entered, until the block ends."""
+    """Enter the service, and yield its value until the block ends."""
     started: Future[tuple[T, Callable[[], object]]] = Future()
 
     async def run() -> None:

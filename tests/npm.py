@@ -1,4 +1,4 @@
-"""Packages from npm, installed once for a virtual environment."""
+"""Installs packages from npm, once per virtual environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILES = ("package.json", "package-lock.json")
 
 
 def installed(wanted: Path, into: Path) -> Path:
-    """The folder `node_modules` with what the package.json in the folder `wanted` asks for."""
+    """Return the folder `node_modules` with the packages from the package.json in the folder `wanted`."""
     for program in ("node", "npm"):
         assert shutil.which(program) is not None, f"The program '{program}' was not found. Install Node 20 or later."
     digest = hashlib.sha256(b"".join((wanted / name).read_bytes() for name in _FILES)).hexdigest()

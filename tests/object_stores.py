@@ -1,4 +1,4 @@
-"""Object stores for tests: servers that speak the protocols of S3 and of Azure Blob Storage, on free ports."""
+"""Runs object stores for tests: servers with the protocols of S3 and Azure Blob Storage, on free ports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import npm
 HERE = Path(__file__).parent
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""Azurite's, which is the same everywhere."""
+"""The well-known key of Azurite."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to reach it."""
+        """Return the variables that a process needs to reach the server."""
         if self.kind == "s3":
             return {
                 "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
@@ -47,20 +47,20 @@ class Server:
         }
 
     def new_location(self) -> str:
-        """The URI of a folder that nobody has used before."""
+        """Return the URI of a new folder."""
         folder = f"tests/{uuid.uuid4().hex}"
         if self.kind == "s3":
             return f"s3://ledgers/{folder}"
         return f"abfss://ledgers@{ACCOUNT}.dfs.core.windows.net/{folder}"
 
     def behind(self, port: int) -> Server:
-        """The same server, reached through another port."""
+        """Return the same server, reached through another port."""
         return replace(self, port=port)
 
 
 @contextmanager
 def server(kind: str, folder: Path) -> Iterator[Server]:
-    """A server for as long as the block lasts. What it writes beside its data goes to the folder."""
+    """Run a server for the block. Its logs go to the folder."""
     command = [sys.executable, str(HERE / "s3_server.py")]
     if kind == "azure":
         program = npm.installed(HERE / "azurite", Path(sys.prefix) / "azurite") / "azurite/dist/src/blob/main.js"

@@ -1,4 +1,4 @@
-"""The rules of duplicate detection, as plainly as they can be said. Everything else is measured against this."""
+"""States the rules of duplicate detection as plainly as possible. Every other implementation is compared with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

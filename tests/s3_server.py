@@ -1,4 +1,4 @@
-"""Amazon's S3 as moto serves it, as a process of its own: prints its port, and ends when its input does."""
+"""Runs S3, as moto serves it, as a process: prints its port, and ends when its standard input ends."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from werkzeug.serving import make_server
 
 
 class OneAtATime:
-    """Hands on requests one after the other, as a whole.
+    """Passes requests on one at a time, each completely.
 
-    Moto looks whether an object is there and then writes it, in several threads at once, and takes a body that was cut
-    off for a whole one. S3 does neither.
+    Moto checks whether an object exists and then writes it, in several threads at once, and it accepts a truncated
+    body. S3 does neither.
     """
 
     def __init__(self, application: Any) -> None:

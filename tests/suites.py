@@ -1,9 +1,9 @@
-"""Which tests are slow, by what they use: nobody has to remember to mark one.
+"""Finds out which tests are slow from the modules they use, so that nobody has to remember to mark them.
 
-A test is slow if its module, a module of the tests that this one imports, or one that makes a fixture of it can start
-another process: Spark, a browser, a command of ours, an official client in another language. A test that starts one
-through our own code is marked by hand. `make test-fast` leaves the slow ones out. To be sure that none is missed,
-`forbid_processes` fails a test that starts a process and is not slow.
+A test is slow if its module, a test module that this one imports, or the module of one of its fixtures can start
+another process: Spark, a browser, one of our commands, an official client in another language. Mark a test by hand if
+it starts a process through our own code. `make test-fast` skips the slow tests. To make sure that none is missed,
+`forbid_processes` fails a test that starts a process but is not slow.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _STARTERS = {"multiprocessing", "playwright", "pty", "subprocess"}
 _STARTING_NAMES = {"SparkSession", "create_subprocess_exec", "create_subprocess_shell", "fork", "posix_spawn"}
 _STARTING_EVENTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"}
 _SHARED = TESTS / "conftest.py"
-"""All tests have it, and few use what it starts: its fixtures count by their names."""
+"""Every test uses this module, but few use the fixtures that start something. So its fixtures count by name."""
 _STARTING_FIXTURES = {"cluster", "object_servers", "spark"}
 
 
 def is_slow(path: Path, fixtures: dict[str, Path]) -> bool:
-    """Whether a test in a module can start another process. `fixtures` are all that it uses, with their modules."""
+    """Return whether a test in a module can start another process. `fixtures` maps its fixtures to their modules."""
     if not _STARTING_FIXTURES.isdisjoint(fixtures):
         return True
     return any(_starts(each) for each in {path, *fixtures.values()} if each != _SHARED)
@@ -49,7 +49,7 @@ def _starts(path: Path) -> bool:
 
 
 def _imports(tree: ast.Module, module: Path) -> Iterator[str]:
-    """The names of all modules that are imported, wherever in the file; also `a.b` for `from a import b`."""
+    """Yield the names of all imported modules, anywhere in the file; `from a import b` yields `a.b` too."""
     package = module.relative_to(TESTS).parent.parts if module.is_relative_to(TESTS) else ()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -62,7 +62,7 @@ def _imports(tree: ast.Module, module: Path) -> Iterator[str]:
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """The names that code uses, but not those in annotations of arguments: a test that is given Spark says so there."""
+    """Yield the names that code calls. Annotations do not count: a test that only receives a session names it there."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from (each.id for each in ast.walk(node.func) if isinstance(each, ast.Name))
@@ -70,7 +70,7 @@ def _names(tree: ast.Module) -> Iterator[str]:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module of the tests; None for any other."""
+    """Return the file of a test module; None for any other module."""
     place = TESTS.joinpath(*name.split("."))
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
 

@@ -1,4 +1,4 @@
-"""`examples/demo.py`, as far as it goes without a broker. `make demo` runs the whole of it."""
+"""Tests `examples/demo.py` as far as it runs without a broker. `make demo` runs all of it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DEMO: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[1] / "examples"
         ("2026-01-31T23:59:59.500000Z", "2026-02-01T00:00:01.000000Z", 1.5),
     ],
 )
-def test_times_of_the_record_are_as_far_apart_as_their_dates_say(earlier: str, later: str, seconds: float) -> None:
+def test_the_seconds_between_two_times_of_the_record(earlier: str, later: str, seconds: float) -> None:
     assert DEMO["seconds_between"](earlier, later) == seconds
 
 
-def test_a_sender_repeats_ids_that_it_sent_before_and_in_all_as_many_as_it_says() -> None:
+def test_the_senders_repeat_the_announced_number_of_earlier_ids() -> None:
     repeats = 0
     for sender in range(DEMO["SENDERS"]):
         known: set[str] = set()
@@ -36,7 +36,7 @@ def test_it_ends_with_throughput_and_latency(capsys: pytest.CaptureFixture[str])
     seen = DEMO["Seen"](sent_until=[12.0, 15.0, 11.0, 10.0], received_until=30.0)
     seen.received[0] = [(number, f"m{number}", "") for number in range(9_000)]
     DEMO["show_results"](seen, 10.0, [0.02] * 98 + [0.3, 0.3])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "9,000 messages received, each once, in order; 0 dropped." in said
-    assert "Throughput: 2,000 messages/s sent, 450 messages/s received and completed." in said
-    assert "p50 20 ms, p99 300 ms." in said
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "9,000 messages received, each once, in order; 0 dropped." in printed
+    assert "Throughput: 2,000 messages/s sent, 450 messages/s received and completed." in printed
+    assert "p50 20 ms, p99 300 ms." in printed

@@ -1,6 +1,6 @@
-"""The wheel and the source distribution, as `make dist` builds them, installed into virtual environments of their own.
+"""The wheel and the source distribution, built like `make dist`, work in new virtual environments.
 
-What Oncebus depends on is taken from the environment of the tests, so nothing is downloaded.
+The dependencies come from the environment of the tests, so nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMIT = 120.0
 
 
 def files_of_package() -> set[str]:
-    """The package's files in the repository that are not made by running it."""
+    """Return the files of the package in the repository, without those that running it creates."""
     source = ROOT / "src"
     found = (path for path in (source / "oncebus").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(source).as_posix() for path in found}
@@ -37,7 +37,7 @@ def files_of_package() -> set[str]:
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with both, built from a copy: a build leaves files beside the sources."""
+    """Return a folder with both, built from a copy: a build leaves files beside the sources."""
     copy = tmp_path_factory.mktemp("dist")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -48,7 +48,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy / "dist"
 
 
-def test_both_hold_every_file_of_the_package(dist: Path) -> None:
+def test_both_contain_every_file_of_the_package(dist: Path) -> None:
     assert sorted(os.listdir(dist)) == sorted(NAMES.values())
     wanted = files_of_package()
     assert {"oncebus/py.typed", "oncebus/portal/static/portal.css"} <= wanted
@@ -61,7 +61,7 @@ def test_both_hold_every_file_of_the_package(dist: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(NAMES))
-def test_installed_alone_it_serves(dist: Path, tmp_path: Path, kind: str) -> None:
+def test_an_installed_package_serves(dist: Path, tmp_path: Path, kind: str) -> None:
     python = installed(tmp_path / "venv", dist / NAMES[kind])
     oncebus = python.with_name("oncebus")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ONCEBUS_"))}
@@ -74,8 +74,8 @@ def test_installed_alone_it_serves(dist: Path, tmp_path: Path, kind: str) -> Non
     assert output_of(oncebus, "--version") == f"oncebus {__version__}"
     out = tmp_path / "out"
     words: list[str | Path] = [oncebus, "gateway", "--data", tmp_path / "data", "--http-port", "0", "--amqp-port", "0"]
-    with out.open("w") as said:
-        process = subprocess.Popen(words, cwd=tmp_path, env=clean, stdout=said, stderr=subprocess.STDOUT)
+    with out.open("w") as log:
+        process = subprocess.Popen(words, cwd=tmp_path, env=clean, stdout=log, stderr=subprocess.STDOUT)
     try:
         url = address_in(out, process)
         with urlopen(f"{url}/health/live", timeout=LIMIT) as answer:
@@ -93,10 +93,10 @@ def test_installed_alone_it_serves(dist: Path, tmp_path: Path, kind: str) -> Non
 
 
 def installed(folder: Path, package: Path) -> Path:
-    """The Python of a new environment that has this package, and all others from the environment of the tests."""
+    """Return the Python of a new environment with this package, and all others from the environment of the tests."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
-    # A path file that is read from another one does not count: that of our editable installation is not seen.
+    # A path file that another one includes does not count, so our editable installation is not visible.
     site = next(folder.glob("lib/python*/site-packages"))
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     words = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
@@ -107,7 +107,7 @@ def installed(folder: Path, package: Path) -> Path:
 
 
 def address_in(out: Path, process: subprocess.Popen[bytes]) -> str:
-    """Where the gateway says that it accepts messages."""
+    """Return the address of the gateway from its output."""
     deadline = time.monotonic() + LIMIT
     while (found := re.search(r"^Oncebus accepts messages: (\S+) ", out.read_text(), re.MULTILINE)) is None:
         assert process.poll() is None, out.read_text()

@@ -42,7 +42,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record the folders that are synced, in order. Each is still synced."""
+    """Record the folders that are synced, in order. They are really synced."""
     found: list[str] = []
     fsync = os.fsync
 

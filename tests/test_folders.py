@@ -33,7 +33,7 @@ MAKERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_a_data_folder_that_is_made_is_for_its_owner_alone(tmp_path: Path, maker: str) -> None:
+def test_a_new_data_folder_is_accessible_to_its_owner_only(tmp_path: Path, maker: str) -> None:
     before = os.umask(0o022)
     try:
         MAKERS[maker](tmp_path / "new" / "data")
@@ -56,9 +56,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize(("access", "folder", "file"), [("owner", 0o700, 0o600), ("group", 0o770, 0o660)])
-def test_an_empty_folder_and_what_is_written_there_are_closed_to_others(
-    data: Path, access: str, folder: int, file: int
-) -> None:
+def test_an_empty_folder_is_closed_to_others_with_its_files(data: Path, access: str, folder: int, file: int) -> None:
     data.chmod(0o755)
     make_data_folder(data, access)
     (data / "file").touch()

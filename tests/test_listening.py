@@ -1,4 +1,4 @@
-"""Places for connections, and TLS that begins only once a connection is counted."""
+"""Places limit connections, and TLS begins only when a connection is counted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from oncebus import listening
 from oncebus.broker.clock import wall_time
 from oncebus.http import listen
-from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
+from oncebus.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve
 from oncebus.serve.certificate import CERTIFICATE, own_certificate
-from oncebus.serve.descriptors import LEAST_CONNECTIONS, RESERVED_DESCRIPTORS, shares
+from oncebus.serve.descriptors import LEAST_CONNECTIONS, RESERVED_DESCRIPTORS, connection_limits
 
 PATIENCE = 30
 
@@ -54,7 +55,7 @@ def test_a_new_connection_closes_the_longest_idle_one() -> None:
     assert Guest(places).has_room
 
 
-def test_those_that_have_authenticated_give_way_last() -> None:
+def test_authenticated_connections_are_replaced_last() -> None:
     places = Places(3, "guests")
     known, stranger, other = (Guest(places) for _ in range(3))
     places.know(known)
@@ -66,14 +67,14 @@ def test_those_that_have_authenticated_give_way_last() -> None:
     places.begin(later)
     newest = Guest(places)
     assert (known.is_cut, other.is_cut, newest.has_room) == (True, False, True)
-    # It is forgotten with its place.
+    # The list of known guests forgets it with its place.
     places.know(known)
     places.end(later)
     Guest(places)
     assert [each.is_cut for each in (other, later, newest)] == [False, False, True]
 
 
-def test_a_full_house_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_limit_is_logged_only_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     places = Places(1, "guests", lambda: now)
     with caplog.at_level(logging.WARNING):
@@ -95,13 +96,17 @@ class Echo(asyncio.Protocol):
         self.transport.write(data)
 
 
-@contextlib.asynccontextmanager
-async def echoing(folder: Path, places: Places) -> AsyncIterator[int]:
+def server_context(folder: Path) -> ssl.SSLContext:
     made = own_certificate(folder, "localhost", wall_time())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(made.certificate, made.key)
+    return context
+
+
+@contextlib.asynccontextmanager
+async def echoing(folder: Path, places: Places) -> AsyncIterator[int]:
     listener = listen("127.0.0.1", 0)
-    server = await serve(listener, Echo, context, places)
+    server = await serve(listener, Echo, server_context(folder), places)
     yield listener.getsockname()[1]
     server.close()
 
@@ -133,7 +138,7 @@ def test_connections_that_never_begin_tls_are_closed_and_others_get_through(tmp_
 
 
 class Speaking(asyncio.Protocol):
-    """Takes a place, and is busy once it was spoken to. `events` counts connections that were made and lost."""
+    """Takes a place, and is busy once it has received data. `events` counts connections that were made and lost."""
 
     def __init__(self, places: Places, events: Counter[str]) -> None:
         self._places = places
@@ -157,7 +162,7 @@ class Speaking(asyncio.Protocol):
         self._transport.abort()
 
 
-def test_a_crowd_that_connects_at_once_does_not_replace_a_client_before_it_is_heard() -> None:
+def test_a_crowd_does_not_replace_a_client_before_its_first_bytes() -> None:
     async def play() -> None:
         places, events = Places(32, "guests"), Counter[str]()
         with listen("127.0.0.1", 0) as listener, contextlib.ExitStack() as stack:
@@ -181,9 +186,109 @@ def test_a_crowd_that_connects_at_once_does_not_replace_a_client_before_it_is_he
 
 
 @pytest.mark.parametrize("descriptors", [20, 256, 300, 1024, 4096, 9255, 9256, 65536])
-def test_all_connections_together_leave_descriptors_for_the_rest(descriptors: int) -> None:
-    found = shares(descriptors)
+def test_the_limits_of_connections_leave_descriptors_for_the_rest(descriptors: int) -> None:
+    found = connection_limits(descriptors)
     assert all(each >= LEAST_CONNECTIONS for each in found)
     if descriptors >= 1024:
         assert sum(found) + RESERVED_DESCRIPTORS <= descriptors
-    assert (found == shares(1 << 30)) == (descriptors >= 9256)
+    assert (found == connection_limits(1 << 30)) == (descriptors >= 9256)
+
+
+class Named(asyncio.Protocol):
+    """Says its name, then repeats everything."""
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._name)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+
+@contextlib.asynccontextmanager
+async def two_protocols(places: Places, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    def make() -> FirstBytes:
+        return FirstBytes(b"AMQP", lambda: Named(b"one:"), lambda: Named(b"other:"), places)
+
+    with listen("127.0.0.1", 0) as listener:
+        async with await serve(listener, make, tls, places):
+            yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "name"),
+    [
+        (b"AMQP\x03\x01\x00\x00", b"one:"),
+        (b"AMQP", b"one:"),
+        (b"GET / HTTP/1.1\r\n", b"other:"),
+        (b"AMQ", None),
+        (b"AMQx", b"other:"),
+        (b"ACL", b"other:"),
+        (b"\x16\x03\x01", b"other:"),
+        (b"\r\n", b"other:"),
+        (b"amqp", b"other:"),
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "byte by byte"])
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "tls"])
+def test_the_first_bytes_choose_the_protocol(
+    tmp_path: Path, first: bytes, name: bytes | None, at_once: bool, is_encrypted: bool
+) -> None:
+    async def play() -> None:
+        places = Places(5, "strangers")
+        context = server_context(tmp_path) if is_encrypted else None
+        async with two_protocols(places, context) as port:
+            trusting = ssl.create_default_context(cafile=tmp_path / CERTIFICATE) if is_encrypted else None
+            host = "localhost" if is_encrypted else None
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting, server_hostname=host)
+            for piece in [first] if at_once else [bytes([byte]) for byte in first]:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            if name is None:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 0.05)
+                assert len(places) == 1
+                writer.write(b"P")
+            expected = (name or b"one:") + first + (b"P" if name is None else b"")
+            assert await asyncio.wait_for(reader.readexactly(len(expected)), PATIENCE) == expected
+            # From now on the protocol takes a place itself, if it wants one.
+            assert len(places) == 0
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(play())
+
+
+def test_connections_that_never_choose_a_protocol_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        places = Places(3, "strangers")
+        async with two_protocols(places) as port:
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+            for _, writer in silent:
+                writer.write(b"AM")
+            for reader, _ in silent[:2]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+            assert len(places) == 3
+            for _, writer in silent[2:4]:
+                writer.close()
+            async with asyncio.timeout(PATIENCE):
+                while len(places) > 1:
+                    await asyncio.sleep(0.01)
+            places.close()
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(silent[4][0].read(), PATIENCE) == b""
+            monkeypatch.setattr(listening, "FIRST_BYTES_SECONDS", 0.05)
+            late, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(late.read(), PATIENCE) == b""
+            for _, each in [*silent, (late, writer)]:
+                each.close()
+            assert len(places) == 0
+
+    asyncio.run(play())

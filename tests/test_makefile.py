@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_help_lists_every_target_with_what_it_does() -> None:
+def test_help_lists_every_target_with_a_description() -> None:
     text = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):(?!=)", text, re.MULTILINE))
     declared = re.search(r"^\.PHONY: (.+)$", text, re.MULTILINE)

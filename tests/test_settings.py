@@ -82,7 +82,7 @@ def test_values_are_read_from_text_or_as_they_are(name: str, given: object, expe
         ("host", "a b", "Not a host."),
         ("host", "http://a", "Not a host."),
         ("tier", "Gold", "Not one of Basic, Standard, Premium."),
-        ("namespace", "1bus", "Not a namespace name: 1 to 50 letters, digits and hyphens, a letter first."),
+        ("namespace", "1bus", "Not a namespace name: 1 to 50 letters, digits and hyphens, starting with a letter."),
         ("master", "  ", "Not a text."),
         ("shards", "0", "Not a number from 1 to 1024."),
         ("shards", "1.5", "Not a number from 1 to 1024."),
@@ -97,8 +97,8 @@ def test_values_are_read_from_text_or_as_they_are(name: str, given: object, expe
         ("emulator", "maybe", "Not true or false."),
         ("tls_cert", "cert.pem", "Give 'tls_key' too."),
         ("tls_key", "key.pem", "Give 'tls_cert' too."),
-        ("http_port", "5672", "'amqp_port' is the same port."),
-        ("amqp_port", "5300", "'http_port' is the same port."),
+        ("http_port", "5672", "'amqp_port' is the same port. Set 'port' to it for a port that serves both."),
+        ("amqp_port", "5300", "'http_port' is the same port. Set 'port' to it for a port that serves both."),
     ],
 )
 def test_the_error_for_a_bad_value_names_setting_source_and_value(

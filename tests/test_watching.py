@@ -1,4 +1,4 @@
-"""Waiting for changes of a folder: told by the kernel, or by polling."""
+"""Waiting for changes of a folder: the kernel reports them, or the watch polls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,18 +47,20 @@ def watch(folder: Path) -> Watch:
 
 
 @pytest.mark.parametrize("change", [rename_into, overwrite, replace])
-def test_what_happened_since_the_last_look_ends_the_wait(folder: Path, change: Callable[[Path], None]) -> None:
+def test_a_change_since_the_last_wait_ends_the_next_one(folder: Path, change: Callable[[Path], None]) -> None:
     watched = watch(folder)
     for _ in range(3):
         change(folder)
-        # Only that it ends at all: the kernel has queued the event.
+        # Check only that the wait ends: the kernel has queued the event.
         watched.wait(LONG)
     change(folder)
     asyncio.run(watched.wait_in_loop(LONG))
 
 
 def test_a_change_wakes_those_who_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it polls"))
+    # Only for the module: threads of other tests may sleep.
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("the watch polls"))
+    monkeypatch.setattr(watching, "time", clock)
     watched = watch(folder)
     timer = threading.Timer(0.05, overwrite, [folder])
     timer.start()
@@ -94,7 +97,7 @@ def gone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("situation", [signed_elsewhere, signed_for_many_machines, unsigned, signed_with_rubbish, gone])
-def test_where_the_kernel_cannot_tell_the_wait_is_short(folder: Path, situation: Callable[[Path], None]) -> None:
+def test_the_wait_is_short_if_the_kernel_does_not_report(folder: Path, situation: Callable[[Path], None]) -> None:
     situation(folder)
     watched = watch(folder)
     began = time.monotonic()
@@ -111,7 +114,7 @@ def test_without_inotify_the_wait_is_short(folder: Path, monkeypatch: pytest.Mon
     watched.close()
 
 
-def test_a_folder_that_is_made_later_or_anew_is_watched_from_then_on(folder: Path) -> None:
+def test_a_folder_that_is_created_later_or_again_is_watched(folder: Path) -> None:
     watched = watch(folder)
     gone(folder)
     watched.wait(0.01)
@@ -124,7 +127,7 @@ def test_a_folder_that_is_made_later_or_anew_is_watched_from_then_on(folder: Pat
     watched.wait(LONG)
 
 
-def test_a_closed_watch_holds_nothing_open(folder: Path) -> None:
+def test_a_closed_watch_keeps_no_descriptor_open(folder: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     watched = watch(folder)
     assert len(list(Path("/proc/self/fd").iterdir())) == before + 1

@@ -17,7 +17,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
-# Where the site has the pages of the root.
+# The names that the root's pages have on the site.
 PAGES = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
@@ -28,7 +28,7 @@ PAGES = {
 SOURCES = {page: name for name, page in PAGES.items()}
 
 DECISIONS = "Decisions"
-"""Their heading in the navigation."""
+"""The heading of the decisions in the navigation."""
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -42,22 +42,22 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the root."""
+    """Add the root's pages to the site."""
     for name, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / name)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Turn a page's links to where the site has what they lead to."""
-    return turned(markdown, page.file.src_uri)
+    """Rewrite a page's links so that they work on the site."""
+    return with_site_links(markdown, page.file.src_uri)
 
 
-def turned(markdown: str, page: str) -> str:
-    """The text of a page of the site, with links that work there."""
+def with_site_links(markdown: str, page: str) -> str:
+    """Return the text of a page with links that work on the site."""
     source = ROOT / SOURCES[page] if page in SOURCES else DOCS / page
 
-    def turn(link: re.Match[str]) -> str:
+    def rewritten(link: re.Match[str]) -> str:
         picture, text, target = link.groups()
         path, hash_, anchor = target.partition("#")
         if "://" in target or not path:
@@ -65,17 +65,17 @@ def turned(markdown: str, page: str) -> str:
         found = (source.parent / path).resolve()
         if not found.exists() or not found.is_relative_to(ROOT):
             return link[0]
-        place = _place(found)
-        if place is None:
+        on_site = _path_on_site(found)
+        if on_site is None:
             return text
-        there = os.path.relpath(place, (DOCS / page).parent)
-        return f"{picture}[{text}]({there}{hash_}{anchor})"
+        relative = os.path.relpath(on_site, (DOCS / page).parent)
+        return f"{picture}[{text}]({relative}{hash_}{anchor})"
 
-    return _LINK.sub(turn, markdown)
+    return _LINK.sub(rewritten, markdown)
 
 
-def _place(found: Path) -> Path | None:
-    """Where the site has a file of the repository, if it has it."""
+def _path_on_site(found: Path) -> Path | None:
+    """Return the path of a file's page on the site; None if the file is not a page."""
     if (name := str(found.relative_to(ROOT))) in PAGES:
         return DOCS / PAGES[name]
     if found.is_dir():

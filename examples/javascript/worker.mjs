@@ -1,4 +1,4 @@
-// A worker: several messages at a time, their locks renewed for as long as they take.
+// A worker: processes several messages at a time, and renews their locks for as long as they take.
 
 import { randomUUID } from "node:crypto";
 

@@ -1,4 +1,4 @@
-"""Sessions: all of one basket goes to one receiver, in order, and what it has added up is kept with the session."""
+"""Sessions: one receiver gets all messages of a basket in order, and keeps the sum in the session's state."""
 
 import os
 import uuid

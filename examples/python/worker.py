@@ -1,4 +1,4 @@
-"""A worker on asyncio: keeps the locks of what it works on, and dead-letters what it cannot do."""
+"""A worker on asyncio: renews the locks of the messages it works on, and dead-letters those it cannot process."""
 
 import asyncio
 import os
@@ -9,12 +9,12 @@ from azure.servicebus.aio import AutoLockRenewer, ServiceBusClient
 
 
 async def work(message: ServiceBusReceivedMessage) -> None:
-    """Raises for what makes no sense."""
+    """Process a message. Raises `ValueError` if its body is not a number."""
     print("done:", int(str(message)))
 
 
 async def main() -> None:
-    """Send three orders, work on them, and look at what was left."""
+    """Send three orders, process them, and print the dead letters."""
     connection = os.environ["SERVICEBUS_CONNECTION_STRING"]
     async with ServiceBusClient.from_connection_string(connection) as client, AutoLockRenewer() as renewer:
         async with client.get_queue_sender("orders") as sender:

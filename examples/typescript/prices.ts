@@ -1,4 +1,4 @@
-// A topic whose subscription takes what its rule lets through.
+// A topic with a subscription that gets only the messages its rule selects.
 
 import { randomUUID } from "node:crypto";
 

@@ -1,8 +1,8 @@
-"""Checks that the outbox, the ledger and the inbox come from the same copy, and none was restored from another one.
+"""Checks that the outbox, the ledger and the inbox belong together, and that none was restored from an older backup.
 
-Each step is durable before the next one begins, so a crash at any instant leaves them in one of a few relations to each
-other. Any other relation means that they come from different copies: continuing would lose messages or forget ids.
-`oncebus.broker.agreement` also compares the store and the catalogue.
+Each step is durable before the next one begins, so after a crash at any instant, their positions differ in one of a few
+known ways. Any other difference means that they come from different copies of the data folder: continuing would lose
+messages or forget ids. `oncebus.broker.agreement` also compares the store and the catalogue.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from oncebus.ledger import Generation, Ledger
 from oncebus.outbox import Batch, Entry, Outbox
 
 NO_LEDGER = Batch("", 0)
-"""The batch of outbox entries whose ledger was given up. No ledger has to know it."""
+"""Stands for the batch of outbox entries whose ledger was abandoned. No ledger needs to know this batch."""
 
 _ATTEMPTS = 3
 
-_GIVE_UP = " To go on without the ids that it held, run 'oncebus repair ledger'."
+_GIVE_UP = " To continue without its ids, run 'oncebus repair ledger'."
 
 
 class DataMismatch(OncebusError):
@@ -34,7 +34,7 @@ class DataMismatch(OncebusError):
     def __init__(self, why: str, otherwise: str = "") -> None:
         """`otherwise` is an alternative fix, as a sentence that begins with a space."""
         super().__init__(
-            f"{why}: the data folder is made of different copies. Restore all of it from the same copy.{otherwise}"
+            f"{why}: the data folder mixes different backups. Restore all of it from the same backup.{otherwise}"
         )
 
 
@@ -53,8 +53,8 @@ def check_no_repair(folders: Folders) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """The newest complete entry of the outbox: how far the pipeline has come."""
+class PipelineProgress:
+    """How far the pipeline has come, according to the newest complete entry of the outbox."""
 
     last: int
     batch: Batch
@@ -62,25 +62,25 @@ class Judged:
     time: int | None
 
     @classmethod
-    def of(cls, entry: Entry) -> Judged:
+    def of(cls, entry: Entry) -> PipelineProgress:
         """Read an entry. Raises `OutboxDamaged`."""
         rows = entry.rows()
         time = pc.max(rows.filter(rows["key"].is_valid())["time"]).as_py()
         return cls(entry.last, entry.batch(), time)
 
 
-def judged_in(outbox: str | os.PathLike[str]) -> Judged | None:
+def judged_in(outbox: str | os.PathLike[str]) -> PipelineProgress | None:
     """Return how far the pipeline has come; None if it has never completed a batch."""
     newest = Outbox(outbox).newest()
-    return None if newest is None else Judged.of(newest)
+    return None if newest is None else PipelineProgress.of(newest)
 
 
 def check_ledger(outbox: str | os.PathLike[str], ledger: Ledger, time: int = 0) -> None:
     """Raise `DataMismatch` unless the ledger remembers all verdicts in the outbox, and the outbox has no fewer batches.
 
-    `time` is the time of another message with a key that has its verdict. A pipeline may be running meanwhile, so the
-    order of the reads matters: first the outbox that the ledger must cover, then the ledger, then the outbox that must
-    cover the ledger.
+    `time` is the time of another message that has a key and a verdict, for example in the store. A pipeline may be
+    running meanwhile, so the order of the reads matters: first the outbox that the ledger must cover, then the ledger,
+    then the outbox that must cover the ledger.
     """
     before = judged_in(outbox)
     seen = max(time, 0 if before is None or before.time is None else before.time)
@@ -91,14 +91,14 @@ def check_ledger(outbox: str | os.PathLike[str], ledger: Ledger, time: int = 0) 
             break
     else:
         raise DataMismatch(
-            f"Ledger '{ledger.location}' does not remember the newest message that was judged, accepted at "
+            f"Ledger '{ledger.location}' does not remember the newest message with a verdict, accepted at "
             f"{utc_text(seen)}",
             _GIVE_UP,
         )
     recorded = listing.last_recorded()
     if before is not None and not knows(listing.generations, recorded, before.batch):
         raise DataMismatch(
-            f"Ledger '{ledger.location}' does not know query {before.batch.query}, which made the newest entry of "
+            f"Ledger '{ledger.location}' does not know query {before.batch.query}, which wrote the newest entry of "
             f"outbox '{os.fspath(outbox)}', up to commit {before.last}",
             _GIVE_UP,
         )
@@ -112,7 +112,7 @@ def check_ledger(outbox: str | os.PathLike[str], ledger: Ledger, time: int = 0) 
 
 
 def knows(generations: Sequence[Generation], last_recorded: int | None, batch: Batch) -> bool:
-    """Return whether a ledger took part in a batch, given the ledger's generations in order."""
+    """Return whether a ledger was used in a batch, judging by the ledger's generations, in order."""
     if batch == NO_LEDGER or any(generation.query == batch.query for generation in generations):
         return True
     # The ledger forgets a query when many others have followed. None of those can have completed a batch, or the outbox
@@ -125,9 +125,9 @@ def knows(generations: Sequence[Generation], last_recorded: int | None, batch: B
 def is_ahead(
     generations: Sequence[Generation], last_recorded: int | None, last_confirmed: int | None, newest: Batch | None
 ) -> bool:
-    """Return whether a ledger counts keys of batches after `newest`, the last one with a complete outbox entry.
+    """Return whether a ledger remembers keys of batches after `newest`, the last batch with a complete outbox entry.
 
-    One more batch may have left runs because it was interrupted. They do not count, and the batch runs again.
+    One later batch may have left runs behind when it was interrupted. These are ignored, and the batch runs again.
     """
     done = -1
     if newest is not None:

@@ -1,4 +1,4 @@
-"""Durations as people write them: Spark's interval text, ISO 8601, timedelta. All become whole microseconds."""
+"""Parses durations as people write them (Spark's interval text, ISO 8601, timedelta) into whole microseconds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BadDuration(OncebusError, ValueError):
 
 
 class NotADuration(BadDuration):
-    """A text is not a duration at all."""
+    """A text is not a duration in any known form."""
 
 
 def utc_text(time: int) -> str:
@@ -59,7 +59,7 @@ def utc_text(time: int) -> str:
 def parse_duration(value: str | timedelta, name: str, given: str | None = None) -> int:
     """Return a duration in microseconds. Raises `BadDuration`.
 
-    The error calls the duration by `name`, and shows `given`, or the value itself without it.
+    The error text calls the duration `name`, and shows `given`, or the value itself if `given` is None.
     """
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""The base class of the errors that Oncebus raises on purpose, and the way error texts show a value."""
+"""Defines the base class of the errors that Oncebus raises on purpose, and shortens values for error texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are written atomically and durably, and the folders that contain them."""
+"""Writes files atomically and durably, and creates the folders that contain them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ def publish(
     aside: str | None = None,
     before: Callable[[], object] | None = None,
 ) -> None:
-    """Write a file atomically, replacing any file of that name. Once this returns, the file survives any crash.
+    """Write a file atomically, replacing any existing file of that name.
+
+    Once this returns, the file survives any crash.
 
     The data is first written to a temporary file in the folder `aside`, or in `folder` if that is None. Both must be on
     the same file system. `before` is called when the data is on the disk, before the file appears; if it raises, the
-    file does not appear. Raises `OSError` and deletes the temporary file. Only a process that dies leaves it behind:
+    file does not appear. After an `OSError`, the temporary file is deleted. Only a process that dies leaves it behind:
     see `delete_abandoned`.
     """
     temporary = os.path.join(folder if aside is None else aside, TEMPORARY + uuid.uuid4().hex)
@@ -89,7 +91,7 @@ def map_file(path: str) -> pa.Buffer:
 def delete_abandoned(folder: str, before: int) -> list[str]:
     """Delete temporary files whose writer died, and return their names.
 
-    These are the ones last written before a time, in microseconds since 1970.
+    A temporary file counts as abandoned if it was last written before `before`, in microseconds since 1970.
     """
     deleted = []
     with os.scandir(folder) as entries:

@@ -1,4 +1,4 @@
-"""The layout of a data folder."""
+"""Defines the layout of a data folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Folders:
 
     @property
     def body_files(self) -> Path:
-        """Return the folder of body files. Its name on disk is older than the term."""
+        """Return the folder of body files. Its name on disk differs, because it is older than the term "body file"."""
         return self.data / "blobs"
 
     @property

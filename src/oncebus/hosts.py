@@ -1,4 +1,4 @@
-"""Hosts as people write them: names or IP addresses."""
+"""Classifies hosts as people write them: names or IP addresses."""
 
 from __future__ import annotations
 

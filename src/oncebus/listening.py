@@ -1,7 +1,7 @@
-"""Listening and accepting connections. Every connection is counted before it may begin TLS.
+"""Listens for connections and accepts them. Every connection is counted before it may begin TLS.
 
-A TLS server made by asyncio itself does not report a connection before its handshake is complete. It waits a minute for
-that, and meanwhile each connection costs 300 KB.
+asyncio's own TLS server does not report a connection before its handshake is complete. It waits a minute for that, and
+meanwhile each connection costs 300 KB.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_SECONDS = 10
 """The time limit for the TLS handshake of a connection."""
+FIRST_BYTES_SECONDS = 10
+"""The time limit for the first bytes of a connection to a port of several protocols."""
 TLS_BUFFER_BYTES = 32 * 1024
 """The read buffer of a TLS connection. The default of asyncio is 256 KB, allocated when the connection is made."""
 ACCEPTED_AT_ONCE = 64
 """Connections that one turn of the event loop accepts at each port, at most."""
 _TURNS_TO_SPEAK = 16
-"""For at least this many turns of accepting, a new connection cannot become the oldest of all."""
+"""At least this many rounds of accepting pass before a new connection can be the longest idle one."""
 BACKLOG = 1024
 """Connections that the system queues until they are accepted."""
 SECONDS_BETWEEN_WARNINGS = 10.0
@@ -55,12 +57,12 @@ def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         made = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        # Opened again by its descriptor, the socket knows its protocol, TCP. Only then does asyncio set TCP_NODELAY.
+        # A socket made from a descriptor knows that its protocol is TCP. Only then does asyncio set TCP_NODELAY.
         listener = socket.socket(fileno=made.detach())
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
-            reason = "the port is in use. Stop what listens there, or give another"
+            reason = "the port is in use. Stop the program that uses it, or choose another port"
             reason += f" with {flag}" if flag is not None else ""
         raise CannotListen(f"Cannot listen at {host}, port {port}: {reason}.") from error
     listener.setblocking(False)
@@ -68,17 +70,17 @@ def listen(host: str, port: int, flag: str | None = None) -> socket.socket:
 
 
 class Guest(Protocol):
-    """A connection that takes a place."""
+    """A connection that takes one of the `Places`."""
 
     def abort(self) -> None:
         """Close the connection at once."""
 
 
 class Places:
-    """A limited number of places for connections. When all are taken, a new one replaces the longest idle one.
+    """Limits the number of connections. When all places are taken, a new connection replaces the longest idle one.
 
-    Connections that have not authenticated are replaced before those that have. The log calls the connections by
-    `what`. `clock` returns seconds and never goes back.
+    Connections that have not authenticated are replaced before those that have. `what` names the kind of connection in
+    the log. `clock` returns seconds and never goes back.
     """
 
     def __init__(self, most: int, what: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,13 +98,17 @@ class Places:
         return len(self._busy) + len(self._idle_strangers) + len(self._idle_known)
 
     def enter(self, guest: Guest) -> bool:
-        """Take a place for an idle guest. Return False if all others are busy; the guest is then beyond the limit."""
+        """Take a place for an idle guest.
+
+        Return False if all places are taken by busy guests. The guest is counted even then, so the caller should close
+        it.
+        """
         is_room = len(self) < self.most
         if not is_room:
             self._warn()
             oldest = next(iter(self._idle_strangers or self._idle_known), None)
             if oldest is not None:
-                # First, because `abort` may call `leave` at once or later.
+                # Leave first, because `abort` may call `leave` at once or later.
                 self.leave(oldest)
                 oldest.abort()
                 is_room = True
@@ -110,7 +116,7 @@ class Places:
         return is_room
 
     def know(self, guest: Guest) -> None:
-        """Note that a guest has authenticated."""
+        """Record that a guest has authenticated."""
         if guest in self._idle_strangers:
             del self._idle_strangers[guest]
             self._idle_known[guest] = None
@@ -119,14 +125,14 @@ class Places:
         self._known.add(guest)
 
     def begin(self, guest: Guest) -> None:
-        """Note that a guest is busy, so that it is not replaced."""
+        """Record that a guest is busy, so that it is not replaced."""
         idle = self._idle_of(guest)
         if guest in idle:
             del idle[guest]
             self._busy.add(guest)
 
     def end(self, guest: Guest) -> None:
-        """Note that a guest is idle again."""
+        """Record that a guest is idle again."""
         if guest in self._busy:
             self._busy.discard(guest)
             self._idle_of(guest)[guest] = None
@@ -136,6 +142,12 @@ class Places:
         self._busy.discard(guest)
         self._idle_of(guest).pop(guest, None)
         self._known.discard(guest)
+
+    def close(self) -> None:
+        """Close the connections of all guests."""
+        for guest in [*self._busy, *self._idle_strangers, *self._idle_known]:
+            self.leave(guest)
+            guest.abort()
 
     def _idle_of(self, guest: Guest) -> dict[Guest, None]:
         return self._idle_known if guest in self._known else self._idle_strangers
@@ -168,6 +180,59 @@ async def serve(
     # asyncio uses `backlog` also as the number of connections to accept per turn. The system may queue more.
     listener.listen(BACKLOG)
     return server
+
+
+class FirstBytes(asyncio.Protocol):
+    """A connection to a port of two protocols, until its first bytes show which one it is.
+
+    One protocol begins with the bytes `beginning`; a connection that begins with anything else is of the other. Until
+    then the connection takes one of `places`.
+    """
+
+    def __init__(
+        self,
+        beginning: bytes,
+        make_protocol: Callable[[], asyncio.Protocol],
+        make_other: Callable[[], asyncio.Protocol],
+        places: Places,
+    ) -> None:
+        self._beginning = beginning
+        self._make_protocol = make_protocol
+        self._make_other = make_other
+        self._places = places
+        self._read = b""
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._timer = asyncio.get_running_loop().call_later(FIRST_BYTES_SECONDS, self.abort)
+        self._places.enter(self)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        read = self._read = self._read + data
+        if len(read) < len(self._beginning) and self._beginning.startswith(read):
+            return
+        self._leave()
+        protocol = self._make_protocol() if read.startswith(self._beginning) else self._make_other()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if not self._transport.is_closing():
+            protocol.data_received(read)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """See `asyncio.BaseProtocol`."""
+        self._leave()
+
+    def abort(self) -> None:
+        """See `Guest`."""
+        self._transport.abort()
+
+    def _leave(self) -> None:
+        self._timer.cancel()
+        self._places.leave(self)
 
 
 class _Handshake(asyncio.Protocol):

@@ -1,10 +1,10 @@
-"""Logs: one line per record, as text or JSON, without keys and tokens.
+"""Writes logs: one line per record, as text or JSON, without keys and tokens.
 
 A record's own fields are passed as `logger.info("Batch taken", extra={"fields": {"batch": 7, "rows": 1200}})`.
 As text:  2026-01-01T00:00:00.000Z INFO oncebus.gateway Batch taken batch=7 rows=1200
 As JSON:  {"time": …, "level": "INFO", "logger": …, "message": …, "batch": 7, "rows": 1200}
 
-A line that repeats quickly is written a few times only. The next one that is written has the number of omitted lines.
+If a line repeats quickly, only the first few are written. The next line that is written says how many were omitted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOGGER = "oncebus"
 OTHERS = ("asyncio", "uvicorn.error")
 """Loggers of libraries in the same process. Their warnings and errors are written in the same way."""
 MOST_ALIKE = 20
-"""The maximum number of lines from one place in the program within `ALIKE_SECONDS`."""
+"""The maximum number of log lines that one line of code may write within `ALIKE_SECONDS`."""
 ALIKE_SECONDS = 10.0
 _MOST_PLACES = 1000
 _MESSAGE_CHARACTERS = 200
@@ -41,7 +41,7 @@ _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def masked(text: str) -> str:
-    """Return the text with keys and signatures replaced by `MASK`. It finds them by the name in front of them."""
+    """Return the text with keys and signatures replaced by `MASK`. Finds them by the name in front of them."""
     for secret in _SECRETS:
         text = secret.sub(rf"\g<1>{MASK}", text)
     return text
@@ -71,7 +71,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class Repeats(logging.Filter):
-    """Passes a few records from each place in the program, and counts the others.
+    """Lets through a few records from each line of code, and counts the others.
 
     The first record that passes after others were omitted has their number in the field `left_out`. Without this
     limit, a client that can make the process log could fill the disk, or stall the process while it writes.

@@ -1,7 +1,7 @@
-"""The rows of messages in the pipeline: what the gateway writes to the inbox, and Spark to the outbox.
+"""Defines the rows of messages in the pipeline: the gateway writes them to the inbox, and Spark to the outbox.
 
-Times are microseconds since 1970 UTC, durations are microseconds. An `entity` is an incarnation: an id that a queue,
-topic or subscription gets when it is created, and that is never used again.
+Times are microseconds since 1970 UTC, durations are microseconds. `entity` is the id that a queue, topic or
+subscription gets when it is created. It is never used again.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ import struct
 import pyarrow as pa
 
 LARGEST_INLINE_BODY = 64 * 1024
-"""A larger body goes to a body file, and the row has the file's name."""
+"""A body larger than this goes to a body file, and the row contains the file's name."""
 
 PARTITION_SHIFT = 48
-"""A sequence number has its partition in the bits from this one up."""
+"""The bits of a sequence number from this one up hold its partition."""
 
 KEY_BYTES = 16
+_BEFORE_IDENTITY = struct.Struct(">qcI")
 
 NOBODY = 0
 """The entity of a pulse: a row for no entity that shows that the pipeline works."""
+
+TRANSACTION = -1
+"""The origin entity of a message that a transaction sent together with changes of the store. Not an entity."""
 
 INBOX_SCHEMA = pa.schema(
     [
@@ -40,7 +44,7 @@ INBOX_SCHEMA = pa.schema(
         pa.field("message_id", pa.string(), nullable=False),
         pa.field("session", pa.string()),
         pa.field("partition_key", pa.string()),
-        # Where a requeued message came from. The store ingests each pair once.
+        # Where a requeued message, or one of a transaction, came from. The store ingests each pair once.
         pa.field("origin_entity", pa.int64()),
         pa.field("origin_sequence", pa.int64()),
         pa.field("hops", pa.int64(), nullable=False),
@@ -54,7 +58,7 @@ INBOX_SCHEMA = pa.schema(
 
 
 class Fate(enum.IntEnum):
-    """What the pipeline made of a row. The numbers are stored in outbox entries."""
+    """What the pipeline decided about a row. The numbers are stored in outbox entries."""
 
     DELIVERED = 0
     DUPLICATE = 1
@@ -69,14 +73,14 @@ class Fate(enum.IntEnum):
 
 OUTBOX_SCHEMA = pa.schema(
     [
-        # Larger offsets than in the inbox: a topic's messages are copied for each of its subscriptions.
+        # 64-bit offsets, unlike in the inbox: a message of a topic is copied for each of its subscriptions.
         *(field.with_type(pa.large_binary()) if field.name in ("head", "body") else field for field in INBOX_SCHEMA),
         pa.field("fate", pa.int8(), nullable=False),
         # A queue or a subscription, if the fate is DELIVERED or DEAD_LETTERED.
         pa.field("destination", pa.int64()),
         pa.field("reason", pa.string()),
         pa.field("description", pa.string()),
-        # Of the original, if the fate is DUPLICATE.
+        # Sequence number and time of the original, if the fate is DUPLICATE.
         pa.field("original_sequence", pa.int64()),
         pa.field("original_time", pa.int64()),
     ]
@@ -84,13 +88,14 @@ OUTBOX_SCHEMA = pa.schema(
 
 
 def key_of(entity: int, message_id: str | bytes, partition_key: str | None) -> bytes:
-    """Return the digest of a message's key. Nobody can find two (entity, id, partition key) with the same digest.
+    """Return the digest of a message's key.
+
+    Nobody can find two different (entity, id, partition key) with the same digest.
 
     `partition_key` is None unless the entity is partitioned and the message has one.
     """
     identity, kind = (message_id, b"b") if isinstance(message_id, bytes) else (message_id.encode(), b"t")
-    digest = hashlib.blake2b(struct.pack(">qcI", entity, kind, len(identity)), digest_size=KEY_BYTES)
-    digest.update(identity)
+    digested = _BEFORE_IDENTITY.pack(entity, kind, len(identity)) + identity
     if partition_key is not None:
-        digest.update(b"p" + partition_key.encode())
-    return digest.digest()
+        digested += b"p" + partition_key.encode()
+    return hashlib.blake2b(digested, digest_size=KEY_BYTES).digest()

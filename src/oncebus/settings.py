@@ -23,7 +23,7 @@ LOG_FORMATS = ("text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?")
-_NO_NAMESPACE = "Not a namespace name: 1 to 50 letters, digits and hyphens, a letter first."
+_NO_NAMESPACE = "Not a namespace name: 1 to 50 letters, digits and hyphens, starting with a letter."
 _HOST = re.compile(r"[A-Za-z0-9._:-]+|\[[0-9A-Fa-f:.]+\]")
 
 
@@ -32,7 +32,7 @@ class SettingsError(OncebusError, ValueError):
 
 
 class _Bad(ValueError):
-    """A value is invalid. The message says what it is not, such as 'Not a port.'"""
+    """A value is invalid. The message says why, for example 'Not a port.'"""
 
 
 class _Parser(NamedTuple):
@@ -122,6 +122,7 @@ class Settings:
     data: Path = Path("oncebus-data")
     host: str = "127.0.0.1"
     token_host: str | None = None
+    port: int | None = None
     http_port: int = 5300
     amqp_port: int = 5672
     amqps_port: int = 5671
@@ -147,12 +148,12 @@ class Settings:
 
     @property
     def key_path(self) -> Path:
-        """The path of the key file."""
+        """Return the path of the key file."""
         return self.data / KEY_FILE_NAME if self.key_file is None else self.key_file
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether the ports use TLS."""
+        """Return whether the ports use TLS."""
         return self.tls or self.tls_cert is not None
 
 
@@ -167,6 +168,7 @@ SETTINGS = {
     "token_host": _About(
         _Parser(_matching(_HOST, "Not a host.")), "Host that tokens must be signed for; defaults to any host"
     ),
+    "port": _About(_PORT, "One more port for both AMQP and HTTP; may be the same as another; 0 picks a free one"),
     "http_port": _About(_PORT, "Port for HTTP; 0 picks a free one"),
     "amqp_port": _About(_PORT, "Port for AMQP without TLS; 0 picks a free one"),
     "amqps_port": _About(_PORT, "Port for AMQP with TLS, used instead of `amqp_port`; 0 picks a free one"),
@@ -283,9 +285,9 @@ def _wrong(name: str, given: _Given, why: str) -> SettingsError:
 def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
     """Check the combinations of settings. Raises `SettingsError`."""
     amqp = "amqps_port" if settings.is_encrypted else "amqp_port"
-    if settings.http_port == getattr(settings, amqp) != 0:
+    if settings.http_port == getattr(settings, amqp) != 0 and settings.http_port != settings.port:
         name, other = ("http_port", amqp) if "http_port" in given else (amqp, "http_port")
-        raise _wrong(name, given[name], f"'{other}' is the same port.")
+        raise _wrong(name, given[name], f"'{other}' is the same port. Set 'port' to it for a port that serves both.")
     if settings.emulator and not is_this_machine(settings.host):
         # The emulator's key is public, so other machines must not be able to connect.
         raise _wrong("host", given["host"], "With 'emulator' it must be this machine: 127.0.0.1, ::1 or localhost.")

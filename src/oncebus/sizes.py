@@ -1,4 +1,4 @@
-"""Sizes as people write them: bytes, or a number with a unit."""
+"""Parses sizes as people write them, and counts the characters of a text as .NET does."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def parse_size(text: str) -> int:
     if not 0 < size < 1 << 63:
         raise ValueError("Not a size: write it like '4 GiB', or in bytes.")
     return size
+
+
+def utf16_length(text: str) -> int:
+    """Return the number of UTF-16 units in a text: the characters as Azure Service Bus counts them."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

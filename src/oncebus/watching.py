@@ -1,9 +1,9 @@
-"""Waiting until another process changes a folder, without polling if the kernel can report the change.
+"""Waits until another process changes a folder, without polling if the kernel can report the change.
 
-Linux reports (inotify) what any process on this kernel does in a folder, in any container and on any file system. It
-does not report what other machines do in a shared folder. So the process that changes a folder signs a file with the id
-of its kernel, and the process that waits polls unless it finds its own kernel there. Neither needs the other to be
-running, and nothing has to be cleaned up after a crash.
+Linux (inotify) reports what any process on this kernel does in a folder, in any container and on any file system. It
+does not report what other machines do in a shared folder. So the process that changes a folder writes the id of its
+kernel to a signature file. The process that waits polls, unless it finds the id of its own kernel there. Neither needs
+the other to be running, and nothing has to be cleaned up after a crash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 POLL_SECONDS = 0.004
 CHECK_SECONDS = 1.0
-"""How often to read the signature: the process that makes the changes may have been restarted on another machine."""
+"""The interval for reading the signature file, because the writer may restart on another machine."""
 
 # From <sys/inotify.h>.
 _MODIFIED = 0x2
@@ -42,11 +42,11 @@ def this_kernel() -> str:
 class Watch:
     """Waits for files that are renamed into a folder, which need not exist yet.
 
-    `overwritten` is a file in it that is overwritten in place: the watch also waits for that, if it is given.
-    `signature` is the file that the process which makes the changes signs.
+    If `overwritten` is given, the watch also waits until that file in the folder is overwritten in place. `signature`
+    is the signature file, which the process that makes the changes writes with `sign`.
 
-    A wait may end early, and does so when it polls: check again each time. A change between a check and the wait that
-    follows it is not missed.
+    A wait may end early, for example when it polls, so the caller must check the folder after each wait. A change
+    between a check and the wait that follows it is not missed.
     """
 
     def __init__(
@@ -74,7 +74,10 @@ class Watch:
         self._rearm()
 
     async def wait_in_loop(self, seconds: float, *, poll: float = POLL_SECONDS) -> None:
-        """Do the same in an event loop. `poll` is the interval if the kernel does not report changes."""
+        """Do the same as `wait` in an event loop.
+
+        `poll` is the polling interval if the kernel does not report changes.
+        """
         if self._descriptor is not None and self._is_notified():
             loop = asyncio.get_running_loop()
             changed = asyncio.Event()
@@ -122,7 +125,10 @@ class Watch:
 
 
 def sign(path: str | os.PathLike[str], *, is_local: bool = True) -> None:
-    """Note that from now on only processes on this kernel make changes; if not `is_local`, other machines too."""
+    """Write a signature file: from now on only processes on this kernel change the folder.
+
+    Without `is_local`, others may too.
+    """
     # If the file cannot be written, the waiting processes poll.
     with suppress(OSError):
         Path(path).write_text(this_kernel() if is_local else "")
@@ -144,7 +150,7 @@ def _library() -> ctypes.CDLL | None:
 
 def _new_descriptor() -> int | None:
     library = _library()
-    # Fails if the user has as many instances as the system allows. The watch polls then.
+    # This fails if the user has reached the limit of inotify instances. The watch polls then.
     descriptor = -1 if library is None else int(library.inotify_init1(_FLAGS))
     return None if descriptor < 0 else descriptor
 

@@ -61,7 +61,7 @@ class Crowd:
 
     @property
     def alive(self) -> int:
-        """The number of connections that the gateway has not closed."""
+        """Return the number of connections that the gateway has not closed."""
         return sum(_is_open(each) for each in self.sockets)
 
     def forget_closed(self) -> None:

@@ -22,14 +22,23 @@ QUEUES = ("quiet", "noisy")
 class Gateway:
     """A running gateway, seen from outside. With TLS, clients trust `certificate`."""
 
-    def __init__(self, running: Running, data: Path, url: str, amqp_port: int) -> None:
-        self.running, self.data, self.url, self.amqp_port = running, data, url, amqp_port
+    def __init__(self, running: Running, data: Path, url: str, ports: dict[str, int]) -> None:
+        self.running, self.data, self.url = running, data, url
+        self.amqp_port, self.http_port = ports["amqp_port"], ports["http_port"]
+        self.port = ports.get("port")
+        """The port that serves everything, if there is one."""
         self.pid = running.process.pid
         self.certificate = data / CERTIFICATE if url.startswith("https") else None
         self.http = Client(url, data)
-        self.http_port = int(url.rpartition(":")[2])
         self.keys = KeyFile(data / "keys.json")
         self.root = self.keys.rules()[0]
+
+    def port_of(self, protocol: str) -> int:
+        """Return the port of `amqp` or `http`, or the one that serves `both`."""
+        ports = {"amqp": self.amqp_port, "http": self.http_port}
+        if self.port is not None:
+            ports["both"] = self.port
+        return ports[protocol]
 
     def rule(self, name: str, *rights: Right) -> AuthorizationRule:
         """Add a rule with these rights to the namespace."""
@@ -63,7 +72,7 @@ def running_gateway(
         stack.callback(running.clean_up)
         stack.enter_context(_judge(data))
         url = running.ready()
-        gateway = Gateway(running, data, url, _amqp_port(running))
+        gateway = Gateway(running, data, url, _ports(running))
         yield gateway
         assert running.process.poll() is None, "the gateway did not survive"
         assert running.stop() == 0
@@ -83,9 +92,9 @@ def _judge(data: Path) -> Iterator[None]:
             judging.kill()
 
 
-def _amqp_port(running: Running) -> int:
+def _ports(running: Running) -> dict[str, int]:
     for line in running.err.read_text().splitlines():
-        found = json.loads(line)
+        found: dict[str, Any] = json.loads(line)
         if "amqp_port" in found:
-            return int(found["amqp_port"])
-    raise AssertionError("the gateway did not log its AMQP port")
+            return found
+    raise AssertionError("the gateway did not log its ports")

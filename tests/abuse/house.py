@@ -30,7 +30,7 @@ _PAUSE = 1.0
 
 
 class Role(StrEnum):
-    """What a connection does."""
+    """The behaviour of a connection."""
 
     RECEIVER = "receiver"
     """Authenticates, and waits for a message in an empty queue."""

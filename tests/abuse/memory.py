@@ -41,7 +41,7 @@ class MemoryWatch:
 
     @property
     def rise(self) -> int:
-        """The bytes between the level at the start and the peak since."""
+        """Return the bytes between the level at the start and the peak since."""
         return max(0, peak(self._pid) - self.before)
 
     def stays_below(self, limit: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Requests that cost much work or never end: rules, peeks, templates, half requests, floods. All share one gateway."""
+"""Requests that cost much work or never end: rules, peeks, templates, incomplete requests, floods. One gateway."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_with_few_descriptors_strangers_stop_nobody(tmp_path: Path, protocol: st
         victim(gateway, "http", queue="noisy") as other,
         crowd() as strangers,
     ):
-        port = gateway.amqp_port if protocol == "amqp" else gateway.http_port
+        port = gateway.port_of(protocol)
         asyncio.run(strangers.connect(port, 2 * ALLOWED))
         one.goes_on()
         other.goes_on()

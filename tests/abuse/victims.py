@@ -30,7 +30,7 @@ class Victim:
 
     @property
     def slowest(self) -> float:
-        """The longest round in seconds, which shows how long the gateway stood still."""
+        """Return the longest round in seconds, which shows how long the gateway stood still."""
         return max(self.rounds, default=0.0)
 
     def goes_on(self, rounds: int = 2 * ROUNDS) -> None:
@@ -42,11 +42,11 @@ class Victim:
 
 @contextmanager
 def victim(gateway: Gateway, protocol: str = "amqp", queue: str = "quiet") -> Iterator[Victim]:
-    """Run a client that uses the gateway over `amqp` or `http` during the block."""
+    """Run a client during the block that uses the gateway over `amqp` or `http`, or AMQP at the port of `both`."""
     given = {
-        "protocol": protocol,
+        "protocol": "http" if protocol == "http" else "amqp",
         "queue": queue,
-        "port": gateway.amqp_port if protocol == "amqp" else gateway.http_port,
+        "port": gateway.port_of(protocol),
         "certificate": None if gateway.certificate is None else str(gateway.certificate),
         "data": str(gateway.data),
         "url": gateway.url,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from oncebus.access import (
     EMULATOR_RULE,
     AccessRefused,
     AuthorizationRule,
-    BadRule,
+    BadAuthorizationRule,
     Grant,
     Operation,
     Reason,
@@ -22,7 +23,7 @@ from oncebus.access import (
     make_token,
     renewed,
 )
-from oncebus.access.rights import expanded, table
+from oncebus.access.rights import Rights, table
 
 SEND, LISTEN, MANAGE = Operation.SEND, Operation.RECEIVE, Operation.UPDATE_ENTITY
 EVERYTHING = f"sb://{HOST}"
@@ -131,10 +132,18 @@ def test_rules_are_looked_up_in_lower_case_along_the_tokens_path() -> None:
     assert seen == ["region", "region/north", "region/north/x"]
 
 
-def test_manage_is_all_rights() -> None:
-    assert expanded([Right.MANAGE]) == {Right.SEND, Right.LISTEN, Right.MANAGE}
-    assert expanded([Right.SEND]) == {Right.SEND}
+def test_manage_implies_all_rights() -> None:
+    assert Rights([Right.MANAGE]) == frozenset({Right.SEND, Right.LISTEN, Right.MANAGE})
+    assert Rights([Right.SEND]) == frozenset({Right.SEND})
     assert ROOT.rights == set(Right)
+
+
+def test_rights_keep_the_order_they_were_given_in() -> None:
+    assert Rights([Right.LISTEN, Right.SEND, Right.LISTEN]).order == (Right.LISTEN, Right.SEND)
+    assert Rights([Right.MANAGE, Right.LISTEN]).order == (Right.MANAGE, Right.LISTEN, Right.SEND)
+    assert Rights({Right.LISTEN, Right.SEND}).order == (Right.SEND, Right.LISTEN)
+    given = Rights([Right.LISTEN, Right.SEND])
+    assert pickle.loads(pickle.dumps(given)).order == Rights(given).order == given.order
 
 
 def test_the_table_of_rights_in_the_docs_is_the_one_in_the_code() -> None:
@@ -145,15 +154,15 @@ def test_the_table_of_rights_in_the_docs_is_the_one_in_the_code() -> None:
 
 @pytest.mark.parametrize("name", ["", ".a", "a-", "a b", "a" * 51, "a/b", "ä", "a\n", "a&skn=b"])
 def test_a_rule_needs_a_proper_name(name: str) -> None:
-    with pytest.raises(BadRule, match="Authorization rule name"):
+    with pytest.raises(BadAuthorizationRule, match="Authorization rule name"):
         fresh_rule(name, [Right.SEND])
 
 
 def test_a_rule_needs_rights_and_keys_and_does_not_show_a_bad_one() -> None:
-    with pytest.raises(BadRule, match="'a' has no rights"):
+    with pytest.raises(BadAuthorizationRule, match="'a' has no rights"):
         fresh_rule("a", [])
     for key in ("", "has;semicolon", "has space", "k" * 257, "schlüssel"):
-        with pytest.raises(BadRule, match="PrimaryKey of authorization rule 'a'") as caught:
+        with pytest.raises(BadAuthorizationRule, match="PrimaryKey of authorization rule 'a'") as caught:
             AuthorizationRule("a", frozenset({Right.SEND}), key, "fine")
         assert not key or key not in str(caught.value)
 
@@ -164,7 +173,7 @@ def test_rotating_replaces_one_key() -> None:
     assert first.secondary_key == ROOT.secondary_key
     second = ROOT.rotated(WhichKey.SECONDARY, "chosen-by-myself")
     assert (second.key(WhichKey.PRIMARY), second.key(WhichKey.SECONDARY)) == (ROOT.primary_key, "chosen-by-myself")
-    with pytest.raises(BadRule, match="is too short: it needs at least 16 characters"):
+    with pytest.raises(BadAuthorizationRule, match="is too short: it needs at least 16 characters"):
         ROOT.rotated(WhichKey.SECONDARY, "chosen-by-mysel")
 
 

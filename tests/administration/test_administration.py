@@ -271,7 +271,7 @@ def test_fifty_entities_are_deployed_and_the_second_time_nothing_is_changed(serv
     template.write_text(json.dumps({"parameters": parameters, "resources": resources}))
     words = ("deploy", template, "--parameters", "window=PT1H", "--data", serving.data)
     with administration(serving) as admin:
-        for expected in ("Deployed: 50 new.", "Deployed: 50 as it was."):
+        for expected in ("Deployed: 50 new.", "Deployed: 50 unchanged."):
             changed_at = admin.get_namespace_properties().modified_at_utc
             begin = time.monotonic()
             said = run(*words).splitlines()

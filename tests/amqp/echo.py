@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from amqp.transports import on_transport
 from in_thread import in_thread as started_in_thread
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import (
@@ -123,12 +124,12 @@ class EchoPeer:
 async def serving(echo: Echo, **options: Any) -> Any:
     """Run an echo server on a free local port, and yield the port."""
 
-    def make() -> AmqpProtocol:
+    def make() -> asyncio.Protocol:
         connection = Connection(container_id="echo", max_frame_size=options.get("max_frame_size", 65536))
         limits = {name: value for name, value in options.items() if name != "max_frame_size"}
         protocol = AmqpProtocol(connection, lambda c, w: EchoPeer(echo, c, w), **limits)
         echo.protocols.append(protocol)
-        return protocol
+        return on_transport(protocol)
 
     server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
     try:

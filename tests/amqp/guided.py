@@ -89,7 +89,8 @@ def _try_codec(data: bytes) -> None:
         again = amqp.decode_all(amqp.encode(value))
         assert repr(again) == repr(value)
     try:
-        _, _, head, body = amqp.split(data)
+        header, of_delivery, annotations, bare, body = amqp.split(data)
+        head = amqp.annotated(bare, header, of_delivery, annotations)
         amqp.identity(head)
         amqp.filter_properties(head)
         amqp.with_application_properties(head, {"DeadLetterReason": "r"})

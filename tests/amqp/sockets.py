@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from amqp.client import BEGIN, OPEN, Sent, frames, written
+from amqp.framed import framed
+from amqp.transports import is_websocket
 from oncebus.amqp.frames import AMQP_HEADER
 from oncebus.amqp.performatives import Begin, Open
 
@@ -59,6 +61,8 @@ class Socket:
 @contextlib.asynccontextmanager
 async def connected(port: int, limit: int = 2**16) -> AsyncIterator[Socket]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=limit)
+    if is_websocket():
+        reader, writer = framed(reader, writer)
     try:
         yield Socket(reader, writer)
     finally:

@@ -16,6 +16,7 @@ from oncebus.amqp.performatives import (
     Received,
     Rejected,
     Released,
+    TransactionalState,
 )
 
 STATES = [
@@ -24,7 +25,9 @@ STATES = [
     Modified(True, None, None),
     Rejected(AmqpError("com.microsoft:dead-letter", None, {"DeadLetterReason": "r"})),  # type: ignore[dict-item]
     Received(1, 2),
-    Described(ULong(0x34), [b"tx", None]),
+    TransactionalState(b"tx"),
+    TransactionalState(b"tx", Modified(None, True)),
+    Described(ULong(0x99), [b"tx", None]),
 ]
 
 
@@ -128,3 +131,43 @@ def test_deliveries_of_a_detached_link_are_no_longer_the_sessions() -> None:
     assert client.do(Disposition(role=True, first=0, last=1, settled=True, state=Accepted())) == []
     link.settle(deliveries, Accepted())
     assert not client.connection.has_output
+
+
+def test_an_answer_without_settlement_lets_the_peer_report_another_outcome() -> None:
+    client, link = ready()
+    deliveries = sent_many(link, 2)
+    provisional = TransactionalState(b"tx", Accepted())
+    client.do(Disposition(role=True, first=0, last=1, state=provisional))
+    client.take()
+    link.answer(deliveries, provisional)
+    assert [sent.performative for sent in client.answers()] == [
+        Disposition(role=False, first=number, last=number, settled=False, state=provisional) for number in (0, 1)
+    ]
+    assert len(link.unsettled) == 2
+    assert client.do(Disposition(role=True, first=0, last=1, state=Released())) == [
+        Disposed(link, deliveries, Released(), False)
+    ]
+    link.settle(deliveries, TransactionalState(b"tx", Released()))
+    answer = client.answer(Disposition)
+    assert (answer.settled, answer.state) == (True, TransactionalState(b"tx", Released()))
+    assert link.unsettled == {}
+
+
+def test_an_answer_without_settlement_lets_a_leaving_peer_go() -> None:
+    client, link = ready()
+    (delivery,) = sent_many(link, 1)
+    client.do(Disposition(role=True, first=0, state=TransactionalState(b"tx", Accepted())))
+    client.do(Detach(handle=0, closed=True))
+    client.take()
+    link.answer([delivery], TransactionalState(b"tx", Accepted()))
+    assert [type(sent.performative) for sent in client.answers()] == [Disposition, Detach]
+
+
+def test_a_long_reason_in_a_transaction_is_shortened_for_small_frames() -> None:
+    client, link = ready(frame_size=512)
+    (delivery,) = sent_many(link, 1)
+    client.do(Disposition(role=True, first=0, state=TransactionalState(b"tx", Accepted())))
+    client.take()
+    link.settle([delivery], TransactionalState(b"tx", Rejected(AmqpError("amqp:not-allowed", "x" * 1000))))
+    state = client.answer(Disposition).state
+    assert state == TransactionalState(b"tx", Rejected(AmqpError("amqp:not-allowed", "x" * 100)))

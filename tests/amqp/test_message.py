@@ -25,9 +25,9 @@ from oncebus.amqp import (
     Properties,
     Symbol,
     Timestamp,
-    UByte,
     UInt,
     ULong,
+    annotated,
     application_properties,
     decode_all,
     decode_body,
@@ -42,8 +42,8 @@ from oncebus.amqp import (
     properties,
     split,
     split_batch,
+    split_plain,
     with_application_properties,
-    with_message_id,
     with_properties,
 )
 
@@ -51,6 +51,7 @@ ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 HEADER = bytes.fromhex("005370 c0 06 04 41 50 07 40 40")
 DELIVERY = bytes.fromhex("005371 c1 01 00")
+OWN_DELIVERY = bytes.fromhex("005371 c1 06 02 a3 01 64 55 01")
 ANNOTATIONS = bytes.fromhex("005372 c1 06 02 a3 01 61 55 05")
 # In the long encodings, so that a re-encoded byte would show.
 PROPERTIES = bytes.fromhex("005373 d0 00000011 00000003 b1 00000001 69 40 b1 00000001 74")
@@ -64,6 +65,7 @@ FOOTER = b"\x00\x53\x78\xc1\x01\x00"
 def test_a_message_is_split_and_its_bytes_are_kept() -> None:
     parts = split(HEADER + DELIVERY + ANNOTATIONS + PROPERTIES + OWN + DATA + DATA + FOOTER)
     assert parts.header == Header(durable=True, priority=7)
+    assert same(parts.delivery_annotations, {})
     assert same(parts.annotations, {Symbol("a"): 5})
     assert parts.head == PROPERTIES + OWN
     assert parts.body == DATA + DATA + FOOTER
@@ -71,6 +73,84 @@ def test_a_message_is_split_and_its_bytes_are_kept() -> None:
     assert properties(parts.head) == Properties(message_id="i", to="t")
     assert same(application_properties(parts.head), {"k": "v", "n": ULong(1)})
     assert decode_body(parts.body) == b"abcabc"
+
+
+@given(st.permutations([HEADER, OWN_DELIVERY, ANNOTATIONS, PROPERTIES, OWN, DATA, FOOTER]))
+def test_sections_may_come_in_any_order(sections: list[bytes]) -> None:
+    parts = split(b"".join(sections))
+    assert parts == split(HEADER + OWN_DELIVERY + ANNOTATIONS + PROPERTIES + OWN + DATA + FOOTER)
+    assert parts.body == DATA + FOOTER
+
+
+def test_the_data_sections_of_a_body_stay_in_their_order() -> None:
+    more = b"\x00\x53\x75\xa0\x03def"
+    assert split(DATA + OWN_DELIVERY + more + PROPERTIES).body == DATA + more
+
+
+@pytest.mark.parametrize("bare", [b"", PROPERTIES, OWN, PROPERTIES + OWN])
+def test_an_annotated_head_is_read_and_changed_like_a_bare_one(bare: bytes) -> None:
+    header = Header(durable=True, priority=7, first_acquirer=False)
+    annotations: dict[Any, Any] = {Symbol("a"): None, ULong(5): "five"}
+    head = annotated(bare, header, {Symbol("d"): UInt(1)}, annotations)
+    assert head.endswith(bare)
+    for reader in (identity, properties, application_properties, filter_properties):
+        assert reader(head) == reader(bare)
+    before = head[: len(head) - len(bare)]
+    assert with_properties(head, {"to": "x"}) == before + with_properties(bare, {"to": "x"})
+    assert with_application_properties(head, {"k": 1}) == before + with_application_properties(bare, {"k": 1})
+    assert with_application_properties(head, {}, ["k", "n"]) == before + with_application_properties(
+        bare, {}, ["k", "n"]
+    )
+    sent = split(b"".join(deliverable(head, DATA + FOOTER, Header(ttl=5000, delivery_count=3), {"a": 1}, {"d": 2})))
+    assert sent.header == Header(True, 7, 5000, False, 3)
+    assert same(sent.delivery_annotations, {Symbol("d"): 2})
+    assert same(sent.annotations, {ULong(5): "five", Symbol("a"): 1})
+    assert (sent.head, sent.body) == (bare, DATA + FOOTER)
+
+
+def test_a_head_without_annotations_stays_bare() -> None:
+    assert annotated(PROPERTIES, Header(ttl=5, delivery_count=2), {}, {}) == PROPERTIES
+
+
+SHORT = bytes.fromhex("005373 c0 04 01 a1 01 69")
+NO_GROUP = bytes.fromhex("005373 c0 10 0d a1 01 69") + b"\x40" * 12
+OWN_SHORT = bytes.fromhex("005374 c1 06 02 a1 01 6b 54 01")
+LONG_DATA = b"\x00\x53\x75\xb0\x00\x00\x00\x03abc"
+PLAIN = [head + own + body for head in (SHORT, NO_GROUP) for own in (b"", OWN_SHORT) for body in (DATA, LONG_DATA)]
+
+
+@pytest.mark.parametrize("data", PLAIN)
+def test_a_message_in_the_usual_form_is_split_at_once(data: bytes) -> None:
+    parts = split(data)
+    assert split_plain(data) == (parts.head, parts.body, "i")
+
+
+def matches(data: bytes) -> None:
+    """Check that `split_plain` gives up, or finds what the general functions find."""
+    plain = split_plain(data)
+    if plain is not None:
+        parts = split(data)
+        assert tuple(parts) == (Header(), {}, {}, *plain[:2])
+        assert identity(parts.head) == Identity(plain[2], None)
+
+
+@pytest.mark.parametrize("data", PLAIN)
+def test_splitting_at_once_never_finds_anything_else(data: bytes) -> None:
+    for at in range(len(data)):
+        matches(data[:at])
+        for byte in range(256):
+            matches(data[:at] + bytes([byte]) + data[at + 1 :])
+    for other in (HEADER, ANNOTATIONS, DATA, VALUE, FOOTER):
+        assert split_plain(other + data) is None
+        assert split_plain(data + other) is None
+    assert split_plain(encode_message(Properties(message_id="i", group_id="g"), None, b"x")[0] + DATA) is None
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5), st.integers(0, 6), st.booleans())
+def test_a_batch_is_split_into_its_data_sections(inner: list[bytes], most: int, has_more: bool) -> None:
+    envelope = (HEADER if has_more else b"") + b"".join(b"\x00\x53\x75" + encode(each) for each in inner)
+    assert split_batch(envelope, most) == inner[:most]
+    assert split_batch(envelope) == inner
 
 
 @pytest.mark.parametrize("head", [b"", PROPERTIES, OWN, PROPERTIES + OWN])
@@ -97,12 +177,12 @@ def test_descriptors_may_be_long_or_symbols() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (PROPERTIES + HEADER, "AMQP header at byte 25: the section comes after properties."),
+        (PROPERTIES + HEADER + PROPERTIES, "AMQP properties at byte 36: the section comes twice."),
         (OWN + OWN, "AMQP application-properties at byte 33: the section comes twice."),
         (VALUE + VALUE, "AMQP amqp-value at byte 4: the section comes twice."),
         (DATA + VALUE, "AMQP amqp-value at byte 8: the body already has a section of data."),
-        (SEQUENCE + DATA, "AMQP data at byte 7: the section comes after amqp-sequence."),
-        (FOOTER + DATA, "AMQP data at byte 6: the section comes after footer."),
+        (SEQUENCE + DATA, "AMQP data at byte 7: the body already has a section of amqp-sequence."),
+        (DATA + FOOTER + VALUE, "AMQP amqp-value at byte 14: the body already has a section of data."),
         (b"\x00\x53\x79\x45", "AMQP section at byte 0: descriptor 0x79 is unknown."),
         (b"\x00\xa3\x01a\x45", "AMQP section at byte 0: descriptor Symbol('a') is unknown."),
         (b"\x00\x45\x45", "AMQP section at byte 0: descriptor [] is unknown."),
@@ -121,7 +201,7 @@ def test_bytes_that_are_not_a_message_are_refused(data: bytes, text: str) -> Non
 
 
 HEAD_READERS = (
-    identity, properties, application_properties, filter_properties, lambda head: with_message_id(head, "x"),
+    identity, properties, application_properties, filter_properties,
     lambda head: with_properties(head, {"to": "x"}), lambda head: with_application_properties(head, {"k": 1}),
 )  # fmt: skip
 
@@ -222,14 +302,14 @@ def test_identity_is_the_same_however_the_properties_are_written(
     assert same(found(b"\x00\x53\x73"), found(LONG_DESCRIPTOR))
 
 
-def test_an_id_is_set_only_if_there_is_none() -> None:
-    assert with_message_id(PROPERTIES + OWN, "other") == PROPERTIES + OWN
-    given_one = with_message_id(OWN, "new")
+def test_an_id_is_set_whether_there_are_properties_or_not() -> None:
+    given_one = with_properties(OWN, {"message_id": "new"})
     assert given_one == b"\x00\x53\x73\xc0\x06\x01\xa1\x03new" + OWN
     long_to = b"\xb1\x00\x00\x00\x01t"
     nameless = b"\x00\x53\x73\xc0\x09\x03\x40\x40" + long_to + OWN
-    assert with_message_id(nameless, ID) == b"\x00\x53\x73\xc0\x19\x03\x98" + ID.bytes + b"\x40" + long_to + OWN
-    assert properties(with_message_id(b"\x00\x53\x73\x45", b"x")) == Properties(message_id=b"x")
+    given_one = with_properties(nameless, {"message_id": ID})
+    assert given_one == b"\x00\x53\x73\xc0\x19\x03\x98" + ID.bytes + b"\x40" + long_to + OWN
+    assert properties(with_properties(b"\x00\x53\x73\x45", {"message_id": b"x"})) == Properties(message_id=b"x")
 
 
 def test_properties_are_changed_and_the_others_keep_their_bytes() -> None:
@@ -281,13 +361,14 @@ def test_bodies_of_each_kind() -> None:
 
 def test_a_delivered_message_is_header_annotations_and_the_same_bytes() -> None:
     annotations = {"x-opt-sequence-number": 5, "x-opt-lock-token": ID}
-    first, *rest = deliverable(PROPERTIES + OWN, DATA, Header(True, 4, 1001, 2), annotations)
+    first, *rest = deliverable(PROPERTIES + OWN, DATA, Header(True, 4, 1001, None, 2), annotations, {"token": ID})
     assert rest == [PROPERTIES + OWN, DATA]
     assert first.startswith(b"\x00\x53\x70\xc0")
     parts = split(b"".join([first, *rest]))
     assert all(type(name) is Symbol for name in parts.annotations)
-    assert parts == Parts(Header(True, 4, 2000, 2), dict(annotations), PROPERTIES + OWN, DATA)
-    assert same(decode_all(deliverable(b"", b"", Header(), {})[0]).value, [False, UByte(4), None, None, UInt(0)])
+    assert all(type(name) is Symbol for name in parts.delivery_annotations)
+    assert parts == Parts(Header(True, 4, 2000, None, 2), {"token": ID}, annotations, PROPERTIES + OWN, DATA)
+    assert same(decode_all(deliverable(b"", b"", Header(), {})[0]).value, [None, None, None, None, UInt(0)])
     assert split(deliverable(b"", b"", Header(ttl=2**60), {})[0]).header.ttl == (2**32 - 1) * 1000
 
 

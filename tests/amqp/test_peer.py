@@ -201,7 +201,7 @@ def test_the_peer_reads_a_message_that_is_delivered(
 ) -> None:
     head, encoded_body = encode_message(fields, own, body)
     annotations = {"x-opt-sequence-number": 5, "x-opt-enqueued-time": Timestamp(1_700_000_000_000)}
-    pieces = deliverable(head, encoded_body, Header(durable, priority, ttl * 1000, 3), annotations)
+    pieces = deliverable(head, encoded_body, Header(durable, priority, ttl * 1000, None, 3), annotations)
     message = proton.Message()
     message.decode(b"".join(pieces))
     assert message.priority == priority

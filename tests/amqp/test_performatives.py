@@ -28,6 +28,7 @@ from oncebus.amqp.performatives import (
     Begin,
     Close,
     Coordinator,
+    Declared,
     Detach,
     Disposition,
     End,
@@ -41,6 +42,7 @@ from oncebus.amqp.performatives import (
     Released,
     Source,
     Target,
+    TransactionalState,
     Transfer,
     decode_performative,
     encode_performative,
@@ -96,7 +98,7 @@ WHOLE: list[tuple[Performative, int, int]] = [
     (Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, drain=True, properties=FIELDS), 0x13, 11),
     (Transfer(handle=1, delivery_id=2, delivery_tag=b"t", state=Received(1, 2), rcv_settle_mode=1), 0x14, 11),
     (Disposition(role=True, first=1, state=Rejected(ERROR), batchable=True), 0x15, 6),
-    (Disposition(role=False, first=1, last=2, settled=True, state=Described(ULong(0x34), [b"x"])), 0x15, 6),
+    (Disposition(role=False, first=1, last=2, settled=True, state=TransactionalState(b"x", Released())), 0x15, 6),
     (Detach(handle=1, closed=True, error=ERROR), 0x16, 3),
     (End(error=ERROR), 0x17, 1),
     (Close(), 0x18, 1),
@@ -226,6 +228,8 @@ def test_outcomes_know_their_names() -> None:
         (0x25, "rejected", Rejected(AmqpError("a:b"))),
         (0x26, "released", Released()),
         (0x27, "modified", Modified(True)),
+        (0x33, "declared", Declared(b"tx")),
+        (0x34, "transactional-state", TransactionalState(b"tx", Modified(None, True))),
     ]
     for code, name, outcome in outcomes:
         fields = decode_all(encode_performative(Disposition(role=True, first=0, state=outcome))).value[4]

@@ -1,11 +1,11 @@
-"""The engine over asyncio and real sockets."""
+"""The engine over asyncio and real sockets, plain and as WebSockets."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from amqp.client import BEGIN, OPEN, credit, kinds, receiver, sender, transfer, 
 from amqp.conversations import SASL
 from amqp.echo import Echo, serving
 from amqp.sockets import PATIENCE, connected, until
+from amqp.transports import on_transport, websockets
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import Event, LinkAttached, SaslInit
 from oncebus.amqp.frames import AMQP_HEADER, HEARTBEAT, SASL_HEADER
@@ -23,6 +24,12 @@ from oncebus.amqp.performatives import AmqpError, Attach, Begin, Close, Disposit
 from oncebus.amqp.protocol import AmqpProtocol, Wire
 
 PLENTY = 2**31 - 1
+
+
+@pytest.fixture(autouse=True, params=["tcp", "websocket"])
+def _transport(request: pytest.FixtureRequest) -> Iterator[None]:
+    with websockets() if request.param == "websocket" else contextlib.nullcontext():
+        yield
 
 
 def test_a_conversation_works_over_a_socket_in_any_chunks() -> None:
@@ -224,8 +231,8 @@ async def scripted(**options: Any) -> AsyncIterator[tuple[int, list[Scripted]]]:
         peers.append(Scripted(connection, wire))
         return peers[-1]
 
-    def make() -> AmqpProtocol:
-        return AmqpProtocol(Connection(container_id="server"), make_peer, **options)
+    def make() -> asyncio.Protocol:
+        return on_transport(AmqpProtocol(Connection(container_id="server"), make_peer, **options))
 
     server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
     try:
@@ -256,7 +263,7 @@ def test_an_error_in_the_peer_closes_the_connection(caplog: pytest.LogCaptureFix
             assert peers[0].log[-4:] == ["LinkDetached", "SessionEnded", "Closed", "lost"]
 
     asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["Failed to handle events of a peer"]
+    assert [record.message for record in caplog.records] == ["Failed to handle events from a peer"]
 
 
 def test_a_connection_that_cannot_be_set_up_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
@@ -265,7 +272,7 @@ def test_a_connection_that_cannot_be_set_up_is_dropped(caplog: pytest.LogCapture
 
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(
-            lambda: AmqpProtocol(Connection(container_id="server"), fail), "127.0.0.1", 0
+            lambda: on_transport(AmqpProtocol(Connection(container_id="server"), fail)), "127.0.0.1", 0
         )
         async with server, connected(server.sockets[0].getsockname()[1]) as client:
             assert await client.end_of_stream() == b""

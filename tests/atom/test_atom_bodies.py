@@ -38,12 +38,12 @@ def test_a_rule_with_an_invalid_expression_is_rejected(tmp_path: Path) -> None:
             ("<Filter/>", "The filter has type None."),
             ('<Action i:type="SqlRuleAction"><SqlExpression>SET</SqlExpression></Action>', "The action cannot be read"),
             ('<Action i:type="OtherAction"/>', "The action has type 'OtherAction'."),
-            ('<Filter i:type="SqlFilter"><Sql>a = 1</Sql></Filter>', "The element 'Sql' is not known in a Filter."),
-            ("<Filters/>", "The element 'Filters' is not known in a RuleDescription."),
+            ('<Filter i:type="SqlFilter"><Sql>a = 1</Sql></Filter>', "The element 'Sql' is not allowed in a Filter."),
+            ("<Filters/>", "The element 'Filters' is not allowed in a RuleDescription."),
             (
                 '<Filter i:type="CorrelationFilter"><Properties><KeyValueOfstringanyType><Key>n</Key>'
                 f'<Value i:type="x:int" xmlns:x="{SQL}">five</Value></KeyValueOfstringanyType></Properties></Filter>',
-                "The value of 'n' is 'five'. Not of the type int.",
+                "The value of 'n' is 'five'. It must have the type int.",
             ),
             (
                 '<Filter i:type="CorrelationFilter"><Properties><KeyValueOfstringanyType><Key>n</Key>'
@@ -78,7 +78,10 @@ def test_a_rule_with_an_invalid_expression_is_rejected(tmp_path: Path) -> None:
         ),
         (b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><entry/>', "The body of the request has a document type"),
         (b"<entry>&amp;&other;</entry>", "The body of the request is not XML: undefined entity"),
-        (b"<?run this?><entry/>", "The body of the request has an instruction, 'run', which is not allowed."),
+        (
+            b"<?run this?><entry/>",
+            "The body of the request has the processing instruction 'run', which is not allowed.",
+        ),
         (b'<?xml version="1.0" encoding="klingon"?><entry/>', "The body of the request is not XML: "),
         (b'<?xml version="1.0" encoding="utf-32"?><entry/>', "The body of the request is not XML: "),
         (b"<a>" * 30 + b"</a>" * 30, "The elements of the request's body are nested more than 20 deep."),
@@ -92,14 +95,14 @@ def test_a_rule_with_an_invalid_expression_is_rejected(tmp_path: Path) -> None:
         ),
         (
             description("QueueDescription").replace(b"servicebus/connect", b"other"),
-            f"The element 'QueueDescription' is not of the namespace '{SERVICE_BUS}'.",
+            f"The element 'QueueDescription' is not in the XML namespace '{SERVICE_BUS}'.",
         ),
         (description("RuleDescription"), "The content for 'thing' is a 'RuleDescription'. Not a QueueDescription or a"),
         (
             description("QueueDescription", "<LockDuraton>PT1M</LockDuraton>"),
-            "The element 'LockDuraton' is not known in a",
+            "The element 'LockDuraton' is not allowed in a",
         ),
-        (description("QueueDescription", elements(LockDuration="PT1M") * 2), "'LockDuration' is given more than once."),
+        (description("QueueDescription", elements(LockDuration="PT1M") * 2), "'LockDuration' occurs more than once."),
         (
             description("QueueDescription", "<LockDuration/>"),
             "The value '' of the property 'LockDuration' is not a duration.",
@@ -114,7 +117,7 @@ def test_a_rule_with_an_invalid_expression_is_rejected(tmp_path: Path) -> None:
         ),
         (
             description("QueueDescription", "<AuthorizationRules><Rule/></AuthorizationRules>"),
-            "The element 'Rule' is not known among the authorization rules.",
+            "The element 'Rule' is not allowed among the authorization rules.",
         ),
         (
             description(
@@ -149,7 +152,7 @@ def test_a_body_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         refused = await Admin(front).create("thing", UserMetadata="x" * (1 << 20))
         assert refusal(refused) == (
             413,
-            "The body of the request exceeds the limit of 1048576 bytes for a description.",
+            "The body of the request exceeds the limit of 1048576 bytes.",
         )
         piecemeal = await front.ask("PUT", "/thing", query=VERSION, chunks=[bytes(1 << 19)] * 3)
         assert refusal(piecemeal)[0] == 413

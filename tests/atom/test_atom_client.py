@@ -127,7 +127,8 @@ def test_rules_of_every_kind_with_values_of_every_type(client: ServiceBusAdminis
     client.create_rule("ruled", "some", "correlation", filter=correlation)
     client.create_rule("ruled", "some", "none", filter=FalseRuleFilter())
     found = {rule.name: rule for rule in client.list_rules("ruled", "some")}
-    assert list(found) == ["$Default", "sql", "correlation", "none"]
+    # By name, not in the order they were created in.
+    assert list(found) == ["$Default", "correlation", "none", "sql"]
     assert isinstance(found["$Default"].filter, TrueRuleFilter)
     assert isinstance(found["none"].filter, FalseRuleFilter)
     assert found["none"].action is None
@@ -151,7 +152,9 @@ def test_rules_of_every_kind_with_values_of_every_type(client: ServiceBusAdminis
     client.delete_rule("ruled", "some", "sql")
     with pytest.raises(ResourceNotFoundError):
         client.get_rule("ruled", "some", "sql")
-    assert client.get_topic_runtime_properties("ruled").correlation_filter_count == 1
+    counts = client.get_topic_runtime_properties("ruled")
+    # True and false filters count as SQL filters.
+    assert (counts.correlation_filter_count, counts.sql_filter_count) == (1, 2)
 
 
 def test_lists_in_pages(client: ServiceBusAdministrationClient) -> None:
@@ -207,7 +210,7 @@ def test_authorization_rules_within_a_description(client: ServiceBusAdministrati
         type="SharedAccessAuthorizationRule",
         claim_type="SharedAccessKey",
         claim_value="None",
-        rights=["Manage", "Send", "Listen"],
+        rights=["Manage", "Listen", "Send"],
         key_name="mine",
         primary_key="a-primary-key-of-my-own",
         secondary_key="a-secondary-key-too",
@@ -220,7 +223,9 @@ def test_authorization_rules_within_a_description(client: ServiceBusAdministrati
         "a-primary-key-of-my-own",
         "a-secondary-key-too",
     )
-    assert set(found.rights or ()) == {"Manage", "Send", "Listen"}
+    assert found.rights == ["Manage", "Listen", "Send"]
+    made_rules = client.get_queue("guarded").authorization_rules or []
+    assert made_rules[0].rights == ["Manage", "Listen", "Send"]
     client.update_queue(made, max_delivery_count=3)
     assert len(client.get_queue("guarded").authorization_rules or ()) == 1
     client.update_queue(made, authorization_rules=[])

@@ -23,18 +23,34 @@ def test_unknown_versions_are_rejected(tmp_path: Path) -> None:
     async def play(front: Front) -> None:
         admin = Admin(front)
         await front.queue()
+        await admin.create("news", "Topic")
         for version in ("2017-04", "2021-05", "2024-05"):
             found = described(await admin.get("orders", f"api-version={version}"))
             assert ("MaxMessageSizeInKilobytes" in found) == (version != "2017-04")
+            topic = described(await admin.get("news", f"api-version={version}"))
+            is_there = version == "2024-05"
+            assert ("SqlFilterCount" in topic, "CorrelationFilterCount" in topic) == (is_there, is_there)
         for version in ("2015-01", "", "latest"):
             assert refusal(await admin.get("orders", f"api-version={version}")) == (
                 400,
-                f"SubCode=40000. The api-version '{version}' is not supported. There are 2017-04, 2021-05, 2024-05.",
+                f"SubCode=40000. The api-version '{version}' is not supported. Use one of 2017-04, 2021-05, 2024-05.",
             )
         body = description("QueueDescription", elements(MaxMessageSizeInKilobytes=256))
         refused = await front.ask("PUT", "/other", body, query="api-version=2017-04")
-        assert "'MaxMessageSizeInKilobytes' is not known to the api-version 2017-04." in refusal(refused)[1]
+        assert "'MaxMessageSizeInKilobytes' does not exist in the api-version 2017-04." in refusal(refused)[1]
         assert "api-version" in refusal(await admin.get("orders", ""))[1]
+
+    scenario(tmp_path, play)
+
+
+def test_the_root_needs_no_version_and_lists_no_entities(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue()
+        for query, token in (("", None), ("", ""), (VERSION, "")):
+            answer = await front.ask("GET", "/", query=query, token=token)
+            assert titles(answer) == []
+            assert '<title type="text">Publicly Listed Services</title>' in answer.text
+        assert (await front.ask("PUT", "/", b"")).status == 404
 
     scenario(tmp_path, play)
 

@@ -87,7 +87,7 @@ def test_a_subscription_has_no_detection_of_its_own(tmp_path: Path) -> None:
             refused = await Admin(front).create("news/subscriptions/all", "Subscription", **{name: "true"})
             assert refusal(refused) == (
                 400,
-                f"SubCode=40000. The element '{name}' is not known in a SubscriptionDescription.",
+                f"SubCode=40000. The element '{name}' is not allowed in a SubscriptionDescription.",
             )
 
     scenario(tmp_path, play)

@@ -13,7 +13,7 @@ from oncebus.broker.clock import Clock
 from oncebus.entities import Namespace, Tier
 from oncebus.folders import Folders
 from oncebus.ledger import Ledger, Owner, Writer
-from oncebus.pipeline.batch import Places, process_part
+from oncebus.pipeline.batch import TaskFolders, process_part
 from oncebus.pipeline.detect import KEY_SIGNATURE
 from oncebus.pipeline.planning import Planner
 from oncebus.pipeline.query import resume
@@ -48,14 +48,14 @@ class InProcessPipeline:
         self._ledger.describe_or_check(KEY_SIGNATURE)
         self._batch = 0
         self._after, drafts, follows = resume(folders.outbox, self._ledger, is_local=True)
-        self._places = Places(str(folders.inbox), str(folders.catalogue), drafts)
+        self._folders = TaskFolders(str(folders.inbox), str(folders.catalogue), drafts)
         self._writer = Writer(uuid.uuid4().hex, uuid.uuid4().hex, Owner.this_process(), follows)
 
-    def step(self) -> bool:
+    def step(self, most_commits: int = 1 << 62) -> bool:
         """Process one micro-batch. Return whether there was one."""
-        last = self._planner.last_commit(self._after)
+        last = min(self._planner.last_commit(self._after), self._after + most_commits)
         for part in self._planner.parts(self._after + 1, last):
-            process_part(part, self._places, self._ledger, self._writer, self._batch)
+            process_part(part, self._folders, self._ledger, self._writer, self._batch)
         if last == self._after:
             return False
         self._after = last

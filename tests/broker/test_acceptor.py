@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from oncebus.broker import acceptor
-from oncebus.broker.acceptor import Acceptor
+from oncebus.broker.acceptor import Acceptor, Charge, resolve
 from oncebus.broker.clock import time_passed
 from oncebus.broker.latencies import Latency
 from oncebus.inbox import InboxWriter, Row
@@ -38,7 +39,9 @@ def groups(folder: Path, plot: Callable[[Send], Awaitable[None]]) -> list[int]:
 
         async def send() -> int:
             row = Row(entity=1, sequence=1, time=1, window=0, message_id="a", hops=0, size=1, head=b"h", body=b"b")
-            return await accepting.append(1, [row], 1, 1, 1)
+            durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            accepting.append([row], [Charge(1, 1, 1, 0)], 1, 1, partial(resolve, durable))
+            return await durable
 
         async with asyncio.timeout(PATIENCE):
             await plot(send)

@@ -11,9 +11,8 @@ import pytest
 from broker.in_process import FakeTime, InProcessPipeline
 from broker.scenes import Scene, message, play, scene
 from broker.test_restart import copy_as_a_crash_would_leave_it
-from oncebus.agreement import is_ahead, knows
+from oncebus.agreement import DataMismatch, is_ahead, knows
 from oncebus.broker.broker import Broker
-from oncebus.broker.errors import DataMismatch
 from oncebus.folders import Folders
 from oncebus.ledger import Generation
 from oncebus.monitoring.health import Health
@@ -94,7 +93,7 @@ def test_a_part_that_was_restored_alone_is_refused_or_harmless(tmp_path: Path, p
         said = await refusal(target, time)
         if (part, age) not in HARMLESS:
             assert said is not None
-            assert "Restore all of it from the same copy." in said
+            assert "Restore all of it from the same backup." in said
             assert "\n" not in said
             return
         assert said is None
@@ -116,7 +115,7 @@ def test_the_pipeline_refuses_a_ledger_and_an_outbox_of_different_times(
         older, newer = await two_copies(tmp_path, FakeTime(), lives, idles=False)
         source, target = (older, newer) if age == "older" else (newer, older)
         replace_part(part, source, target)
-        with pytest.raises(DataMismatch, match="Restore all of it from the same copy"):
+        with pytest.raises(DataMismatch, match="Restore all of it from the same backup"):
             InProcessPipeline(Folders(target))
 
     asyncio.run(run())

@@ -55,14 +55,14 @@ def test_a_commit_may_come_in_parts() -> None:
 
 
 def test_memory_is_bounded_however_long_the_pipeline_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog_module, "MOST_STRETCHES", 16)
+    monkeypatch.setattr(backlog_module, "MOST_GROUPS", 16)
     count = 1000
     backlog = filled([[(number % 3, 1)] for number in range(1, count + 1)])
-    assert len(backlog._stretches) <= 16
+    assert len(backlog._groups) <= 16
     for taken in range(count + 1):
         backlog.take(taken)
         left = count - taken
-        # Never too little, and at most one stretch too much: an eighth of the total.
+        # Never too little, and at most one group too much: an eighth of the total.
         assert left <= backlog.total <= left + count // 8
         if left:
             assert backlog.oldest is not None

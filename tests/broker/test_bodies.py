@@ -180,7 +180,7 @@ def test_a_body_that_is_forwarded_outlives_its_source(tmp_path: Path, monkeypatc
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core._transactions._store, "requeued", is_full)
+            patched.setattr(scene.core._store_thread._store, "requeued", is_full)
             with pytest.raises(StoreFull):
                 await scene.core._chores.requeue.step()
         # The row is in the inbox, the store does not know that, and the source is deleted.
@@ -263,7 +263,7 @@ def test_a_large_message_that_cannot_be_deleted_is_not_delivered(
             raise StoreFull("no room")
 
         with monkeypatch.context() as patched:
-            patched.setattr(scene.core._transactions._store, "settle", is_full)
+            patched.setattr(scene.core._store_thread._store, "settle", is_full)
             assert await scene.taken() == ["small"]
         await scene.later(60)
         assert await scene.taken() == ["large"]

@@ -74,7 +74,7 @@ def test_a_chore_that_fails_is_left_alone_for_a_while_and_then_tried_again(
         assert more.count(True) == 1
 
     asyncio.run(run())
-    assert [record.message for record in caplog.records] == ["A chore failed and will be tried again, something: odd"]
+    assert [record.message for record in caplog.records] == ["A chore failed and will be retried: something: odd"]
 
 
 def test_rounds_are_rare_while_nobody_uses_the_store_but_never_late(

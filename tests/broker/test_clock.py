@@ -35,7 +35,7 @@ def test_stamps_stand_still_until_a_clock_that_was_set_back_has_caught_up(caplog
     time.advance(1800)
     assert [clock.stamp(), clock.stamp()] == [START, START]
     assert [record.message for record in caplog.records] == [
-        "The clock is 1800.0 s behind the newest message; time stands still"
+        "The clock is 1800.0 s behind the newest message, whose time all new messages get"
     ]
     time.advance(1801)
     assert clock.stamp() == START + SECOND
@@ -271,7 +271,7 @@ def test_the_next_start_accepts_a_clock_that_is_right_after_a_leap(tmp_path: Pat
             await first.queue(detects=True)
             await first.send("q", "a")
             time.set_wrong(86_400)
-            with pytest.raises(ClockLeapt, match="if it is right now, start the broker again"):
+            with pytest.raises(ClockLeapt, match="if it is right now, restart the broker"):
                 await first.send("q", "b")
         async with scene(tmp_path, time) as second:
             await second.send("q", "b")
@@ -290,7 +290,7 @@ def test_stored_times_may_be_a_little_ahead_and_that_is_logged(
         check_stored_times(stored, START, Path("data"))
         assert [record.message for record in caplog.records] == [
             "The newest message was accepted at 2026-09-21T14:23:20Z, but the clock says 2026-09-21T14:13:20Z; "
-            "time stands still until then"
+            "new messages get the same time until then"
         ]
     else:
         with pytest.raises(
@@ -313,7 +313,7 @@ def test_a_start_after_a_long_pause_works_and_asks_whether_it_was_one(caplog: py
     check_stored_times({"store": START}, START + 30 * DAY, Path("data"))
     assert [record.message for record in caplog.records] == [
         "The newest message was accepted at 2026-09-21T14:13:20Z, and the clock says 2026-10-21T14:13:20Z: "
-        "if the broker was not stopped for so long, stop it now and set the clock right"
+        "unless the broker was stopped for so long, stop it now and correct the clock"
     ]
 
 
@@ -325,7 +325,7 @@ def test_a_clock_that_is_far_behind_is_trouble(tmp_path: Path) -> None:
         assert scene.core.trouble is None
         scene.time.set_wrong(-61)
         assert (scene.core.trouble or "").startswith(
-            "The clock is 61 s behind the newest message, and time stands still."
+            "The clock is 61 s behind the newest message, whose time all new messages get."
         )
         scene.time.advance(2)
         assert scene.core.trouble is None

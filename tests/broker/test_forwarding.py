@@ -11,7 +11,8 @@ import pytest
 from broker.in_process import FakeTime
 from broker.scenes import DEAD, HOUR, SECOND, TRANSFER_DEAD, Scene, ids, message, play, scene
 from oncebus import amqp
-from oncebus.entities import EntityStatus, Rule, SqlFilter
+from oncebus.broker.addresses import Address
+from oncebus.entities import EntityStatus, Rule, SqlAction, SqlFilter, TrueFilter
 from oncebus.store import Action, StoreFull
 
 
@@ -69,6 +70,63 @@ def test_a_circle_ends(tmp_path: Path) -> None:
         counts = [await scene.counts(name) for name in ("a", "b")]
         assert sum(each.transfer_dead_letter for each in counts) == 1
         assert sum(each.active + each.transfer for each in counts) == 0
+
+    play(tmp_path, plot)
+
+
+def test_a_queue_may_forward_to_itself_until_the_hops_are_used_up(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("a", forward_to="a")
+        await scene.send("a", "m", "n")
+        await scene.rounds(6)
+        assert await scene.taken("a", sub_queue=TRANSFER_DEAD) == ["m", "n"]
+        counts = await scene.counts("a")
+        assert (counts.active, counts.transfer, counts.transfer_dead_letter, counts.size) == (0, 0, 0, 0)
+
+    play(tmp_path, plot)
+
+
+@pytest.mark.parametrize("is_set_later", [False, True])
+def test_a_queue_with_sessions_forwards_in_the_order_of_numbers(tmp_path: Path, is_set_later: bool) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("target")
+        queue = await scene.queue("source", requires_session=True, forward_to=None if is_set_later else "target")
+        given = [message(f"m{number}", session=session) for number, session in enumerate(["b", "", "a", "b", ""])]
+        await scene.send("source", *given)
+        await scene.flow()
+        if is_set_later:
+            changed = replace(queue, forward_to="target")
+            await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+        await scene.rounds(2)
+        found = await scene.receive("target")
+        assert [(each.message.message_id, each.message.session) for each in found] == [
+            ("m0", "b"), ("m1", ""), ("m2", "a"), ("m3", "b"), ("m4", "")
+        ]  # fmt: skip
+        changed = replace(queue, forward_to=None)
+        await scene.broker.change(lambda catalogue, now: catalogue.updated(changed, now))
+        assert [name for name in await scene.broker.sessions(Address("source")) if name] == []
+
+    play(tmp_path, plot)
+
+
+def test_what_a_sender_wrote_in_header_and_annotations_is_forwarded(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue("end")
+        await scene.topic()
+        await scene.subscription("s", forward_to="end", rules=[Rule("r", TrueFilter(), SqlAction("SET n = 1"))])
+        await scene.queue("source", forward_dead_lettered_messages_to="t")
+        bare = message("m")
+        header, annotations = amqp.Header(priority=7), {amqp.Symbol("a"): "b"}
+        await scene.send("source", bare._replace(head=amqp.annotated(bare.head, header, annotations, annotations)))
+        [dead] = await scene.receive("source")
+        await scene.settle("source", dead, Action.DEAD_LETTER, reason="why", properties={"changed": True})
+        await scene.rounds(4)
+        [found] = await scene.receive("end")
+        kept = amqp.split(found.message.head)
+        assert (kept.header.priority, kept.annotations, kept.delivery_annotations) == (7, annotations, annotations)
+        own = amqp.application_properties(found.message.head)
+        assert own == {"changed": True, "DeadLetterReason": "why", "n": 1, "RuleName": "r"}
+        assert found.message.size == len(found.message.head) + len(found.body)
 
     play(tmp_path, plot)
 
@@ -224,7 +282,7 @@ def test_messages_appended_before_a_crash_arrive_once(
                 raise StoreFull("dead")
 
             # The rows are durable in the inbox, and the store does not know.
-            monkeypatch.setattr(first.core._transactions._store, "requeued", die)
+            monkeypatch.setattr(first.core._store_thread._store, "requeued", die)
             first.pipeline.is_paused = not has_arrived
             await first.core._chores._end_locks()
             await first.core._chores._fall_due()
@@ -261,7 +319,7 @@ def test_messages_forwarded_before_a_crash_are_not_refused_after_it(
             def die(*arguments: object) -> None:
                 raise StoreFull("dead")
 
-            monkeypatch.setattr(first.core._transactions._store, "requeued", die)
+            monkeypatch.setattr(first.core._store_thread._store, "requeued", die)
             first.pipeline.is_paused = True
             with pytest.raises(StoreFull):
                 await first.core._chores.requeue.step()
@@ -292,7 +350,7 @@ def test_messages_that_could_not_be_reported_to_the_store_are_not_appended_again
             def is_full(*arguments: object) -> None:
                 raise StoreFull("no room")
 
-            patch.setattr(scene.core._transactions._store, "requeued", is_full)
+            patch.setattr(scene.core._store_thread._store, "requeued", is_full)
             for _ in range(3):
                 with pytest.raises(StoreFull):
                     await scene.core._chores.requeue.step()

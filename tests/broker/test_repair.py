@@ -78,7 +78,7 @@ def test_stored_times_in_the_future_are_refused_and_can_be_repaired(tmp_path: Pa
             await opens(tmp_path, time)
         assert str(refused.value) == (
             f"The newest message in store '{tmp_path}/store.db' was accepted at 2027-09-21T14:14:20Z, "
-            "but the clock says 2026-09-21T14:14:20Z. If the clock is wrong now, set it right. "
+            "but the clock says 2026-09-21T14:14:20Z. If the clock is wrong now, correct it. "
             f"If it was wrong then, run: oncebus repair clock --data '{tmp_path}'"
         )
         now = time.now
@@ -280,13 +280,13 @@ def repair(data: Path) -> tuple[int, str]:
 def test_the_command_asks_to_stop_the_broker(tmp_path: Path, lock: str, who: str) -> None:
     with (tmp_path / lock).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        text = f"oncebus: A {who} runs over data folder '{tmp_path}'. Stop it first.\n"
+        text = f"oncebus: A {who} uses data folder '{tmp_path}'. Stop it first.\n"
         assert repair(tmp_path) == (1, text)
 
 
 def test_the_command_names_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    said = f"oncebus: There is no data folder '{missing}'. Give the broker's with --data.\n"
+    said = f"oncebus: There is no data folder '{missing}'. Give the broker's data folder with --data.\n"
     assert repair(missing) == (1, said)
     assert not missing.exists()
     empty = f"oncebus: Data folder '{tmp_path}' has no inbox or no store. Give the folder of a broker.\n"

@@ -90,7 +90,7 @@ async def copy_as_a_crash_would_leave_it(stage: Scene, data: Path, copy: Path) -
     """Copy the data at one moment: nothing writes to the inbox or the store, and the pipeline is paused."""
     free = threading.Event()
     still = []
-    for thread in (stage.core.acceptor._thread, stage.core._transactions._thread):
+    for thread in (stage.core.acceptor._thread, stage.core._store_thread._thread):
         started = asyncio.Event()
         thread.submit(hold_still, asyncio.get_running_loop(), started, free)
         still.append(started.wait())

@@ -218,7 +218,7 @@ def test_a_send_that_waits_too_long_is_refused_and_leaves_no_trace(monkeypatch: 
         # The quiet entity's work has come out.
         pipeline.time.advance(0.1)
         pipeline.shares.take(pipeline.warmed + 1)
-        with pytest.raises(ServerBusy, match="this entity has more messages on their way than its share, with 9765 KB"):
+        with pytest.raises(ServerBusy, match="this entity has used up its share of the pipeline, with 9765 KB"):
             await sending
         assert pipeline.shares.waiting == {}
         pipeline.work_off()
@@ -393,9 +393,7 @@ def test_no_queue_may_fill_the_inbox_for_the_others(tmp_path: Path) -> None:
         with paused(stage):
             for number in range(9):
                 await stage.send("noisy", message(f"{number}", body))
-            with pytest.raises(
-                ServerBusy, match="bytes of 'noisy' are waiting for the pipeline, which is its share of"
-            ):
+            with pytest.raises(ServerBusy, match="bytes of 'noisy' are waiting for the pipeline, and its share of"):
                 await stage.send("noisy", message("more", body))
             for number in range(4):
                 await stage.send("quiet", message(f"{number}", body))

@@ -9,6 +9,6 @@ from .served_broker import Served, served_broker
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A broker that the tests of a module share, each with entities of its own."""
+    """Run a broker that the tests of a module share. Each test uses its own entities."""
     with served_broker(tmp_path_factory.mktemp("served")) as running:
         yield running

@@ -1,4 +1,4 @@
-"""A broker without Spark behind HTTP, in a thread of its own, and commands that are told where it is."""
+"""Runs a broker without Spark behind HTTP, in a thread, and commands against it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass
 class Served:
-    """A broker, and the command line beside it."""
+    """A running broker, and a way to run commands against it."""
 
     data: Path
     url: str
@@ -36,32 +36,32 @@ class Served:
     loop: asyncio.AbstractEventLoop
 
     def run(self, *words: str | Path, stdin: bytes | str | None = None, **environment: str) -> Result:
-        """A command over the broker's data folder."""
+        """Run a command over the broker's data folder."""
         cleared: dict[str, str | None] = dict.fromkeys(name for name in os.environ if name.startswith("ONCEBUS_"))
         runner = CliRunner(env=cleared | {"ONCEBUS_DATA": str(self.data)} | environment)
         return runner.invoke(main, list(map(str, words)), input=stdin)
 
     def ok(self, *words: str | Path, stdin: bytes | str | None = None) -> str:
-        """What a command prints that succeeds."""
+        """Run a command that must succeed, and return its output."""
         result = self.run(*words, stdin=stdin)
         assert result.exit_code == 0, result.output
         return result.stdout
 
     def json(self, *words: str | Path) -> Any:
-        """What a command prints as JSON."""
+        """Run a command with --json, and return the parsed output."""
         return json.loads(self.ok(*words, "--json"))
 
     def json_lines(self, *words: str | Path) -> list[Any]:
-        """What a command prints as JSON, a value a line."""
+        """Run a command with --json, and return the parsed lines of its output."""
         return [json.loads(line) for line in self.ok(*words, "--json").splitlines()]
 
     def refusal(self, *words: str | Path) -> str:
-        """The one line that a command fails with."""
+        """Run a command that must fail, and return the one line of its error."""
         (line,) = self.refusals(*words)
         return line
 
     def refusals(self, *words: str | Path) -> list[str]:
-        """The lines that a command fails with."""
+        """Run a command that must fail, and return the lines of its error."""
         result = self.run(*words)
         assert result.exit_code == 1, result.output
         assert result.stdout == ""
@@ -70,7 +70,7 @@ class Served:
         return [line.removeprefix("oncebus: ") for line in lines]
 
     def do(self, doing: Awaitable[T]) -> T:
-        """Do something on the broker's own loop."""
+        """Run a coroutine on the broker's event loop, and return its result."""
 
         async def run() -> T:
             return await doing
@@ -80,7 +80,7 @@ class Served:
 
 @contextmanager
 def served_broker(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
-    """A broker at a free port, until the block ends."""
+    """Run a broker at a free port for a block."""
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Served]:

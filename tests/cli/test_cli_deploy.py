@@ -79,11 +79,11 @@ def test_a_template_is_deployed_and_the_difference_is_shown(broker: Served, temp
     first = lines(broker.ok("deploy", template))
     assert first[:2] == ["= namespace oncebus", "+ queue orders"]
     assert "    + duplicateDetectionHistoryTimeWindow: PT10M" in first
-    assert first[-1] == "Deployed: 1 new, 1 as it was."
+    assert first[-1] == "Deployed: 1 new, 1 unchanged."
     assert lines(broker.ok("deploy", template)) == [
         "= namespace oncebus",
         "= queue orders",
-        "Deployed: 2 as it was.",
+        "Deployed: 2 unchanged.",
     ]
     changed = lines(broker.ok("deploy", template, "--parameters", "window=PT1H", "-p", "deliveries=5"))
     assert "~ queue orders" in changed
@@ -93,23 +93,23 @@ def test_a_template_is_deployed_and_the_difference_is_shown(broker: Served, temp
     assert broker.broker.catalogue.queue("orders").window == HOUR
 
 
-def test_what_if_changes_nothing(broker: Served, template: Path) -> None:
+def test_what_if_makes_no_changes(broker: Served, template: Path) -> None:
     version = broker.broker.catalogue.version
     text = broker.ok("deploy", template, "--what-if")
-    assert lines(text)[-1] == "Would be deployed: 1 new, 1 as it was."
+    assert lines(text)[-1] == "Would deploy: 1 new, 1 unchanged."
     assert broker.broker.catalogue.version == version
 
 
 def test_fifty_entities_are_one_change_and_the_second_time_none(broker: Served, template: Path) -> None:
     version = broker.broker.catalogue.version
     names = json.dumps([f"topic-{at}" for at in range(50)])
-    assert "Deployed: 51 new, 1 as it was." in broker.ok("deploy", template, "-p", f"names={names}")
+    assert "Deployed: 51 new, 1 unchanged." in broker.ok("deploy", template, "-p", f"names={names}")
     assert broker.broker.catalogue.version == version + 1
-    assert "Deployed: 52 as it was." in broker.ok("deploy", template, "-p", f"names={names}")
+    assert "Deployed: 52 unchanged." in broker.ok("deploy", template, "-p", f"names={names}")
     assert broker.broker.catalogue.version == version + 1
 
 
-def test_values_come_from_files_and_the_last_counts(broker: Served, template: Path, tmp_path: Path) -> None:
+def test_parameters_come_from_files_and_the_last_value_counts(broker: Served, template: Path, tmp_path: Path) -> None:
     file = tmp_path / "values.json"
     content = {"$schema": "x", "parameters": {"Window": {"value": "PT2H"}, "deliveries": {"value": 7}}}
     file.write_text(json.dumps(content) + " // mine")
@@ -130,7 +130,7 @@ def test_every_error_is_a_line_with_its_place_and_nothing_is_changed(
     place = f"Template '{template}': resources[0].resources[0].properties"
     assert said == [
         f"Template '{template}': The parameter 'sise' is given, but the template does not declare it.",
-        f"{place}.maxDeliveryCount: The function 'parametrs' is not known. Did you mean 'parameters'?",
+        f"{place}.maxDeliveryCount: The function 'parametrs' is unknown. Did you mean 'parameters'?",
         f"{place}.colour: The property 'colour' is not known.",
         f"{place}.duplicateDetectionHistoryTimeWindow: The value supplied must be between 00:00:20 and 7.00:00:00."
         " Parameter name: DuplicateDetectionHistoryTimeWindow Actual value was 25.00:00:00.",
@@ -146,10 +146,10 @@ def test_every_error_is_a_line_with_its_place_and_nothing_is_changed(
         (["{template}", "-p", "deliveries=many"], "has value 'deliveries=many': The value 'many' is not an int."),
         (["{template}", "-p", "names=[1"], "has value 'names=[1': line 1, column 3"),
         (["{template}", "-p", "{template}"], "parameters.window: The value does not have the form"),
-        (["{template}", "-p", "{list}"], 'It is not of the form {{"parameters": {{"name": {{"value": …}}}}}}.'),
+        (["{template}", "-p", "{list}"], 'It does not have the form {{"parameters": {{"name": {{"value": …}}}}}}.'),
     ],
 )
-def test_what_cannot_be_read_is_told(
+def test_unreadable_files_and_values_are_reported(
     broker: Served, template: Path, tmp_path: Path, words: list[str], said: str
 ) -> None:
     (tmp_path / "list.json").write_text("[]")
@@ -166,7 +166,7 @@ def test_a_template_may_come_from_standard_input(broker: Served) -> None:
     assert result.stderr.startswith("oncebus: Template '-': It is not JSON: line 1, column 2")
 
 
-def test_json_is_the_resource_managers_answer(broker: Served, template: Path) -> None:
+def test_json_output_is_the_resource_managers_answer(broker: Served, template: Path) -> None:
     answer = broker.json("deploy", template, "--name", "my deployment")
     assert answer["name"] == "my-deployment"
     assert answer["properties"]["provisioningState"] == "Succeeded"
@@ -174,10 +174,10 @@ def test_json_is_the_resource_managers_answer(broker: Served, template: Path) ->
     assert broker.json("deploy", template, "--what-if")["status"] == "Succeeded"
 
 
-def test_what_has_no_effect_is_noted_on_standard_error(broker: Served, template: Path) -> None:
+def test_a_note_about_something_without_effect_goes_to_standard_error(broker: Served, template: Path) -> None:
     result = broker.run("deploy", template, "-p", "serviceBusNamespaceName=prod")
     assert result.exit_code == 0
-    assert result.stderr == "oncebus: Note: The template names the namespace 'prod'; it is deployed to 'oncebus'.\n"
+    assert result.stderr == "oncebus: Note: The template names the namespace 'prod', but is deployed to 'oncebus'.\n"
 
 
 def test_a_namespace_is_exported_and_deployed_elsewhere(broker: Served, tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ def test_a_namespace_is_exported_and_deployed_elsewhere(broker: Served, tmp_path
     assert broker.ok("export", "--out", file) == f"5 resources written to '{file}'.\n"
     assert json.loads(broker.ok("export")) == json.loads(file.read_text())
     with served_broker(tmp_path / "other") as other:
-        assert "Deployed: 3 new, 2 as it was." in other.ok("deploy", file)
+        assert "Deployed: 3 new, 2 unchanged." in other.ok("deploy", file)
         assert other.ok("export") == broker.ok("export")
 
 
-def test_what_cannot_be_exported_is_noted_on_standard_error(broker: Served) -> None:
+def test_a_note_about_something_that_cannot_be_exported_goes_to_standard_error(broker: Served) -> None:
     broker.ok("topic", "create", "-n", "news")
     where = ("--topic-name", "news")
     broker.ok("subscription", "create", *where, "-n", "none")
@@ -202,10 +202,10 @@ def test_what_cannot_be_exported_is_noted_on_standard_error(broker: Served) -> N
     assert result.stderr.startswith("oncebus: Note: 'news/Subscriptions/none' has no rules.")
 
 
-def test_a_tier_of_the_template_is_noted_for_the_next_start(tmp_path: Path) -> None:
+def test_a_new_tier_in_the_template_comes_with_a_note_about_the_setting(tmp_path: Path) -> None:
     content: dict[str, Any] = {"resources": [{"type": TYPE, "name": "x", "sku": {"name": "Standard"}}]}
     (tmp_path / "t.json").write_text(json.dumps(content))
     with served_broker(tmp_path / "data", Tier.PREMIUM) as broker:
         result = broker.run("deploy", tmp_path / "t.json")
         assert "    ~ sku: Premium -> Standard" in result.stdout
-        assert "If the setting 'tier' is given, change it too" in result.stderr
+        assert "If the broker has the setting 'tier', change it too" in result.stderr

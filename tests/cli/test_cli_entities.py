@@ -45,7 +45,7 @@ def _news(served: Served) -> None:
     served.ok("subscription", "create", "--topic-name", "news", "--name", "rules")
 
 
-def test_a_queue_is_made_as_the_flags_of_az_say(served: Served) -> None:
+def test_all_flags_of_az_set_their_properties(served: Served) -> None:
     served.ok("queue", "create", "-n", "target")
     flags = """
         --enable-duplicate-detection true --duplicate-detection-history-time-window PT1H --enable-session false
@@ -80,7 +80,7 @@ def test_a_queue_is_made_as_the_flags_of_az_say(served: Served) -> None:
     )
 
 
-def test_short_flags_and_durations_in_words_are_taken(served: Served) -> None:
+def test_short_flags_and_durations_in_words_are_accepted(served: Served) -> None:
     served.ok("queue", "create", "-n", "short", "--duplicate-detection", "-d", "3 hours", "-g", "any")
     assert queue(served, "short").window == 3 * HOUR
 
@@ -93,14 +93,14 @@ def test_a_window_may_be_typed_in_any_of_the_forms(served: Served, typed: str) -
 
 
 @pytest.mark.parametrize("typed", ["soon", "10", "10x", "PT", "1:2:3:4"])
-def test_what_is_no_duration_is_told_with_all_forms(served: Served, typed: str) -> None:
+def test_the_error_for_a_bad_duration_names_all_forms(served: Served, typed: str) -> None:
     result = served.run("queue", "create", "-n", "typed", "--lock-duration", typed)
     assert result.exit_code == 2
     forms = "90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'"
     assert f"'--lock-duration': Value '{typed}' is not a duration. Write it like {forms}." in result.stderr
 
 
-def test_create_gives_what_is_not_named_its_default_and_update_leaves_it(served: Served) -> None:
+def test_create_resets_properties_that_are_not_given_and_update_keeps_them(served: Served) -> None:
     served.ok("queue", "create", "-n", "kept", "--lock-duration", "PT2M", "--max-delivery-count", "3")
     served.ok("queue", "update", "-n", "kept", "--max-delivery-count", "4")
     assert (queue(served, "kept").lock_duration, queue(served, "kept").max_delivery_count) == (2 * MINUTE, 4)
@@ -108,7 +108,9 @@ def test_create_gives_what_is_not_named_its_default_and_update_leaves_it(served:
     assert (queue(served, "kept").lock_duration, queue(served, "kept").max_delivery_count) == (MINUTE, 10)
 
 
-def test_create_over_a_queue_resets_its_window_and_keeps_what_it_holds_and_what_was_chosen(served: Served) -> None:
+def test_create_on_an_existing_queue_resets_its_window_and_keeps_messages_and_ids(
+    served: Served,
+) -> None:
     words = "--enable-duplicate-detection --enable-session -d 1h --status ReceiveDisabled --user-metadata mine"
     served.ok("queue", "create", "-n", "over", *words.split())
     served.ok("send", "over", "x", "--message-id", "1", "--session-id", "s")
@@ -126,7 +128,7 @@ def test_create_over_a_queue_resets_its_window_and_keeps_what_it_holds_and_what_
     assert "The value for the RequiresSession property of an existing Queue cannot be changed." in refused
 
 
-def test_create_over_a_subscription_keeps_its_rules(served: Served) -> None:
+def test_create_on_an_existing_subscription_keeps_its_rules(served: Served) -> None:
     where = ("--topic-name", "news", "--subscription-name", "over")
     served.ok("subscription", "create", "--topic-name", "news", "-n", "over", "--lock-duration", "2m")
     served.ok("rule", "create", *where, "-n", "high", "--filter-sql-expression", "price > 100")
@@ -135,7 +137,7 @@ def test_create_over_a_subscription_keeps_its_rules(served: Served) -> None:
     assert [each["name"] for each in served.json("rule", "list", *where)] == ["$Default", "high"]
 
 
-def test_an_update_can_take_forwarding_away_and_keeps_what_is_partitioned(served: Served) -> None:
+def test_an_update_can_remove_forwarding_and_keeps_the_size_of_a_partitioned_queue(served: Served) -> None:
     served.ok("queue", "create", "-n", "there")
     served.ok("queue", "create", "-n", "from", "--forward-to", "there", "--enable-partitioning", "--max-size", "1024")
     size = queue(served, "from").max_size_in_megabytes
@@ -157,11 +159,11 @@ def test_show_and_list_print_tables_or_json(served: Served) -> None:
     assert [cell.strip() for cell in row.strip("│").split("│")] == ["shown", "Active", "1", "0", "0", "PT10M"]
 
 
-def test_a_queue_is_deleted_and_one_that_is_not_there_is_no_failure(served: Served) -> None:
+def test_deleting_a_queue_that_does_not_exist_is_no_failure(served: Served) -> None:
     served.ok("queue", "create", "-n", "gone")
     assert served.ok("queue", "delete", "-n", "gone") == "Queue gone is deleted.\n"
     assert served.broker.catalogue.find("gone") is None
-    assert served.ok("queue", "delete", "-n", "gone") == "There was no queue 'gone'.\n"
+    assert served.ok("queue", "delete", "-n", "gone") == "There is no queue 'gone'.\n"
 
 
 def test_topics_and_subscriptions_have_their_own_flags(served: Served) -> None:
@@ -187,7 +189,7 @@ def test_topics_and_subscriptions_have_their_own_flags(served: Served) -> None:
     assert served.broker.catalogue.find("a/topic") is None
 
 
-def test_lists_of_many_come_whole(served: Served) -> None:
+def test_long_lists_are_complete(served: Served) -> None:
     def made(catalogue: Any, now: int) -> Any:
         for at in range(1005):
             catalogue = catalogue.created(Subscription(topic="many", name=f"s{at:04}"), now)
@@ -240,7 +242,7 @@ def test_a_new_action_leaves_a_filter_with_typed_values_alone(served: Served) ->
         assert (rules(served)[name].filter, rules(served)[name].action) == (filter, SqlAction("SET x = 1"))
 
 
-def test_rules_note_what_az_can_say_of_them(served: Served) -> None:
+def test_rules_store_the_flags_of_az_that_have_no_effect(served: Served) -> None:
     words = "--enable-sql-preprocessing true --action-compatibility-level 20 --enable-action-preprocessing false"
     given = ["--filter-sql-expression", "a = 1", "--action-sql-expression", "SET b = 2", *words.split()]
     served.ok("rule", "create", *RULE, "-n", "noted", *given)
@@ -248,7 +250,7 @@ def test_rules_note_what_az_can_say_of_them(served: Served) -> None:
     assert rules(served)["noted"].action == SqlAction("SET b = 2", (), 20, False)
 
 
-def test_a_rule_without_a_filter_takes_all_messages(served: Served) -> None:
+def test_a_rule_without_a_filter_selects_all_messages(served: Served) -> None:
     served.ok("rule", "create", *RULE, "-n", "all")
     assert rules(served)["all"].filter == TrueFilter()
 
@@ -275,7 +277,7 @@ def test_a_rule_without_a_filter_takes_all_messages(served: Served) -> None:
         (["rule", "create", *RULE, "-n", "x", "--correlation-filter", "red"], "'red'. Write it like name=value."),
         (
             ["rule", "create", *RULE, "-n", "x", "--filter-type", "correlationfilter"],
-            "does not fit what else is given.",
+            "which contradicts the other options.",
         ),
         (["rule", "update", *RULE, "-n", "$Default", "--filter-type", "SqlFilter"], "Give the filter too"),
         (
@@ -307,12 +309,12 @@ def test_a_wrong_command_line_is_exit_code_2(served: Served, words: list[str]) -
     assert served.run(*words).exit_code == 2
 
 
-def test_who_may_not_manage_is_told_so(served: Served) -> None:
+def test_managing_without_the_right_is_refused(served: Served) -> None:
     KeyFile(served.data / "keys.json").put("sender", [Right.SEND])
     assert "answers 403: " in served.refusal("queue", "create", "-n", "x", "--rule", "sender")
 
 
-def test_a_broker_that_is_not_there_is_told(served: Served) -> None:
+def test_a_broker_that_cannot_be_reached_is_named(served: Served) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     said = served.refusal("queue", "list", "--url", f"http://127.0.0.1:{port}")

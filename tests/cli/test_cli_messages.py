@@ -26,14 +26,14 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def name(served: Served) -> str:
-    """A queue that remembers ids, for one test."""
+    """Create a queue with duplicate detection for one test, and return its name."""
     made = f"q{next(NUMBERS)}"
     served.ok("queue", "create", "-n", made, "--enable-duplicate-detection")
     return made
 
 
 def taken(served: Served, path: str) -> list[Received]:
-    """All that has come, received and deleted."""
+    """Receive and delete all messages."""
     served.do(served.broker.counts(path))
     return served.do(served.broker.receive(parse_address(path), 1000, mode=Mode.RECEIVE_AND_DELETE))
 
@@ -52,7 +52,7 @@ def test_a_message_is_sent_with_its_properties(served: Served, name: str) -> Non
     )
     assert said == f"1 message accepted by '{name}'.\n"
     (message,) = peeked(served, name)
-    told = message["BrokerProperties"]
+    system = message["BrokerProperties"]
     assert message["Body"] == "hello"
     assert message["UserProperties"] == {
         "orderId": 12,
@@ -62,23 +62,23 @@ def test_a_message_is_sent_with_its_properties(served: Served, name: str) -> Non
         "note": "a=b",
         "due": "2026-01-31T08:30:00Z",
     }
-    assert {each: told[each] for each in ("MessageId", "SessionId", "PartitionKey", "Label", "CorrelationId")} == {
+    assert {each: system[each] for each in ("MessageId", "SessionId", "PartitionKey", "Label", "CorrelationId")} == {
         "MessageId": "ö/1",
         "SessionId": "s",
         "PartitionKey": "s",
         "Label": "greeting",
         "CorrelationId": "c",
     }
-    assert (told["ContentType"], told["To"], told["ReplyTo"], told["ReplyToSessionId"]) == (
+    assert (system["ContentType"], system["To"], system["ReplyTo"], system["ReplyToSessionId"]) == (
         "text/plain",
         "t",
         "r",
         "rs",
     )
-    assert (told["TimeToLive"], told["State"]) == (3600, "Active")
+    assert (system["TimeToLive"], system["State"]) == (3600, "Active")
 
 
-def test_standard_input_may_be_the_body_whatever_its_bytes(served: Served, name: str) -> None:
+def test_the_body_may_come_from_standard_input_and_be_any_bytes(served: Served, name: str) -> None:
     served.ok("send", name, "-", stdin=b"\xff\x00\n")
     served.ok("send", name, "-", stdin="two\nlines")
     first, second = peeked(served, name)
@@ -86,7 +86,7 @@ def test_standard_input_may_be_the_body_whatever_its_bytes(served: Served, name:
     assert (second["Body"], second.get("IsBodyBase64")) == ("two\nlines", None)
 
 
-def test_many_are_sent_and_an_id_may_hold_their_number(served: Served, name: str) -> None:
+def test_count_sends_many_messages_and_numbers_their_ids(served: Served, name: str) -> None:
     assert served.json("send", name, "x", "--count", "250", "--message-id", "m-{n}") == {
         "entity": name,
         "accepted": 250,
@@ -121,7 +121,7 @@ def test_received_messages_are_printed_and_completed(served: Served, name: str) 
     served.do(served.broker.counts(name))
     text = served.ok("receive", name, "--count", "5", "--wait", "0.5")
     assert text == "1  1  one\n2  2  two\\x1b[2J\n"
-    assert served.ok("receive", name, "--wait", "0") == f"No message came from '{name}'.\n"
+    assert served.ok("receive", name, "--wait", "0") == f"No message arrived from '{name}'.\n"
     assert peeked(served, name) == []
 
 
@@ -141,7 +141,7 @@ def test_received_messages_may_be_put_back_or_deleted(served: Served, name: str)
     assert served.run("receive", name, "--receive-and-delete", "--abandon").exit_code == 2
 
 
-def test_dead_letters_are_received_and_looked_at(served: Served) -> None:
+def test_dead_letters_are_received_and_peeked(served: Served) -> None:
     served.ok("queue", "create", "-n", "dying", "--max-delivery-count", "1")
     served.ok("send", "dying", "x", "--message-id", "1")
     served.ok("receive", "dying", "--abandon", "--wait", "5")
@@ -151,7 +151,7 @@ def test_dead_letters_are_received_and_looked_at(served: Served) -> None:
     assert peeked(served, "dying", "--dead-letters") == []
 
 
-def test_a_subscription_gets_what_its_rules_take(served: Served) -> None:
+def test_a_subscription_gets_the_messages_that_its_rules_select(served: Served) -> None:
     served.ok("topic", "create", "-n", "prices")
     rules = [Rule("high", SqlFilter("price > 100"))]
     made = Subscription(topic="prices", name="high")
@@ -162,7 +162,7 @@ def test_a_subscription_gets_what_its_rules_take(served: Served) -> None:
     assert served.ok("receive", "prices/Subscriptions/high").endswith("  high\n")
 
 
-def test_peek_goes_on_from_a_number_and_over_many_pages(served: Served, name: str) -> None:
+def test_peek_starts_at_a_sequence_number_and_reads_many_pages(served: Served, name: str) -> None:
     served.ok("send", name, "x", "--count", "130", "--message-id", "{n}")
     found = peeked(served, name, "--count", "1000")
     assert [message["BrokerProperties"]["MessageId"] for message in found] == [str(at) for at in range(1, 131)]
@@ -170,11 +170,11 @@ def test_peek_goes_on_from_a_number_and_over_many_pages(served: Served, name: st
     assert [message["BrokerProperties"]["SequenceNumber"] for message in found] == [129, 130]
     assert len(peeked(served, name, "--count", "3")) == 3
     table = served.ok("peek", name, "--count", "1")
-    assert "│ 1      │ 1          │ Active │" in table
+    assert "│ 1               │ 1          │ Active │" in table
     assert "There are no messages" in served.ok("peek", name, "--from", "999")
 
 
-def test_peek_may_be_of_one_session(served: Served) -> None:
+def test_peek_can_be_limited_to_one_session(served: Served) -> None:
     served.ok("queue", "create", "-n", "sessions", "--enable-session")
     for session in ("a", "b", "a"):
         served.ok("send", "sessions", "x", "--session-id", session)
@@ -206,20 +206,20 @@ def test_a_wrong_command_line_is_exit_code_2(served: Served) -> None:
     assert served.run("quarantine", "--entity", "q", "--discard", "1").exit_code == 2
 
 
-# Looking
+# Monitoring
 
 
-def test_top_shows_what_entities_hold_and_have_counted(served: Served, name: str) -> None:
+def test_top_shows_the_counts_of_entities(served: Served, name: str) -> None:
     served.ok("send", name, "x", "--count", "3", "--message-id", "same")
     served.ok("send", name, "y", "--scheduled", "1 hour")
     served.do(served.broker.counts(name))
     row = next(line for line in served.ok("top", "--once").splitlines() if f" {name} " in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == [name, "queue", "1", "1", "0", "2", "2", "", ""]
-    (told,) = [each for each in served.json_lines("top", "--once") if each["entity"] == name]
-    assert (told["active"], told["duplicates"], told["perSecond"]) == (1, 2, None)
+    (line,) = [each for each in served.json_lines("top", "--once") if each["entity"] == name]
+    assert (line["active"], line["duplicates"], line["perSecond"]) == (1, 2, None)
 
 
-def test_metrics_are_read_with_their_labels_as_they_are_meant() -> None:
+def test_escaped_labels_of_metrics_are_unescaped() -> None:
     metrics = (
         "# HELP oncebus_messages Messages held, by state.\n"
         'oncebus_messages{entity="a\\"b\\\\c",kind="queue",state="active"} 7\n'
@@ -231,7 +231,7 @@ def test_metrics_are_read_with_their_labels_as_they_are_meant() -> None:
     assert loads_of(metrics) == [Load('a"b\\c', "queue", {"active": 7, "accepted": 9})]
 
 
-def test_rates_are_of_what_was_counted_in_between() -> None:
+def test_rates_come_from_the_difference_of_two_counts() -> None:
     before = [Load("a", "queue", {"accepted": 10, "duplicates": 1}), Load("made anew", "queue", {"accepted": 50})]
     after = [Load("a", "queue", {"accepted": 30, "duplicates": 2}), Load("made anew", "queue", {"accepted": 5})]
     assert rates_of(before, [*after, Load("new", "queue", {"accepted": 5})], 2.0) == {
@@ -242,7 +242,7 @@ def test_rates_are_of_what_was_counted_in_between() -> None:
 
 
 @pytest.mark.parametrize("words", [["--json"], []])
-def test_top_goes_on_until_it_is_interrupted(served: Served, name: str, words: list[str]) -> None:
+def test_top_runs_until_it_is_interrupted(served: Served, name: str, words: list[str]) -> None:
     command = [sys.executable, "-m", "oncebus.cli", "top", "--interval", "0.1", "--data", str(served.data), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -257,13 +257,13 @@ def test_top_goes_on_until_it_is_interrupted(served: Served, name: str, words: l
     assert process.returncode == 0
 
 
-def test_an_empty_quarantine_is_told(served: Served) -> None:
-    assert served.ok("quarantine") == "Nothing is in quarantine.\n"
+def test_an_empty_quarantine_is_reported(served: Served) -> None:
+    assert served.ok("quarantine") == "There are no messages in quarantine.\n"
     assert served.ok("quarantine", "--json") == ""
 
 
-def test_what_is_in_quarantine_is_shown_released_and_discarded(served: Served) -> None:
-    """A rule asks for properties, and the messages have none that could be read."""
+def test_messages_in_quarantine_are_shown_released_and_discarded(served: Served) -> None:
+    """The messages end up in quarantine because a rule needs their properties, and these are unreadable."""
     served.ok("topic", "create", "-n", "unreadable")
     made = Subscription(topic="unreadable", name="some")
     rules = [Rule("x", SqlFilter("x = 1"))]

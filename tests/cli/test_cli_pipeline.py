@@ -1,4 +1,4 @@
-"""`oncebus pipeline` where Spark's workers would run another Python, without Spark."""
+"""Tests how `oncebus pipeline` fails if Spark's workers would run another Python. Spark itself does not start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command is made for a process of its own."""
+    """Restore the signal handlers, the logging and the folder, which the command changes in its process."""
     monkeypatch.chdir(Path.cwd())
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -35,14 +35,14 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What is to be said of a Python 3.7."""
+    """Make Spark's workers use Python 3.7, and return the expected error."""
     other = tmp_path / "python3.7"
     other.write_text("#!/bin/sh\necho 3.7\n")
     other.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     without_spark(monkeypatch)
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    hint = f"Before Spark is started: export PYSPARK_PYTHON='{sys.executable}'"
+    hint = f"Before you start Spark, run: export PYSPARK_PYTHON='{sys.executable}'"
     return f"Spark's workers run Python 3.7 ('{other}'), the driver runs {own}. {hint}"
 
 
@@ -51,13 +51,13 @@ def run(tmp_path: Path, *words: str) -> Result:
     return CliRunner().invoke(main, ["pipeline", *places, *words])
 
 
-def test_alone_it_fails_with_one_line(tmp_path: Path, why: str) -> None:
+def test_without_serve_it_fails_with_one_line(tmp_path: Path, why: str) -> None:
     done = run(tmp_path)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == f"oncebus: {why}\n"
 
 
-def test_under_serve_the_same_line_is_in_the_log(tmp_path: Path, why: str) -> None:
+def test_under_serve_it_logs_the_same_line(tmp_path: Path, why: str) -> None:
     done = run(tmp_path, "--parent", str(os.getppid()))
     assert done.exit_code == 1
     (line,) = done.stderr.splitlines()

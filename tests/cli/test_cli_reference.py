@@ -1,4 +1,4 @@
-"""Every command and flag is in the docs, and every example runs."""
+"""Tests that every command and flag is in the docs, and that every example runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 ALL = dict(commands())
 LEAVES = {path: command for path, command in ALL.items() if not isinstance(command, click.Group)}
 
-# These run until they are stopped, need Spark, a stopped broker, or are for a shell: their own tests run them.
+# These run until they are stopped, or need Spark, a stopped broker or a shell. Their own tests run them.
 RUN_ELSEWHERE = {"serve", "warm-up", "gateway", "pipeline", "token", "dedup", "repair"}
 RUNNABLE = [path for path in LEAVES if path.split()[1] not in RUN_ELSEWHERE]
 
 
-def test_the_reference_in_the_docs_is_that_of_the_commands() -> None:
+def test_the_reference_in_the_docs_is_up_to_date() -> None:
     text = DOCS.read_text()
     assert reference() in text, "Run: python -m oncebus.cli.reference docs/cli.md"
     assert written_into(text) == text
@@ -47,7 +47,7 @@ def test_every_command_and_every_flag_is_in_the_docs() -> None:
 
 
 @pytest.mark.parametrize("shared", SHARED, ids=lambda shared: shared.heading)
-def test_options_that_many_commands_share_stand_once(shared: Shared) -> None:
+def test_shared_options_are_listed_once(shared: Shared) -> None:
     rows = [f"| `{names}` | {text} |" for names, text in shared.records()]
     takers = [section for path in LEAVES if shared.link in (section := section_of(f"`{path}`"))]
     assert len(takers) > 10
@@ -74,7 +74,7 @@ def test_every_command_says_what_it_does_in_a_sentence(path: str) -> None:
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an order in which what one needs is made by another."""
+    """Run the examples in an order in which each finds the entities that it needs."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "template.json").write_text(TEMPLATE)
     order = {"create": 1, "show": 2, "list": 2, "update": 3, "delete": 5}

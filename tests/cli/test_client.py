@@ -1,4 +1,4 @@
-"""What the command line's client makes of connections, without a broker: a server here answers as a test says."""
+"""Tests the commands' HTTP client against a server that answers as each test says, without a broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVED = b"HTTP/1.1 302 Found\r\nLocation: http://elsewhere.invalid/\r\nContent-L
 
 
 class Server:
-    """Accepts one connection after the other. Each of `answers` is a connection: what it says to each request."""
+    """Accepts one connection after the other. Each list in `answers` is one connection: the answers to its requests."""
 
     def __init__(self, answers: list[list[bytes]], folder: Path | None = None) -> None:
         self.seen: list[bytes] = []
@@ -50,10 +50,10 @@ class Server:
                     for answer in answers:
                         self.seen.append(reached.recv(65536))
                         reached.sendall(answer)
-                    # The request after the last answer is read, and never answered.
+                    # Read the request after the last answer, but never answer it.
                     self.seen.append(reached.recv(65536))
         except (OSError, ssl.SSLError):
-            # The listening socket was closed, or the client turned away.
+            # The test closed the listening socket, or the client refused the certificate.
             pass
 
 
@@ -78,13 +78,13 @@ def test_requests_share_a_connection_and_carry_the_token(monkeypatch: pytest.Mon
     assert all(b"\r\nauthorization: my token\r\n" in seen.lower() for seen in server.seen[:2])
 
 
-def test_a_look_is_tried_again_where_the_kept_connection_has_gone() -> None:
+def test_a_get_is_repeated_if_the_kept_connection_was_closed() -> None:
     with serving([HELLO], [HELLO]) as server, Client(server.url, "") as client:
         assert client.ask("GET", "/").body == client.ask("GET", "/").body == b"hello"
     assert len([seen for seen in server.seen if seen]) == 3
 
 
-def test_whatever_may_have_been_done_already_is_not_done_again() -> None:
+def test_a_request_that_may_have_been_executed_is_not_repeated() -> None:
     with serving([HELLO], [HELLO]) as server, Client(server.url, "") as client:
         client.ask("GET", "/")
         with pytest.raises(NotAnswered, match=f"The broker at {server.url} cannot be reached: [A-Z][^.]+\\.$"):
@@ -99,13 +99,13 @@ def test_a_refusal_has_the_status_and_the_detail_in_one_line() -> None:
     assert (caught.value.status, caught.value.content) == (507, FULL.partition(b"\r\n\r\n")[2])
 
 
-def test_it_is_not_led_elsewhere() -> None:
+def test_redirects_are_not_followed() -> None:
     with serving([MOVED]) as server, Client(server.url, "") as client, pytest.raises(NotAnswered) as caught:
         client.ask("GET", "/")
     assert str(caught.value) == f"The broker at {server.url} answers 302: Found"
 
 
-def test_silence_is_told_as_such() -> None:
+def test_a_broker_that_does_not_answer_in_time_is_named() -> None:
     with serving([b""]) as server, Client(server.url, "") as client, pytest.raises(NotAnswered) as caught:
         client.ask("GET", "/", timeout=0.2)
     assert str(caught.value) == f"The broker at {server.url} cannot be reached: it does not answer in time."
@@ -133,12 +133,12 @@ def test_with_tls_only_the_known_certificate_is_trusted(tmp_path: Path) -> None:
         ("http://host:none", "Port could not be cast to integer value as 'none'"),
     ],
 )
-def test_an_address_that_is_none_is_named(url: str, why: str) -> None:
+def test_a_bad_url_is_named(url: str, why: str) -> None:
     with pytest.raises(NotAnswered) as caught:
         Client(url, "")
     assert str(caught.value) == f"The broker at {url} cannot be reached: {why}."
 
 
-def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotAnswered, match=r"Certificate '.*/none\.pem' cannot be read: No such file or directory\."):
         Client("https://localhost:1", "", tmp_path / "none.pem")

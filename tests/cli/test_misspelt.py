@@ -17,11 +17,11 @@ from oncebus.cli import main
         (["xyzzy"], "No such command 'xyzzy'."),
     ],
 )
-def test_a_misspelt_command_is_told_with_the_nearest_one(words: list[str], said: str) -> None:
+def test_the_error_for_a_misspelt_command_suggests_the_nearest_one(words: list[str], said: str) -> None:
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
     assert result.stderr.endswith(f"Error: {said}\n")
 
 
-def test_an_option_in_the_place_of_a_command_is_no_command() -> None:
+def test_an_option_in_place_of_a_command_gets_no_suggestion() -> None:
     assert "No such option" in CliRunner().invoke(main, ["queue", "--nme", "orders"]).stderr

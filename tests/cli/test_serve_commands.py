@@ -1,4 +1,4 @@
-"""The commands of the broker as far as they go without one: what they refuse, and what they print."""
+"""Tests the commands that run or reach a broker as far as they get without one: their errors and their output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*words: str | Path, **environment: str) -> Result:
 
 
 def refusal(*words: str | Path, **environment: str) -> str:
-    """The one line that a command fails with."""
+    """Run a command that must fail, and return the one line of its error."""
     result = run(*words, **environment)
     assert result.exit_code == 1, result.output
     assert result.output.startswith("oncebus: ")
@@ -69,7 +69,7 @@ def test_a_bad_setting_is_named_with_its_source_and_value(name: str, tmp_path: P
     )
 
 
-def test_an_option_that_is_not_there_is_a_usage_error() -> None:
+def test_an_unknown_option_is_a_usage_error() -> None:
     assert run("pipeline", "--http-port", "1").exit_code == 2
 
 
@@ -101,18 +101,20 @@ def test_a_folder_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flag", ["--http-port", "--amqp-port", "--amqps-port"])
-def test_serve_says_when_a_port_is_in_use_and_which_flag_gives_another(tmp_path: Path, flag: str) -> None:
+def test_serve_says_when_a_port_is_in_use_and_which_flag_changes_it(tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         given = {"--http-port": "0", flag: str(port)}
         words = [word for pair in given.items() for word in pair] + (["--tls"] if flag == "--amqps-port" else [])
         said = refusal("serve", "--data", tmp_path / "data", *words)
-    reason = f"the port is in use. Stop what listens there, or give another with {flag}."
+    reason = f"the port is in use. Stop the program that uses it, or choose another port with {flag}."
     assert said == f"Cannot listen at 127.0.0.1, port {port}: {reason}"
 
 
 @pytest.mark.parametrize("words", [["--amqp-port", "0"], ["--tls", "--amqps-port", "0"]], ids=["plain", "TLS"])
-def test_serve_says_at_once_where_clients_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+def test_serve_prints_the_connection_string_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
     async def stopped_at_once(self: Supervisor) -> int:
         return 0
 
@@ -122,11 +124,11 @@ def test_serve_says_at_once_where_clients_go(tmp_path: Path, monkeypatch: pytest
     assert connection.endswith(";UseDevelopmentEmulator=true") is (words[0] != "--tls")
 
 
-def test_serve_refuses_a_data_folder_that_another_broker_runs_over(tmp_path: Path) -> None:
+def test_serve_refuses_a_data_folder_that_another_broker_uses(tmp_path: Path) -> None:
     with (tmp_path / "serve.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         said = refusal("serve", "--data", tmp_path, "--http-port", "0", "--amqp-port", "0")
-    assert said == f"Another broker runs over data folder '{tmp_path}'. Stop it first, or give another with --data."
+    assert said == f"Another broker uses data folder '{tmp_path}'. Stop it first, or choose another folder with --data."
 
 
 def test_no_program_delays_a_stop_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +143,7 @@ def test_no_program_delays_a_stop_for_long(tmp_path: Path, monkeypatch: pytest.M
     assert graces == {"gateway": 4.0, "pipeline": 4.0}
 
 
-def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> None:
+def test_the_processes_of_serve_get_its_settings(tmp_path: Path) -> None:
     settings = Settings(
         data=tmp_path,
         http_port=1,
@@ -154,12 +156,12 @@ def test_what_serve_starts_gets_the_settings_that_serve_has(tmp_path: Path) -> N
     assert load({}, environment(settings), None) == settings
 
 
-def test_a_variable_that_serve_has_overruled_does_not_reach_what_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overridden_variable_does_not_reach_the_processes_of_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONCEBUS_KEY_FILE", "elsewhere")
     assert load({}, environment(Settings()), None).key_file is None
 
 
-def test_a_token_is_good_for_its_entity_under_its_rule_until_it_expires(tmp_path: Path) -> None:
+def test_a_token_is_valid_for_its_entity_under_its_rule_until_it_expires(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     keys.create()
     keys.add("listener", [Right.LISTEN])
@@ -178,7 +180,7 @@ def test_a_token_is_good_for_its_entity_under_its_rule_until_it_expires(tmp_path
     assert not grant.scope.covers(("other",))
 
 
-def test_a_token_needs_a_rule_that_is_there_and_a_time_ahead(tmp_path: Path) -> None:
+def test_a_token_needs_an_existing_rule_and_a_positive_duration(tmp_path: Path) -> None:
     KeyFile(tmp_path / "keys.json").create()
     assert "Authorization rule 'nobody' is not in" in refusal("token", "--data", tmp_path, "--rule", "nobody")
     assert "--expires has value '0 seconds'" in refusal("token", "--data", tmp_path, "--expires", "0 seconds")
@@ -196,7 +198,7 @@ def test_a_command_that_finds_no_keys_says_how_to_name_the_data_folder(tmp_path:
     assert refusal(*words, "--data", tmp_path) == f"{missing} {hint}"
 
 
-def test_keys_that_are_there_and_cannot_be_used_are_no_matter_of_the_folder(tmp_path: Path) -> None:
+def test_the_error_for_unusable_keys_does_not_suggest_another_folder(tmp_path: Path) -> None:
     (tmp_path / "keys.json").touch(mode=0o644)
     said = refusal("token", "--data", tmp_path)
     assert "is open to other users" in said
@@ -204,7 +206,7 @@ def test_keys_that_are_there_and_cannot_be_used_are_no_matter_of_the_folder(tmp_
 
 
 class _Odd(BaseHTTPRequestHandler):
-    """Something else than a broker."""
+    """A web server that is not a broker."""
 
     def do_GET(self) -> None:
         content = b"<html>hello</html>" if "text" in self.path else b"[]"
@@ -218,7 +220,8 @@ class _Odd(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def stranger() -> Iterator[str]:
+def other_server() -> Iterator[str]:
+    """Run a web server that is not a broker, and yield its URL."""
     with HTTPServer(("127.0.0.1", 0), _Odd) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -227,13 +230,13 @@ def stranger() -> Iterator[str]:
         thread.join()
 
 
-def test_duplicates_says_when_there_is_no_broker(tmp_path: Path, stranger: str) -> None:
+def test_duplicates_says_when_there_is_no_broker(tmp_path: Path, other_server: str) -> None:
     KeyFile(tmp_path / "keys.json").create()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     said = refusal("duplicates", "orders", "--data", tmp_path, "--url", f"http://127.0.0.1:{port}")
     assert said == f"The broker at http://127.0.0.1:{port} cannot be reached: Connection refused."
     for entity in ("text", "json"):
-        said = refusal("duplicates", entity, "--data", tmp_path, "--url", stranger)
-        assert said.startswith(f"What answers at {stranger} is no broker")
+        said = refusal("duplicates", entity, "--data", tmp_path, "--url", other_server)
+        assert said.startswith(f"The server at {other_server} is not an Oncebus broker")
     assert "unknown url type" in refusal("duplicates", "orders", "--data", tmp_path, "--url", "ftp-like")

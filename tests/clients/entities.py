@@ -14,22 +14,22 @@ LONG: dict[str, object] = {"lockDuration": "PT5M"}
 PARTITIONED: dict[str, object] = {"enablePartitioning": True}
 
 QUEUES: dict[str, tuple[int, dict[str, object]]] = {
-    "plain": (130, {}),
-    "short": (20, SHORT),
-    "twice": (6, {"maxDeliveryCount": 2}),
-    "detecting": (55, DETECTS),
+    "plain": (265, {}),
+    "short": (40, SHORT),
+    "twice": (13, {"maxDeliveryCount": 2}),
+    "detecting": (79, DETECTS),
     "detecting-long": (2, DETECTS | LONG),
-    "sessions": (30, SESSIONS),
-    "short-sessions": (12, SESSIONS | SHORT),
-    "detecting-sessions": (8, DETECTS | SESSIONS),
-    "detecting-partitioned": (10, DETECTS | PARTITIONED),
-    "disabled": (6, {"status": "Disabled"}),
+    "sessions": (68, SESSIONS),
+    "short-sessions": (24, SESSIONS | SHORT),
+    "detecting-sessions": (14, DETECTS | SESSIONS),
+    "detecting-partitioned": (16, DETECTS | PARTITIONED),
+    "disabled": (12, {"status": "Disabled"}),
     "send-disabled": (6, {"status": "SendDisabled"}),
     "receive-disabled": (6, {"status": "ReceiveDisabled"}),
 }
 TOPICS: dict[str, tuple[int, dict[str, object]]] = {
-    "topic": (14, {}),
-    "detecting-topic": (10, DETECTS),
+    "topic": (26, {}),
+    "detecting-topic": (12, DETECTS),
 }
 SUBSCRIPTIONS: dict[str, list[dict[str, object]] | None] = {
     "all": None,

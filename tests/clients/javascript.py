@@ -77,12 +77,16 @@ def run_scenarios(name: str, served: Served, entities: dict[str, list[str]], **m
             return run(folder, ["node", "--test", name], environment(served, None, **variables))
 
 
-def play(name: str, served: Served, **kinds: int) -> dict[str, list[str]]:
-    """Run a file of scenarios with the given number of entities of each kind, and return the entities."""
+def play(name: str, served: Served, *, over_websockets: bool = False, **kinds: int) -> dict[str, list[str]]:
+    """Run a file of scenarios with the given number of entities of each kind, and return the entities.
+
+    WebSockets of this client always have TLS, which a relay terminates.
+    """
     named = {kind.replace("_", "-"): count for kind, count in kinds.items()}
     entities = {kind: served.pool.take(kind, count) for kind, count in named.items()}
     https = connection_string("localhost", served.https_port, served.root, emulator=False)
-    print(run_scenarios(name, served, entities, ADMINISTRATION=https))
+    more = {"WEBSOCKETS": "yes", "SERVICEBUS_CONNECTION_STRING": https} if over_websockets else {}
+    print(run_scenarios(name, served, entities, ADMINISTRATION=https, **more))
     return entities
 
 

@@ -43,8 +43,11 @@ class Pair(NamedTuple):
 class Served:
     """The broker as its clients see it. Each scenario takes its own entities."""
 
-    def __init__(self, running: Running, folder: Path, port: int, url: str, https_port: int, certificate: Path) -> None:
-        self.running, self.port, self.https_port, self.certificate = running, port, https_port, certificate
+    def __init__(
+        self, running: Running, folder: Path, port: int, url: str, tls_ports: tuple[int, int], certificate: Path
+    ) -> None:
+        self.running, self.port, self.certificate = running, port, certificate
+        self.https_port, self.amqps_port = tls_ports
         self.http = Client(url, folder / "data")
         keys = KeyFile(folder / "data" / "keys.json")
         self.root = keys.rules()[0]
@@ -211,6 +214,7 @@ def running_service(folder: Path) -> Iterator[Served]:
         made = own_certificate(folder / "tls", "localhost", wall_time())
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(made.certificate, made.key)
-        front = stack.enter_context(relay(int(url.rpartition(":")[2]), context))
+        https = stack.enter_context(relay(int(url.rpartition(":")[2]), context))
+        amqps = stack.enter_context(relay(int(found[1]), context))
         certificate = folder / "tls" / CERTIFICATE
-        yield Served(running, folder, int(found[1]), url, front.port, certificate)
+        yield Served(running, folder, int(found[1]), url, (https.port, amqps.port), certificate)

@@ -15,6 +15,11 @@ def test_javascript_sends_in_every_form(served: Served) -> None:
 
 
 @together
+def test_javascript_sends_in_every_form_over_websockets(served: Served) -> None:
+    play("sending.mjs", served, over_websockets=True, plain=7)
+
+
+@together
 def test_javascript_receives_and_settles_in_every_way(served: Served) -> None:
     play("receiving.mjs", served, plain=8, short=2, twice=1)
 
@@ -25,8 +30,18 @@ def test_javascript_holds_sessions(served: Served) -> None:
 
 
 @together
+def test_javascript_holds_sessions_over_websockets(served: Served) -> None:
+    play("sessions.mjs", served, over_websockets=True, sessions=3, short_sessions=3)
+
+
+@together
 def test_javascript_receives_from_subscriptions_and_manages_their_rules(served: Served) -> None:
     play("topics.mjs", served, topic=2)
+
+
+@together
+def test_javascript_finds_what_it_expects_of_the_service(served: Served) -> None:
+    play("faithful.mjs", served, plain=4, sessions=1, topic=1)
 
 
 @together

@@ -141,7 +141,7 @@ def test_a_refused_link_has_a_reason_and_other_links_continue(served: Served) ->
         for create in (connection.create_sender, connection.create_receiver):
             error = refused(partial(create, "nowhere"))
             assert error.condition == "amqp:not-found"
-            assert "'nowhere' could not be found" in str(error)
+            assert "/nowhere' could not be found" in str(error)
             error = refused(partial(create, disabled))
             assert error.condition == "com.microsoft:entity-disabled"
             assert disabled in str(error)

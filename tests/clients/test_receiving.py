@@ -82,7 +82,8 @@ def test_dead_letters_have_their_reasons_and_can_be_sent_again(served: Served) -
             dead.complete_message(letters[0])
             dead.abandon_message(letters[1])
             (again,) = received(dead, 1)
-            assert (again.delivery_count or 0) == (letters[1].delivery_count or 0) + 1
+            # Attempts do not count in a dead-letter queue.
+            assert (again.delivery_count or 0) == (letters[1].delivery_count or 0)
             dead.complete_message(again)
             assert is_empty(dead)
         (back,) = received(receiver, 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oncebus.cli.errors import in_one_line
-from oncebus.dedup.errors import DedupError
+from oncebus.dedup import DedupError
 from oncebus.dedup.sources import find_sources, guess_format, local_path
 from oncebus.spark.columns import BadColumn
 

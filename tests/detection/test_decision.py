@@ -19,7 +19,7 @@ def test_the_window_ends_to_the_microsecond() -> None:
 
 
 def test_one_key_many_thousand_times() -> None:
-    """Chains of one key, each link a window later: also with changing windows, judged like the reference."""
+    """Chains of one key, each link a window after the last, are judged like the reference; also with mixed windows."""
     chance = random.Random(3)
     for windows in ([SECOND], [SECOND, 2 * SECOND, 5 * SECOND]):
         messages = [Message("k", START + at * SECOND // 3, at, chance.choice(windows)) for at in range(1500)]

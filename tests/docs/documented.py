@@ -1,4 +1,4 @@
-"""A broker without Spark at the addresses of a real one, with TLS and without, and somebody who reads its docs."""
+"""A broker without Spark, over HTTP and AMQP with and without TLS, and a reader who follows the docs against it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from broker.in_process import running_broker
 from cli.served_broker import Served
-from clients import javascript
+from clients import java, javascript
 from in_thread import in_thread
 from oncebus.access import KeyFile, connection_string
 from oncebus.broker.clock import wall_time
@@ -29,14 +29,14 @@ _PORT = "import azure.servicebus._pyamqp._connection as found\nfound.SECURE_PORT
 
 @dataclass
 class Reader:
-    """Does what a page says, in a folder of its own."""
+    """Runs the samples of a page in a folder, as a reader would."""
 
     served: Served
     folder: Path
     ports: dict[str, int]
 
-    def told(self, *, tls: bool) -> dict[str, str]:
-        """What the page has asked to be exported."""
+    def environment(self, *, tls: bool) -> dict[str, str]:
+        """Return the environment with the variables that the page asks the reader to export."""
         root = KeyFile(self.served.data / "keys.json").rules()[0]
         messages = connection_string("localhost", self.ports["amqps" if tls else "amqp"], root, emulator=not tls)
         cleared = {name: value for name, value in os.environ.items() if not name.startswith("ONCEBUS_")}
@@ -48,30 +48,42 @@ class Reader:
         }
 
     def run(self, language: str, code: str) -> str:
-        """Run a program; what it says."""
+        """Run a program, and return its output."""
         if language == "python":
             return self._python(code)
+        if language == "java":
+            return self._java(code)
         name = {"javascript": "page.mjs", "typescript": "page.ts"}[language]
-        told = self.told(tls=True)
+        environment = self.environment(tls=True)
         with javascript.workplace(javascript.HERE / "package.json", TSCONFIG) as folder:
             (folder / name).write_text(code)
             if language == "typescript":
-                javascript.run(folder, ["node", "node_modules/typescript/bin/tsc"], told)
+                javascript.run(folder, ["node", "node_modules/typescript/bin/tsc"], environment)
                 name = "compiled/page.js"
-            return javascript.run(folder, ["node", name], told)
+            return javascript.run(folder, ["node", name], environment)
+
+    def _java(self, code: str) -> str:
+        """Run the samples of a page as one program, with the broker's own port for administration."""
+        options = java.trust_store(self.served.data / CERTIFICATE, self.folder)
+        code = java.program(code).replace("setPort(5300)", f"setPort({self.ports['https']})")
+        return java.run_file(code, self.environment(tls=True), options)
 
     def _python(self, code: str) -> str:
-        """Over TLS, if the page trusts a certificate: then the client goes to one port, made to be ours."""
+        """Run a Python program, over TLS if it trusts a certificate.
+
+        With TLS the client always connects to port 5671, so the program is patched to use the broker's port.
+        """
         with_tls = "connection_verify=certificate" in code
         if with_tls:
             code = f"{_PORT} = {self.ports['amqps']}\n{code}"
         (self.folder / "page.py").write_text(code)
-        return javascript.run(self.folder, [sys.executable, "-W", "error", "page.py"], self.told(tls=with_tls))
+        command = [sys.executable, "-W", "error", "page.py"]
+        return javascript.run(self.folder, command, self.environment(tls=with_tls))
 
 
 @contextmanager
 def reading(folder: Path) -> Iterator[Reader]:
-    """A broker at free ports, until the block ends."""
+    """Run a broker at free ports for a block, and yield a reader."""
     data = folder / "oncebus-data"
 
     @asynccontextmanager

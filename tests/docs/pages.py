@@ -1,4 +1,4 @@
-"""Pages of the documentation, as programs and shells see them."""
+"""Reads pages of the documentation: their samples, commands, tables and links."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 DOCS = Path(__file__).parents[2] / "docs"
 SAME = "…"
-"""What stands for anything: within a line for a part of it, on a line of its own for any number of lines."""
+"""Stands for any text: within a line for a part of it, on a line of its own for any number of lines."""
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PROMPT = "$ "
 
 
 class Block(NamedTuple):
-    """A sample, with the language that it says it is in."""
+    """A code block with its language."""
 
     language: str
     text: str
 
 
 class Command(NamedTuple):
-    """A line of a shell, and what is printed then."""
+    """A line of a shell session, and the output below it."""
 
     line: str
     printed: str
@@ -38,7 +38,7 @@ def blocks(name: str) -> list[Block]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """What is typed in a shell's sample, and what it answers."""
+    """Yield the commands of a shell session with their output."""
     assert block.text.startswith(_PROMPT), block.text
     for part in re.split(rf"^{re.escape(_PROMPT)}", block.text, flags=re.MULTILINE)[1:]:
         line, _, printed = part.partition("\n")
@@ -46,7 +46,7 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def program(name: str, language: str) -> tuple[str, str]:
-    """All samples of a language in a page, which are parts of one program, and all that they print."""
+    """Return all code blocks of a language in a page, which form one program, and their output."""
     code: list[str] = []
     printed: list[str] = []
     last = ""
@@ -59,25 +59,25 @@ def program(name: str, language: str) -> tuple[str, str]:
     return "\n".join(code), "".join(printed)
 
 
-def agrees(shown: str, said: str) -> bool:
-    """Whether a page shows what was said."""
+def agrees(shown: str, printed: str) -> bool:
+    """Return whether a page shows what was printed."""
     pattern = ""
     for line in shown.splitlines():
         if line.strip() == SAME:
             pattern += r"(?:[^\n]*\n)*"
         else:
             pattern += r"[^\n]*".join(map(re.escape, line.split(SAME))) + r"\n"
-    return re.fullmatch(pattern, said) is not None
+    return re.fullmatch(pattern, printed) is not None
 
 
 def sections(name: str) -> dict[str, str]:
-    """The text below each heading of the second rank."""
+    """Return the text below each second-level heading."""
     parts = re.split(r"^## (.+)\n", page(name), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def quoted_in_table(text: str) -> list[str]:
-    """What is quoted in the rows of a table, but for the last column, which explains."""
+    """Return the quoted texts in a table, except those in the last column, which explains."""
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith("| ") and not line.startswith("| text |"):
@@ -86,7 +86,7 @@ def quoted_in_table(text: str) -> list[str]:
 
 
 def links(name: str) -> Iterator[Path]:
-    """The files that a page leads to."""
+    """Yield the files that a page links to."""
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page(name)):
         if "://" not in target:
             yield ((DOCS / name).parent / target).resolve()

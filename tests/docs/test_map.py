@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md, CONTRIBUTING.md and the pages say is where is there; README.md stays short."""
+"""Tests that the files and packages that the documentation names exist, and that README.md stays short."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAPS = ["ARCHITECTURE.md", "CONTRIBUTING.md"]
 PAGES = sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md"))
 LONGEST_README = 80
 
-# A path between backticks: of the repository, or of the package.
+# A path in backticks, relative to the repository or to the package.
 _PATH = re.compile(r"`([A-Za-z_.][\w.-]*(?:/[\w.-]+)*/?)`")
 _SUFFIXES = {".py", ".md", ".json", ".toml", ".yml", ".txt", ".svg"}
 _IN_REPOSITORY = re.compile(r"`((?:src|tests|bench|examples|tools|docs|oncebus)/[\w./-]+)`")
@@ -25,26 +25,26 @@ _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def named(text: str) -> set[str]:
-    """The paths that a map names."""
+    """Return the paths that a text names."""
     return {path for path in _PATH.findall(text) if "/" in path or Path(path).suffix in _SUFFIXES}
 
 
-def is_there(path: str) -> bool:
-    """Whether a path is one of the repository, or of the package."""
+def exists(path: str) -> bool:
+    """Return whether a path exists in the repository or in the package."""
     found = [place for place in (ROOT / path, PACKAGE / path, ROOT / "src" / path) if place.exists()]
     return any(place.is_dir() or not path.endswith("/") for place in found)
 
 
-# These are made by commands, not kept.
+# Created by commands, not kept in the repository.
 MADE = {"build/site"}
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_every_path_on_the_map_is_there(name: str) -> None:
+def test_every_path_on_the_map_exists(name: str) -> None:
     text = (ROOT / name).read_text()
     paths = named(text)
     assert len(paths) > 15
-    assert [path for path in sorted(paths - MADE) if not is_there(path)] == []
+    assert [path for path in sorted(paths - MADE) if not exists(path)] == []
 
 
 @pytest.mark.parametrize("name", [*MAPS, "README.md", "CHANGELOG.md", "SECURITY.md"])
@@ -54,13 +54,13 @@ def test_every_link_leads_to_something(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_file_that_a_page_names_is_there(name: str) -> None:
+def test_every_file_that_a_page_names_exists(name: str) -> None:
     paths = _IN_REPOSITORY.findall((ROOT / name).read_text())
-    assert [path for path in paths if not is_there(path)] == []
+    assert [path for path in paths if not exists(path)] == []
 
 
 def layers() -> dict[str, int]:
-    """The layer of each package and module, by the map."""
+    """Return the layer of each package and module, as ARCHITECTURE.md has it."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     table = text.partition("\n## Layers\n")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if re.match(r"\| \d", line)]
@@ -68,7 +68,7 @@ def layers() -> dict[str, int]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The packages of ours that a module imports, also inside its functions."""
+    """Yield the packages of Oncebus that a module imports, also inside its functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             names = [
@@ -86,7 +86,7 @@ def test_every_package_is_in_one_layer() -> None:
     assert set(layers()) == there - {"__init__"}
 
 
-def test_packages_import_only_what_is_further_in() -> None:
+def test_packages_import_only_packages_of_their_layer_or_earlier_ones() -> None:
     layer = layers()
     wrong = {
         f"{path.relative_to(PACKAGE)} imports {name}"
@@ -97,7 +97,7 @@ def test_packages_import_only_what_is_further_in() -> None:
     assert wrong == set()
 
 
-# Pages with a table of all modules of their package. The portal's page has a test of its own.
+# Pages with a table of all modules of their package. The portal's page has its own test.
 TABLES = ["arm", "atom", "broker", "entities", "management", "servicebus", "templates"]
 
 
@@ -116,9 +116,9 @@ def test_every_package_is_on_the_map() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     table = text.partition("\n## What lives where\n")[2].partition("\n### ")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")]
-    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert packages - told == set()
+    assert packages - named == set()
 
 
 def test_the_readme_is_short() -> None:

@@ -1,4 +1,4 @@
-"""The quick start of README.md, as it is pasted."""
+"""Tests the quick start of README.md, as a reader pastes it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ QUEUE = ["queue", "create", "--name", "orders", "--enable-duplicate-detection"]
 
 
 def lines() -> list[list[str]]:
-    """What is typed in both terminals, without comments."""
+    """Return the commands of both terminals, without comments."""
     typed = [block.text for block in blocks("../README.md") if block.language == "sh"]
     assert len(typed) == 2
     return [shlex.split(line, comments=True) for text in typed for line in text.splitlines()]
 
 
-def test_the_broker_is_started_with_flags_and_files_that_are_there() -> None:
+def test_the_flags_and_files_of_the_first_terminal_exist() -> None:
     [words] = [line[1:] for line in lines() if line[:2] == ["oncebus", "serve"]]
     command = main.get_command(click.Context(main), "serve")
     assert command is not None
@@ -32,7 +32,7 @@ def test_the_broker_is_started_with_flags_and_files_that_are_there() -> None:
     assert (ROOT / str(given["entities"])).is_file()
 
 
-def test_the_second_terminal_shows_a_message_received_and_one_dropped(
+def test_the_second_terminal_shows_one_received_and_one_dropped_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""docs/security.md names every limit of the gateway, with its value."""
+"""Tests that docs/security.md names every limit of the gateway with its value."""
 
 from __future__ import annotations
 
@@ -14,47 +14,51 @@ import oncebus.http.limits
 import oncebus.servicebus.limits
 from oncebus import listening
 from oncebus.amqp import limits as amqp_limits
+from oncebus.broker import transactions
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "security.md"
 UNITS = {"": 1, "s": 1, "KB": 1 << 10, "MB": 1 << 20}
-# A value, and the constant behind it.
+# A value, followed by its constant.
 CELLS = re.compile(r"\| (?P<number>[0-9.]+)(?: (?P<unit>s|KB|MB))? \| `(?P<name>oncebus\.[\w.]+)`")
-MODULES = (amqp_limits, listening)
+MODULES = (amqp_limits, listening, transactions)
 LIMITS = (oncebus.servicebus.limits.Limits, oncebus.http.limits.Limits)
 NOT_BOUNDS = {
     "oncebus.amqp.limits.MEGABYTE",
-    # Of the health check, which are settings.
+    # Imported there, or a text.
+    "oncebus.broker.transactions.SECOND",
+    "oncebus.broker.transactions.SPANS",
+    # Limits of the health check, which are settings.
     "oncebus.http.limits.Limits.lag",
     "oncebus.http.limits.Limits.heartbeat",
 }
 
 
-def told() -> dict[str, float]:
-    """The constants on the page, and what it says of each."""
+def documented() -> dict[str, float]:
+    """Return the constants on the page, each with the value that the page gives."""
     return {
         found["name"]: float(found["number"]) * UNITS[found["unit"] or ""] for found in CELLS.finditer(PAGE.read_text())
     }
 
 
 def value_of(name: str) -> Any:
-    """A constant of a module, or the default of a field of its `Limits`."""
+    """Return the value of a module's constant, or the default of a field of its `Limits`."""
     module, _, last = name.rpartition(".")
     if module.endswith(".Limits"):
         return getattr(import_module(module.removesuffix(".Limits")).Limits(), last)
     return getattr(import_module(module), last)
 
 
-@pytest.mark.parametrize("name", told())
-def test_the_page_tells_the_value_of_each_bound(name: str) -> None:
-    assert value_of(name) == told()[name]
+@pytest.mark.parametrize("name", documented())
+def test_the_page_has_the_value_of_each_bound(name: str) -> None:
+    assert value_of(name) == documented()[name]
 
 
 def test_every_bound_is_on_the_page() -> None:
     names = {f"{module.__name__}.{name}" for module in MODULES for name in vars(module) if name.isupper()}
     names |= {f"{each.__module__}.Limits.{field.name}" for each in LIMITS for field in dataclasses.fields(each)}
     own = {name for name in names if not name.rpartition(".")[2].startswith("_")}
-    assert own - NOT_BOUNDS - set(told()) == set()
+    assert own - NOT_BOUNDS - set(documented()) == set()
 
 
 def test_every_constant_that_the_page_names_is_compared() -> None:
-    assert set(re.findall(r"`(oncebus\.[\w.]+)`", PAGE.read_text())) == set(told())
+    assert set(re.findall(r"`(oncebus\.[\w.]+)`", PAGE.read_text())) == set(documented())

@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, loads nothing from elsewhere, and has every page."""
+"""Tests that the documentation site builds without warnings, loads nothing from other servers, and has every page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from .pages import DOCS
 
 ROOT = DOCS.parent
-# What a browser loads by itself. A link that somebody has to click is none of these.
+# The elements and attributes that a browser loads by itself, unlike links to click on.
 LOADED = {
     "audio": "src",
     "embed": "src",
@@ -29,13 +29,13 @@ LOADED = {
 }
 OUTSIDE = re.compile(r"^(?:https?:)?//", re.IGNORECASE)
 IN_STYLES = re.compile(r"""(?:url\(|@import\s+)\s*["']?((?:https?:)?//[^"')\s]+)""", re.IGNORECASE)
-# Of links to a page's own address or neighbours, which browsers do not load.
+# Kinds of link elements that browsers do not load: they name the page's own address or its neighbours.
 NOT_LOADED = {"canonical", "next", "prev"}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it."""
+    """Build the site as `make docs` does, and return its folder."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(
@@ -47,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class _Loads(HTMLParser):
-    """Collects what a page loads."""
+    """Collects the addresses that a page loads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def loads(page: str) -> list[str]:
     return parser.found + IN_STYLES.findall("".join(re.findall(r"<style>(.*?)</style>", page, re.DOTALL)))
 
 
-def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
+def test_it_loads_nothing_from_other_servers(site: Path) -> None:
     found = {
         f"{path.relative_to(site)}: {address}"
         for path in site.rglob("*.html")
@@ -77,7 +77,7 @@ def test_it_loads_nothing_from_elsewhere(site: Path) -> None:
     assert found == set()
 
 
-def test_what_comes_from_elsewhere_would_be_noticed() -> None:
+def test_something_loaded_from_another_server_would_be_noticed() -> None:
     page = (
         '<link rel="stylesheet" href="https://a/b.css"><style>@import "//c/d";</style><script src="https://e"></script>'
     )
@@ -89,7 +89,7 @@ def sources() -> Iterator[Path]:
     yield from map(Path, ("index.md", "architecture.md", "contributing.md", "changelog.md", "reporting.md"))
 
 
-def test_every_page_is_there(site: Path) -> None:
+def test_every_page_exists(site: Path) -> None:
     for source in sources():
         name = source.with_name("index.html") if source.name == "README.md" else source.with_suffix(".html")
         assert (site / name).is_file(), source

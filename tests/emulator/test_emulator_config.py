@@ -95,7 +95,7 @@ def test_comments_and_any_case_of_names_are_allowed(tmp_path: Path) -> None:
     assert made(tmp_path, text).queue("a").lock_duration == 30 * SECOND
 
 
-def test_what_is_left_out_has_the_emulators_default(tmp_path: Path) -> None:
+def test_a_property_that_is_left_out_has_the_emulators_default(tmp_path: Path) -> None:
     detecting = {"RequiresDuplicateDetection": True}
     catalogue = made(
         tmp_path,
@@ -134,7 +134,7 @@ def test_more_than_the_emulator_can_do_is_allowed(tmp_path: Path) -> None:
     assert catalogue.queue("q0").enable_partitioning
 
 
-def test_what_exists_is_left_as_it_is(tmp_path: Path) -> None:
+def test_existing_entities_stay_as_they_are(tmp_path: Path) -> None:
     before = made(tmp_path, SAMPLE)
     config = sample()
     namespace_of(config)["Queues"][0]["Properties"]["MaxDeliveryCount"] = 9
@@ -215,7 +215,7 @@ def test_every_error_is_reported_with_its_place(tmp_path: Path) -> None:
         f"{rules}[3].Properties.CorrelationFilter",
         f"{rules}[3].Properties.Action",
     }
-    assert found[f"{PLACE}.Queues[2].Properties.LockDuraton"] == "The member is not known. Did you mean 'LockDuration'?"
+    assert found[f"{PLACE}.Queues[2].Properties.LockDuraton"] == "The member is unknown. Did you mean 'LockDuration'?"
     assert found[f"{PLACE}.Queues[4].Name"] == f"'OK' is in the file twice: see {PLACE}.Queues[0]."
     assert found[f"{PLACE}.Queues[1].Name"] == "The name is missing."
     del config["UserConfig"]["Namespaces"][0]["Topics"]
@@ -229,18 +229,18 @@ def test_every_error_is_reported_with_its_place(tmp_path: Path) -> None:
     [
         ("[]", "", "The configuration is array. Not an object."),
         ("{}", "", "The member 'UserConfig' is missing."),
-        ({"UserConfig": {}}, "UserConfig.Namespaces", "There are 0 namespaces. A broker is exactly one."),
+        ({"UserConfig": {}}, "UserConfig.Namespaces", "The file has 0 namespaces. A broker is exactly one namespace."),
         ({"UserConfig": 5}, "UserConfig", "The member is int. Not an object."),
-        ({"Users": {}}, "Users", "The member is not known. There are UserConfig."),
+        ({"Users": {}}, "Users", "The member is unknown. There are UserConfig."),
         ({"UserConfig": {"Namespaces": {}}}, "UserConfig.Namespaces", "The member is object. Not a list."),
         ({"UserConfig": {"Namespaces": [5]}}, "UserConfig.Namespaces[0]", "The member is int. Not an object."),
         ({"UserConfig": {"Namespaces": [{}]}}, f"{PLACE}.Name", "The name is missing."),
         (
             {"UserConfig": {"Namespaces": [{"Name": "a"}, {"Name": "b"}]}},
             "UserConfig.Namespaces",
-            "There are 2 namespaces. A broker is exactly one.",
+            "The file has 2 namespaces. A broker is exactly one namespace.",
         ),
-        (config_of(Queues=[{"Name": 5}]), f"{PLACE}.Queues[0].Name", "The name 5 is not a text."),
+        (config_of(Queues=[{"Name": 5}]), f"{PLACE}.Queues[0].Name", "The name 5 is not a string."),
         (config_of(Queues=[7]), f"{PLACE}.Queues[0]", "The member is int. Not an object."),
         (config_of(Queues=[{"Name": "a", "Properties": []}]), f"{PLACE}.Queues[0].Properties", "The member is array."),
         (
@@ -260,7 +260,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
         EntityFile.read(tmp_path / "none.json", WHAT, read_config)
 
 
-def test_what_the_tier_does_not_allow_is_reported_with_its_place(tmp_path: Path) -> None:
+def test_a_property_that_the_tier_does_not_allow_is_reported_with_its_place(tmp_path: Path) -> None:
     file = file_of(tmp_path, SAMPLE)
     with pytest.raises(FileRefused) as caught:
         file.added_to(Catalogue(namespace=Namespace(tier=Tier.BASIC)), 5)

@@ -38,11 +38,11 @@ def started(settings: Settings, play: Callable[[str], None] = lambda url: None) 
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        def tell(what: str, url: str) -> None:
-            if what == "open":
+        def announce(event: str, url: str) -> None:
+            if event == "open":
                 playing.append(asyncio.create_task(to_the_end(url)))
 
-        await run_gateway(settings, tell=tell)
+        await run_gateway(settings, announce=announce)
         await asyncio.gather(*playing)
 
     asyncio.run(run())
@@ -135,11 +135,11 @@ def test_the_entities_file_and_the_emulators_go_together(tmp_path: Path) -> None
     settings = settings_for(tmp_path, config_of(Queues=[{"Name": "a"}]))
 
     async def run() -> None:
-        def tell(what: str, _: str) -> None:
-            if what == "open":
+        def announce(event: str, _: str) -> None:
+            if event == "open":
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        await run_gateway(settings, entities=entities, tell=tell)
+        await run_gateway(settings, entities=entities, announce=announce)
 
     asyncio.run(run())
     latest = CatalogueFiles(Folders(settings.data).catalogue).latest()

@@ -252,20 +252,21 @@ def test_forwarding_leads_to_an_existing_entity() -> None:
             Queue(name="a", forward_dead_lettered_messages_to="news/world/subscriptions/all"),
             "The auto forwarding destination entity 'news/world/subscriptions/all' does not exist.",
         ),
-        (Queue(name="a", forward_to="A"), "The entity 'a' cannot forward messages to itself."),
-        (
-            Queue(name="a", forward_dead_lettered_messages_to="/a"),
-            "The entity 'a' cannot forward messages to itself.",
-        ),
     ],
 )
-def test_forwarding_to_nothing_or_itself_is_refused(source: Queue, text: str) -> None:
+def test_forwarding_to_nothing_is_refused(source: Queue, text: str) -> None:
     with pytest.raises(BadRequest) as raised:
         SOME.created(source, T2)
     assert raised.value.text.splitlines()[0] == text
-    if "itself" in text:
-        with pytest.raises(BadRequest, match="itself"):
-            SOME.created(Queue(name="a"), T1).updated(source, T2)
+
+
+@pytest.mark.parametrize(
+    "source", [Queue(name="a", forward_to="A"), Queue(name="a", forward_dead_lettered_messages_to="/a")]
+)
+def test_forwarding_to_itself_is_accepted(source: Queue) -> None:
+    for made in (SOME.created(source, T2), SOME.created(Queue(name="a"), T1).updated(source, T2)):
+        target = made.queue("a").forward_to or made.queue("a").forward_dead_lettered_messages_to
+        assert made.forward_target(target) == made.queue("a")
 
 
 def test_a_subscription_forwards_to_any_queue_or_topic() -> None:

@@ -20,7 +20,7 @@ def files(tmp_path: Path) -> CatalogueFiles:
     return CatalogueFiles(tmp_path / "data")
 
 
-def test_nothing_was_published(files: CatalogueFiles) -> None:
+def test_an_empty_folder_has_no_versions(files: CatalogueFiles) -> None:
     assert files.latest() is None
     assert files.versions() == []
     files.delete_below(9)

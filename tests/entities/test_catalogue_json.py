@@ -58,7 +58,7 @@ def test_nan_and_infinity_come_back() -> None:
     assert second == math.inf
 
 
-def test_the_layout() -> None:
+def test_the_text_has_the_documented_layout() -> None:
     lines = catalogue_to_json(SOME).splitlines()
     assert lines[0] == (
         '{"format": "oncebus catalogue 1", "version": 3, "namespace": "oncebus", "tier": "Standard", "next_id": 4,'
@@ -75,7 +75,7 @@ def test_rules_with_unusable_names_from_an_older_version_are_ignored(
     [fine] = ENTITIES[0]["authorization_rules"]
     assert fine == {
         "name": "all",
-        "rights": ["Listen", "Manage", "Send"],
+        "rights": ["Send", "Listen", "Manage"],
         "primary_key": "secret-one",
         "secondary_key": "secret-two",
         "created_at": None,

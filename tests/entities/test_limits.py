@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from oncebus import access
 from oncebus.durations import DAY, MINUTE, SECOND
 from oncebus.entities import (
     NO_LIMIT,
@@ -11,6 +12,7 @@ from oncebus.entities import (
     BadRequest,
     CorrelationFilter,
     Entity,
+    EntityError,
     ErrorKind,
     Namespace,
     OutOfRange,
@@ -25,6 +27,7 @@ from oncebus.entities import (
 )
 from oncebus.entities.limits import (
     Occasion,
+    check_authorization_rules,
     check_change,
     check_entity,
     check_forward_target,
@@ -147,15 +150,6 @@ def test_values_out_of_range_are_refused(entity: Entity, text: str) -> None:
             "Both DelayedPersistence and RequiresDuplicateDetection property cannot be enabled together.",
         ),
         (
-            replace(QUEUE, requires_session=True, forward_to="other"),
-            "The property 'ForwardTo' cannot be set on a Queue that requires sessions.\nParameter name: ForwardTo",
-        ),
-        (
-            replace(SUBSCRIPTION, requires_session=True, forward_to="other"),
-            "The property 'ForwardTo' cannot be set on a Subscription that requires sessions."
-            "\nParameter name: ForwardTo",
-        ),
-        (
             replace(QUEUE, is_anonymous_accessible=True),
             "Anonymous access is not supported.\nParameter name: IsAnonymousAccessible",
         ),
@@ -273,20 +267,20 @@ def test_a_forward_target_is_kept_as_a_path() -> None:
     assert subscription.forward_to is None
 
 
-def test_forwarding_needs_another_entity_that_takes_messages() -> None:
-    check_forward_target(QUEUE, "ForwardTo", "other", Queue(name="other"))
-    check_forward_target(SUBSCRIPTION, "ForwardTo", "news", TOPIC)
+@pytest.mark.parametrize("entity", [QUEUE, SUBSCRIPTION])
+def test_an_entity_with_sessions_may_forward(entity: Queue | Subscription) -> None:
+    check(replace(entity, requires_session=True, forward_to="other"))
+
+
+def test_forwarding_needs_an_entity_that_takes_messages() -> None:
+    check_forward_target("ForwardTo", "other", Queue(name="other"))
+    check_forward_target("ForwardTo", "news", TOPIC)
     for target in (None, SUBSCRIPTION):
         with pytest.raises(BadRequest) as raised:
-            check_forward_target(QUEUE, "ForwardTo", "gone", target)
+            check_forward_target("ForwardTo", "gone", target)
         assert raised.value.detail == (
             "SubCode=40400. The auto forwarding destination entity 'gone' does not exist.\nParameter name: ForwardTo"
         )
-    with pytest.raises(BadRequest) as raised:
-        check_forward_target(QUEUE, "ForwardTo", "Orders", Queue(name="Orders"))
-    assert raised.value.detail == (
-        "SubCode=40000. The entity 'orders' cannot forward messages to itself.\nParameter name: ForwardTo"
-    )
 
 
 IMMUTABLE = "The value for the {} property of an existing {} cannot be changed."
@@ -336,6 +330,7 @@ def test_the_window_and_the_rest_may_be_changed() -> None:
         (Rule("r/s"), "'r/s' contains character(s) that is not allowed by Service Bus."),
         (Rule("r", SqlFilter(" ")), "The argument 'sqlExpression' is null or white space."),
         (Rule("r", SqlFilter("x" * 1025)), "The argument 'sqlExpression' cannot exceed 1024 characters."),
+        (Rule("r", SqlFilter("\U0001f600" * 513)), "The argument 'sqlExpression' cannot exceed 1024 characters."),
         (Rule("r", action=SqlAction("x" * 1025)), "The argument 'sqlExpression' cannot exceed 1024 characters."),
         (
             Rule("r", CorrelationFilter(properties=(("a", 1), ("a", 2)))),
@@ -343,10 +338,41 @@ def test_the_window_and_the_rest_may_be_changed() -> None:
         ),
     ],
 )
-def test_rules(rule: Rule, text: str | None) -> None:
+def test_the_limits_on_rules(rule: Rule, text: str | None) -> None:
     if text is None:
         check_rule(rule)
         return
     with pytest.raises(BadRequest) as raised:
         check_rule(rule)
     assert raised.value.text.startswith(text)
+
+
+# Authorization rules
+
+AUTHORIZATION_RULE = AuthorizationRule("reader", frozenset({Right.LISTEN}), "secret-one", "secret-two")
+
+
+def test_entities_and_the_namespace_have_the_same_kind_of_rule() -> None:
+    assert (AuthorizationRule, Right) == (access.AuthorizationRule, access.Right)
+
+
+def test_keys_show_up_in_no_repr() -> None:
+    assert "secret" not in repr(AUTHORIZATION_RULE)
+    assert "secret" not in repr(Queue(name="orders", authorization_rules=(AUTHORIZATION_RULE,)))
+    assert "reader" in repr(AUTHORIZATION_RULE)
+
+
+def test_a_name_is_used_once_in_any_letter_case() -> None:
+    with pytest.raises(EntityError) as raised:
+        check_authorization_rules([AUTHORIZATION_RULE, replace(AUTHORIZATION_RULE, name="Reader")])
+    text = "The authorization rule name 'Reader' is used more than once."
+    assert (raised.value.kind, raised.value.sub_code, raised.value.text) == (ErrorKind.BAD_REQUEST, 40000, text)
+
+
+def test_an_entity_has_at_most_twelve_rules() -> None:
+    rules = [replace(AUTHORIZATION_RULE, name=f"rule{number}") for number in range(13)]
+    check_authorization_rules(rules[:12])
+    with pytest.raises(EntityError) as raised:
+        check_authorization_rules(rules)
+    assert raised.value.kind is ErrorKind.QUOTA
+    assert raised.value.text == "The entity has 13 authorization rules, but at most 12 are allowed."

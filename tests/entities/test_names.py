@@ -12,7 +12,7 @@ ALLOWED = "Entity segments can contain only letters, numbers, periods (.), hyphe
     "path",
     ["q", "1", "orders", "Orders.New_2-b", "a/b/c", "_a", "Contracts~Order", "subscriptions", "q" * 260],
 )
-def test_a_queue_or_topic_may_be_called(path: str) -> None:
+def test_valid_names_of_queues_and_topics_are_accepted(path: str) -> None:
     check_path(path)
 
 
@@ -27,8 +27,8 @@ def test_a_queue_or_topic_may_be_called(path: str) -> None:
         ("a b", f"'a b' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
         ("a/$management", f"'a/$management' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
         ("ödeme", f"'ödeme' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
-        ("a/../b", "'a/../b' contains the segment '..', which no address can hold."),
-        (".", "'.' contains the segment '.', which no address can hold."),
+        ("a/../b", "'a/../b' contains the segment '..', which an address cannot contain."),
+        (".", "'.' contains the segment '.', which an address cannot contain."),
         ("/".join("a" * 65), f"Entity path '{'/'.join('a' * 65)}' has 65 segments; 64 is the limit."),
         ("q\n", f"'q\n' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
         (
@@ -37,14 +37,14 @@ def test_a_queue_or_topic_may_be_called(path: str) -> None:
         ),
     ],
 )
-def test_a_queue_or_topic_may_not_be_called(path: str, text: str) -> None:
+def test_invalid_names_of_queues_and_topics_are_refused(path: str, text: str) -> None:
     with pytest.raises(BadRequest) as raised:
         check_path(path)
     assert (raised.value.sub_code, raised.value.text) == (40000, text)
 
 
 @pytest.mark.parametrize("name", ["s", "S.1_a-b", "s" * 50])
-def test_a_subscription_or_rule_may_be_called(name: str) -> None:
+def test_valid_names_of_subscriptions_and_rules_are_accepted(name: str) -> None:
     check_subscription_name(name)
     check_rule_name(name)
 
@@ -58,7 +58,7 @@ def test_a_subscription_or_rule_may_be_called(name: str) -> None:
         ("$Other", f"'$Other' contains character(s) that is not allowed by Service Bus. {ALLOWED}"),
     ],
 )
-def test_a_subscription_or_rule_may_not_be_called(name: str, text: str) -> None:
+def test_invalid_names_of_subscriptions_and_rules_are_refused(name: str, text: str) -> None:
     for check in (check_subscription_name, check_rule_name):
         with pytest.raises(BadRequest) as raised:
             check(name)

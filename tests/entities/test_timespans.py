@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from oncebus.durations import DAY, HOUR, MINUTE, SECOND
 from oncebus.entities import NO_LIMIT, BadRequest, dotnet_timespan, iso_timespan, parse_timespan
+from oncebus.entities.timespans import in_words
 
 BELOW_NO_LIMIT = 10675199 * DAY - 1
 
@@ -83,3 +84,17 @@ def test_any_text_is_either_parsed_or_refused(text: str) -> None:
     except BadRequest:
         return
     assert parse_timespan(iso_timespan(microseconds), "x") == microseconds
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "words"),
+    [
+        (0, "0 ms"),
+        (1_500, "1.5 ms"),
+        (20_000_000, "20 seconds"),
+        (90_061_000_000, "1 day 1 hour 1 minute 1 second"),
+        (NO_LIMIT, "no limit"),
+    ],
+)
+def test_durations_in_words(microseconds: int, words: str) -> None:
+    assert in_words(microseconds) == words

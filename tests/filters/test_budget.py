@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.filters import Properties, Rule, Verdict, copies, parse_action, parse_filter
+from oncebus.filters import Decision, Properties, Rule, copies, parse_action, parse_filter
 from oncebus.filters.budget import MOST_STEPS_OF_A_MESSAGE, MOST_STEPS_OF_A_RULE, Budget
 from oncebus.filters.errors import EvaluationFailure
 
@@ -29,7 +29,7 @@ SLOW = "%" + "a_" * 400 + "b%"
 )
 def test_a_filter_that_costs_too_much_fails(text: str, user: dict[str, object]) -> None:
     outcome = parse_filter(text).evaluate(Properties(user=user))
-    assert outcome.verdict is Verdict.ERROR
+    assert outcome.decision is Decision.ERROR
     assert outcome.error is not None
     assert f"needs more than {MOST_STEPS_OF_A_RULE:,} steps on this message" in outcome.error
 
@@ -88,4 +88,4 @@ def test_an_ordinary_message_has_room_for_all_the_rules_of_a_topic() -> None:
     assert not copies(rules, Properties(user=user), b"seed").failures
     assert parse_filter("long LIKE '%sit_amet%' OR long LIKE '%x%' OR long LIKE p1").evaluate(
         Properties(user={**user, "p1": "%a_b%"})
-    ).verdict in (Verdict.MATCH, Verdict.NO_MATCH)
+    ).decision in (Decision.MATCH, Decision.NO_MATCH)

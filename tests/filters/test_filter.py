@@ -19,10 +19,10 @@ from oncebus.filters import (
     TRUE,
     BadRule,
     CorrelationFilter,
+    Decision,
     Duration,
     Properties,
     Timestamp,
-    Verdict,
     parse_filter,
     tree,
 )
@@ -162,7 +162,7 @@ def test_an_unknown_result_is_not_selected_and_neither_is_its_negation(text: str
 )
 def test_a_filter_that_fails_says_why(text: str, error: str) -> None:
     outcome = parse_filter(text).evaluate(MESSAGE)
-    assert outcome.verdict is Verdict.ERROR
+    assert outcome.decision is Decision.ERROR
     assert outcome.error == error
 
 
@@ -234,8 +234,8 @@ def test_evaluation_agrees_with_the_naive_one(node: tree.Predicate, message: Pro
     # Evaluate the negation too: false and unknown have the same verdict, but their negations differ.
     for asked, truth in ((text, "T"), (f"NOT ({text})", "F")):
         outcome = parse_filter(asked, PARAMETERS).evaluate(message)
-        assert (outcome.verdict is Verdict.ERROR) == (expected == "E"), outcome.error
-        assert (outcome.verdict is Verdict.MATCH) == (expected == truth)
+        assert (outcome.decision is Decision.ERROR) == (expected == "E"), outcome.error
+        assert (outcome.decision is Decision.MATCH) == (expected == truth)
 
 
 class Hostile:
@@ -260,7 +260,7 @@ def test_evaluation_never_raises(node: tree.Predicate, message: Properties) -> N
     text = text_of(node)
     if len(text) <= LONGEST_TEXT // 2:
         outcome = parse_filter(text, PARAMETERS).evaluate(message)
-        assert (outcome.error is not None) == (outcome.verdict is Verdict.ERROR)
+        assert (outcome.error is not None) == (outcome.decision is Decision.ERROR)
     CorrelationFilter(label="x", message_id="y", properties={"a": 1, "b": "x"}).evaluate(message)
     for name in SYSTEM_NAMES:
         CorrelationFilter(properties={name: 1}).evaluate(Properties({}, message.system))

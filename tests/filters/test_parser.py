@@ -68,7 +68,7 @@ def test_a_filter_becomes_this_tree(text: str, expected: tree.Predicate) -> None
     [
         ("", 1, "found the end where a value was expected"),
         ("   ", 4, "found the end"),
-        ("a", 1, "'a' begins a value that is not compared with anything"),
+        ("a", 1, "'a' begins a value that is not compared to anything"),
         ("a = 1 AND b", 11, "'b' begins a value that is not compared"),
         ("a = ", 5, "found the end where a value was expected"),
         ("a = 1)", 6, "found ')' where AND, OR or the end was expected"),
@@ -89,15 +89,15 @@ def test_a_filter_becomes_this_tree(text: str, expected: tree.Predicate) -> None
         ("[open = 1", 1, "[ is not closed by ]"),
         ("[] = 1", 1, "empty name"),
         ("a = @", 5, "no parameter name"),
-        ("_a = 1", 1, "'_' has no meaning here"),
-        ("a = #1", 5, "'#' has no meaning here"),
+        ("_a = 1", 1, "'_' is not allowed here"),
+        ("a = #1", 5, "'#' is not allowed here"),
         ("a = 12ab", 5, "'12ab' is neither a number nor a name"),
         ("a = 9223372036854775808", 5, "greater than 9223372036854775807"),
         ("a = 1e999", 5, "too large for a double"),
         ("a = like", 5, "'like' is a reserved word; write a property of that name as [like]"),
         ("sys.Body = 1", 5, "there is no system property 'Body'"),
         ("property('sys.Body') = 1", 10, "there is no system property 'Body'"),
-        ("app.x = 1", 1, "there is no scope 'app'; there are sys and user"),
+        ("app.x = 1", 1, "there is no scope 'app'; the scopes are sys and user"),
         ("sys.1 = 1", 1, "found '.1' after it"),
         ("sys.'x' = 1", 5, "where the name of a property was expected"),
         ("reflect('java.lang.System') = 1", 1, "there is no function 'reflect'"),
@@ -146,7 +146,7 @@ def test_statements_need_no_separator(between: str, end: str) -> None:
 def test_a_text_may_have_1024_utf_16_units() -> None:
     fits = "a='" + "x" * (LONGEST_TEXT - 4) + "'"
     parse_filter(fits)
-    with pytest.raises(BadRule, match=r"has 1025 characters, at most 1024"):
+    with pytest.raises(BadRule, match=r"has 1025 characters; at most 1024"):
         parse_filter(fits + " ")
     with pytest.raises(BadRule, match=r"has 1025 characters"):
         parse_filter(fits.replace("xx", "x\N{GRINNING FACE}", 1))
@@ -179,7 +179,7 @@ def test_long_chains_of_and_and_or_are_not_deep() -> None:
 
 def test_too_many_terms_are_refused() -> None:
     parse_filter(f"a IN ({','.join('1' * (MOST_TERMS - 1))})")
-    with pytest.raises(BadRule, match="'1' is term 257, at most 256 are allowed"):
+    with pytest.raises(BadRule, match="'1' is term 257; at most 256 are allowed"):
         parse_filter(f"a IN ({','.join('1' * MOST_TERMS)})")
 
 

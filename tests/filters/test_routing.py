@@ -96,7 +96,7 @@ def test_set_changes_system_properties(text: str, system: dict[str, object]) -> 
         ("SET sys.MessageId = missing", "the MessageId of a message cannot be removed"),
         ("SET sys.MessageId = ''", "the MessageId of a message cannot be removed"),
         ("SET sys.TimeToLive = 5", "TimeToLive cannot be an integer"),
-        ("SET sys.SessionId = @long", "SessionId cannot have 130 characters, at most 128 are allowed"),
+        ("SET sys.SessionId = @long", "SessionId cannot have 130 characters; at most 128 are allowed"),
         ("SET sys.Label = @raw", "Label cannot be a binary"),
     ],
 )

@@ -113,7 +113,7 @@ def vanished(model: Model) -> Iterator[str]:
         if DEAD_LETTER in actions:
             letters = place + DEAD_LETTERS
             if (letters, uid, number) not in model.copies and not model.is_back(place, uid, number):
-                yield f"{uid}, number {number} of {place} was dead-lettered, and is not there"
+                yield f"{uid}, number {number} of {place} was dead-lettered, but is missing"
         elif not (place.endswith(DEAD_LETTERS) and model.is_back(place.removesuffix(DEAD_LETTERS), uid, number)):
             yield f"{uid}, number {number} of {place} was delivered, not settled, and is gone"
     for resubmit in model.history.of("resubmit"):

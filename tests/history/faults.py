@@ -19,7 +19,7 @@ from .service import Service
 _PATIENCE = 90.0
 _SPARK_STARTS = 45.0
 _TRAFFIC = 5.0
-"""How long a cut waits for a suitable request or answer."""
+"""The seconds that a cut waits for a suitable request or answer."""
 
 
 @dataclass(frozen=True)
@@ -206,4 +206,4 @@ OFTEN = {
     "cut after": 4,
     "cut all": 1,
 }
-"""How often each kind comes in a round. The kinds that leave the most outcomes unknown come most often."""
+"""The number of faults of each kind in a round. The kinds that leave the most outcomes unknown come most often."""

@@ -32,17 +32,17 @@ class Attempt:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the broker has answered that it accepted the message."""
+        """Return whether the broker has answered that it accepted the message."""
         return self.operation.outcome == OK
 
     @property
     def is_possible(self) -> bool:
-        """Whether it may have been accepted."""
+        """Return whether it may have been accepted."""
         return self.operation.outcome != FAILED
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """The key for duplicate detection. Without detection, each message has a unique one."""
+        """Return the key for duplicate detection. Without detection, each message has a unique one."""
         return self.sink.name, self.incarnation, self.id if self.sink.detects else f"uid {self.uid}"
 
 
@@ -94,9 +94,7 @@ class Model:
                 self.resubmits[resubmit.args["place"], uid].append(resubmit)
         ends = history.of("end")
         if not ends:
-            raise ValueError(
-                "The history has no end: its run was cut short, so nothing can be said of what is missing."
-            )
+            raise ValueError("The history has no end: its run was cut short, so we cannot tell what is missing.")
         self.end = ends[-1]
 
     @cached_property
@@ -108,7 +106,7 @@ class Model:
 
     @cached_property
     def copies(self) -> dict[Copy, list[Delivery]]:
-        """All deliveries of each copy, sorted by the invocation of the receive."""
+        """Return all deliveries of each copy, sorted by the invocation of the receive."""
         found = defaultdict(list)
         for delivery in self.deliveries:
             found[delivery.place, delivery.uid, delivery.number].append(delivery)
@@ -116,7 +114,7 @@ class Model:
 
     @cached_property
     def arrivals(self) -> dict[str, dict[str, list[int]]]:
-        """For each uid, the places where it was delivered and its numbers there. Dead letters count too."""
+        """Return, for each uid, the places where it was delivered and its numbers there. Dead letters count too."""
         found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for place, uid, number in self.copies:
             numbers = found[uid][place.removesuffix(DEAD_LETTERS)]

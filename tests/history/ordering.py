@@ -11,7 +11,7 @@ from .model import SECOND, Attempt, Delivery, Model
 from .operations import HTTP
 
 _HIDDEN_FOR = (LOCK_SECONDS + 6) * SECOND
-"""How long a message may be locked for a receiver that never saw it: the lock duration, and a pause of the gateway."""
+"""The longest lock of a message for a receiver that never saw it: the lock duration, and a pause of the gateway."""
 
 
 def numbered_out_of_order(model: Model) -> Iterator[str]:

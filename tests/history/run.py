@@ -40,7 +40,7 @@ class Ran:
 
     history: History
     path: Path
-    said: str
+    output: str
     hit: Counter[str] = field(default_factory=Counter)
 
 
@@ -63,11 +63,11 @@ def run(folder: Path, seed: int, asked: str) -> Ran:
                 time.sleep(1.0)
             _drain(service, recorder)
             _look(service.http, recorder)
-            said = service.said()
+            output = service.output()
     finally:
         recorder.close()
     with recorder.path.open() as lines:
-        return Ran(read(lines), recorder.path, said, hit)
+        return Ran(read(lines), recorder.path, output, hit)
 
 
 @contextmanager

@@ -81,7 +81,7 @@ class Service:
         root = KeyFile(self.disk.seen / "data" / "keys.json").rules()[0]
         return connection_string("localhost", self.amqp_proxy.port, root, emulator=True)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the standard error of all starts of the service."""
         return "".join(path.read_text() for path in sorted(self._folder.glob("service-*.err")))
 

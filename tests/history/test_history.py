@@ -35,7 +35,8 @@ def play(folder: Path, asked: str) -> dict[str, int]:
             error.add_note(f"The history up to there: {shutil.copy(left, _KEPT)}")
         raise
     finally:
-        # Here, where its warnings are ignored: the next test would be blamed for the client's sockets.
+        # Collect garbage here, where its warnings are ignored. Otherwise the next test gets blamed for the client's
+        # sockets.
         gc.collect()
     violations = check(ran.history)
     numbers = figures(ran, violations)
@@ -43,7 +44,7 @@ def play(folder: Path, asked: str) -> dict[str, int]:
     if violations:
         ran.path = Path(shutil.copy(ran.path, _KEPT))
         pytest.fail(complaint(ran, violations), pytrace=False)
-    assert "Traceback" not in ran.said, ran.said
+    assert "Traceback" not in ran.output, ran.output
     return numbers
 
 

@@ -26,7 +26,7 @@ ROUTES = [
     ("GET", "/orders/$duplicates", "Listen"),
     ("GET", "/metrics", "Manage"),
     ("GET", "/$quarantine", "Manage"),
-    ("GET", "/", None),
+    ("POST", "/", None),
     ("GET", "/orders", None),
     ("GET", "/nothing/here", None),
     ("POST", "/no-such-queue/messages", "Send"),
@@ -61,6 +61,8 @@ def test_without_a_good_token_every_route_answers_the_same(
         assert body.startswith(f"<Error><Code>401</Code><Detail>{text}")
         assert (await front.broker.counts("orders")).accepted == 0
         assert (await front.ask("GET", "/health", token=None)).status == 200
+        # The service answers everybody here, with an empty list.
+        assert "orders" not in (await front.ask("GET", "/", token=given(front.time))).text
 
     scenario(tmp_path, play)
 

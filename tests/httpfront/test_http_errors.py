@@ -74,7 +74,7 @@ def test_errors_have_a_status_and_a_text(error: Exception, status: int, detail: 
         ("POST", "/news/Subscriptions/nobody/messages/head", "", 404, "could not be found."),
         ("POST", "/news/Subscriptions/all/messages", "", 400, "Messages are sent to the topic 'news', not to its"),
         ("POST", "/news/messages/head", "", 400, "Messages are received from a subscription of the topic 'news'"),
-        ("GET", "/", "", 404, "There is no operation at the path ''."),
+        ("POST", "/", "", 404, "There is no operation at the path ''."),
         ("GET", "/orders", "", 404, "There is no operation at the path 'orders'."),
         ("GET", "/orders/messages", "", 405, "The method 'GET' is not allowed here."),
         ("GET", "/orders/messages/head", "", 405, "The method 'GET' is not allowed here."),
@@ -106,7 +106,13 @@ def test_errors_have_a_status_and_a_text(error: Exception, status: int, detail: 
         ("GET", "/orders/$duplicates", "after=9223372036854775808", 400, "The parameter 'after' has value"),
         ("GET", "/orders/$duplicates", "since=yesterday", 400, "The parameter 'since' has value 'yesterday'."),
         ("GET", "/orders/$duplicates", "message-id=%ff", 400, "The query of the request is not url-encoded UTF-8."),
-        ("GET", "/orders/$DeadLetterQueue/$duplicates", "", 400, "the dead letters of 'orders' have no record."),
+        (
+            "GET",
+            "/orders/$DeadLetterQueue/$duplicates",
+            "",
+            400,
+            "the dead letters of 'orders' have no record of drops.",
+        ),
         ("POST", "/%ff/messages", "", 400, "The path segment '%ff' is not UTF-8."),
     ],
 )
@@ -132,7 +138,7 @@ def test_impossible_requests_are_rejected(
         ('{"MessageId": 5}', "The BrokerProperties field 'MessageId' has value 5. Not a text."),
         (
             '{"Label": "\\ud800"}',
-            "The BrokerProperties field 'Label' has value '\\ud800'. It holds half",
+            "The BrokerProperties field 'Label' has value '\\ud800'. It contains half",
         ),
         ('{"MessageId": "\\ud800"}', "surrogate"),
         ('{"TimeToLive": "90"}', "The BrokerProperties field 'TimeToLive' has value '90'. Not a number of seconds"),
@@ -212,7 +218,7 @@ def test_a_batch_with_one_bad_message_is_rejected_as_a_whole(
     [
         ([(b"a", b"1"), (b"A", b"2")], "The property 'A' is given more than once."),
         ([(b"brokerproperties", b"{}")] * 2, "The header 'BrokerProperties' is given more than once."),
-        ([(b"a", rb'"\ud800"')], "It holds half of a surrogate pair."),
+        ([(b"a", rb'"\ud800"')], "It contains half of a surrogate pair."),
         ([(b"content-type", "ö".encode("latin-1"))], "is not ASCII."),
         ([(b"a", b"x" * 70_000)], "The size of the request headers is too long."),
     ],

@@ -37,7 +37,7 @@ def test_health_needs_no_token_and_fails_when_the_pipeline_is_silent(tmp_path: P
         answer = await front.ask("GET", "/health", token=None)
         assert answer.status == 503
         assert answer.json["status"] == "unhealthy"
-        silence = re.fullmatch(r"The pipeline has been silent for (\d+) seconds\.", answer.json["message"])
+        silence = re.fullmatch(r"The pipeline has produced no output for (\d+) seconds\.", answer.json["message"])
         assert silence is not None
         assert int(silence[1]) >= 16
         assert "oncebus_healthy 0.0\n" in (await front.ask("GET", "/metrics")).text
@@ -65,12 +65,12 @@ def test_silence_up_to_the_limit_is_healthy() -> None:
     health = health_of(lambda: now[0])
     assert health.problem() is None
     now[0] = 15.1
-    assert health.problem() == "The pipeline has been silent for 15 seconds."
+    assert health.problem() == "The pipeline has produced no output for 15 seconds."
 
 
 def test_health_shows_problems_without_details() -> None:
     health = health_of(trouble="/data/outbox is broken")
-    assert health.problem() == "The broker cannot do a part of its work; the log says why."
+    assert health.problem() == "A part of the broker is failing; the log says why."
 
 
 def test_a_message_may_wait_up_to_the_limit() -> None:

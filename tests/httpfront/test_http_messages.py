@@ -104,7 +104,7 @@ def test_dead_letters_are_received_with_their_reason_and_settled(tmp_path: Path)
         await front.send("orders", MessageId="1")
         await front.ask("PUT", (await front.peek_lock("orders")).lock)
         dead = await front.peek_lock("orders/$deadletterqueue")
-        assert (dead.status, dead.properties["MessageId"]) == (201, "1")
+        assert (dead.status, dead.properties["MessageId"], dead.properties["DeliveryCount"]) == (201, "1", 2)
         assert dead.headers["deadletterreason"] == '"MaxDeliveryCountExceeded"'
         assert "/orders/$deadletterqueue/messages/1/" in dead.headers["location"]
         assert (await front.ask("DELETE", dead.lock)).status == 200

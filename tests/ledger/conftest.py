@@ -10,7 +10,7 @@ from object_stores import Server
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Each test has a machine of its own, as the ledger's cache sees it."""
+    """Give each test a cache folder of its own, as if it ran on its own machine."""
     folder = tmp_path_factory.mktemp("machine") / "cache"
     monkeypatch.setenv("ONCEBUS_LEDGER_CACHE", str(folder))
     return folder
@@ -18,7 +18,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def remote(object_store: Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The URI of a new folder on each kind of object store."""
+    """Return the URI of a new folder, on each kind of object store."""
     return _reached(object_store, monkeypatch)
 
 
@@ -29,7 +29,7 @@ def location(
     object_servers: Callable[[str], Server],
     monkeypatch: pytest.MonkeyPatch,
 ) -> str:
-    """A new folder, on each kind of place."""
+    """Return a new folder, on each kind of storage."""
     if request.param == "local":
         return str(tmp_path / "ledger")
     return _reached(object_servers(request.param), monkeypatch)

@@ -1,4 +1,4 @@
-"""A relay between a client and an object store that spoils puts: the store behind it is a real one."""
+"""Relays requests to a real object store, and makes puts fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Fault(Enum):
-    """What happens to a put."""
+    """The ways in which a put fails."""
 
     CUT = "the store gets half of it, then both sides lose their connection"
     STALL = "the store gets half of it, then nothing more happens"
@@ -23,7 +23,7 @@ class Fault(Enum):
 
 
 class Relay(ThreadingHTTPServer):
-    """Leads each request on to a port of this machine, in a connection of its own."""
+    """Passes each request on to a local port, in a new connection."""
 
     daemon_threads = True
 
@@ -36,7 +36,7 @@ class Relay(ThreadingHTTPServer):
         self._lock = threading.Lock()
 
     def spoil(self, fault: Fault, times: int) -> None:
-        """Let this happen to so many puts from now on."""
+        """Make the next `times` puts fail in this way."""
         with self._lock:
             self._faults = [fault] * times
             self.spoilt = 0
@@ -49,14 +49,14 @@ class Relay(ThreadingHTTPServer):
             return self._faults.pop()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up is nothing to write about."""
+        """Ignore a client that hung up."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: Relay
     protocol_version = "HTTP/1.1"
 
-    def _lead_on(self) -> None:
+    def _pass_on(self) -> None:
         self.close_connection = True
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = self.server.next_fault() if self.command == "PUT" else None
@@ -80,15 +80,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault is not Fault.LOST_ANSWER:
             self.wfile.write(answer)
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _lead_on  # noqa: N815
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nobody reads it."""
+        """Log nothing."""
 
 
 @contextmanager
 def relay(to: int) -> Iterator[Relay]:
-    """A relay for the block."""
+    """Run a relay for the block."""
     with Relay(to) as running:
         thread = threading.Thread(target=running.serve_forever, name="relay", daemon=True)
         thread.start()

@@ -1,4 +1,4 @@
-"""Claims names as it is told, at the moment it is told: `python racing.py LOCATION OWN-CONTENT`."""
+"""Claims the names that it reads from standard input, at once: `python racing.py LOCATION OWN-CONTENT`."""
 
 from __future__ import annotations
 

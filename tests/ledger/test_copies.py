@@ -1,4 +1,4 @@
-"""What machines keep of a ledger's files: bounded, checked, and let go."""
+"""The copies of a ledger's files on a machine are limited, verified, and deleted when they are no longer needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kept(cache: Path, name: str = "") -> list[Path]:
 
 
 class Machine:
-    """A computer with a cache of its own, of which a ledger is seen."""
+    """A computer with its own cache, which uses the ledger."""
 
     def __init__(self, remote: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cache = cache
@@ -41,15 +41,15 @@ class Machine:
     def ledger(self) -> Iterator[Ledger]:
         self._environment.setenv("ONCEBUS_LEDGER_CACHE", str(self.cache))
         ledger = Ledger(self._storage)
-        ledger._open_runs, ledger._known_generations, ledger._known_ids = self._opened
+        ledger._open_runs, ledger._known_generations, ledger._descriptions = self._opened
         yield ledger
 
     def judge(self, generation: Generation, batch: int) -> list[bool]:
-        """One key that is new, and one of the first batch."""
+        """Judge one new key, and one key of the first batch."""
         messages = [Message(f"k{batch}", START + batch, batch, DAY), Message("k0", START + batch, batch, DAY)]
         with self.ledger() as ledger:
             rows = rows_of(messages[: 1 if batch == 0 else 2])
-            return [bool(it) for it in ledger.judge(rows, generation, batch, parts=1, clock=2**62).is_duplicate]
+            return [bool(it) for it in ledger.judge(rows, generation, batch, part=0, parts=1, clock=2**62).is_duplicate]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_damaged_copy_is_fetched_again(
                 path.unlink()
             for folder in sorted(here.cache.rglob("*"), reverse=True):
                 folder.rmdir()
-    # A process that has just started: it has nothing open.
+    # A new process has no open runs.
     assert machine("here").judge(generation, 2) == [False, True]
     [copy] = kept(here.cache, "run-1.0-")
     assert copy.read_bytes() == good
@@ -97,7 +97,7 @@ def test_a_damaged_copy_is_fetched_again(
 @pytest.mark.parametrize("name", ["generation-", "ledger.json"])
 def test_a_copy_without_a_checksum_is_fetched_again_if_it_was_cut(machine: Callable[[str], Machine], name: str) -> None:
     def look() -> Generation:
-        """As a process that has just started."""
+        """Read like a process that has just started."""
         with machine("here").ledger() as ledger:
             ledger.describe_or_check(["key string"])
             ledger.join(WRITER, 0)
@@ -122,12 +122,12 @@ def test_a_damaged_file_in_the_store_is_not_hidden(
         machine("here").judge(generation, 2)
 
 
-def test_copies_of_an_earlier_start_of_the_machine_are_not_read(
+def test_copies_from_before_a_reboot_are_not_read(
     ledger_of_two_runs: tuple[Machine, Generation],
     machine: Callable[[str], Machine],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A power cut may leave a copy that has its size and not its content, beside a marker that says it is right."""
+    """A power cut may leave a copy with the right size but wrong content, beside a marker that says it is verified."""
     here, generation = ledger_of_two_runs
     for copy in kept(here.cache):
         copy.write_bytes(bytes(copy.stat().st_size))
@@ -137,10 +137,10 @@ def test_copies_of_an_earlier_start_of_the_machine_are_not_read(
     assert machine("here").judge(generation, 2) == [False, True]
 
 
-def test_machines_let_go_of_what_another_has_deleted(
+def test_machines_drop_copies_of_files_that_another_has_deleted(
     ledger_of_two_runs: tuple[Machine, Generation], machine: Callable[[str], Machine]
 ) -> None:
-    """One writes, merges and deletes; the other, which has its own process and cache, only ever reads."""
+    """One machine writes, merges and deletes. The other has its own process and cache, and only reads."""
     here, generation = ledger_of_two_runs
     there = machine("there")
     most = 0
@@ -154,11 +154,11 @@ def test_machines_let_go_of_what_another_has_deleted(
         runs = {name for name in ledger._storage.names() if name.startswith("run-")}
     copies = {path.name.partition(".run.")[0] + ".run" for path in kept(there.cache, "run-")}
     assert copies <= runs
-    # Of the forty and more that there were.
+    # There were more than forty.
     assert most < 30
 
 
-def test_a_process_that_starts_lets_go_of_what_was_deleted_meanwhile(
+def test_a_new_process_drops_copies_of_files_that_were_deleted(
     ledger_of_two_runs: tuple[Machine, Generation], machine: Callable[[str], Machine]
 ) -> None:
     here, _ = ledger_of_two_runs
@@ -170,8 +170,8 @@ def test_a_process_that_starts_lets_go_of_what_was_deleted_meanwhile(
     assert not kept(here.cache, "run-")
 
 
-def test_all_copies_together_are_bounded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least recently used go first; those in use stay; those that nobody has used for long go in any case."""
+def test_the_total_size_of_copies_is_limited(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least recently used go first, those in use stay, and those that were unused for long always go."""
     monkeypatch.setenv("ONCEBUS_LEDGER_CACHE_SIZE", "100 kB")
     content, now = b"x" * 20_000, time.time()
     ledgers = [Copies(f"s3://bucket/{number}") for number in range(2)]
@@ -189,7 +189,7 @@ def test_all_copies_together_are_bounded(cache: Path, monkeypatch: pytest.Monkey
     keep(20, age=8 * 86_400)
     for at in range(21, 31):
         keep(at, age=1)
-    # All of these may be mapped by some process.
+    # Some process may have mapped any of these.
     assert sorted(path.name[:6] for path in kept(cache)) == [f"run-{at:02}" for at in range(21, 31)]
 
 
@@ -206,7 +206,7 @@ def test_a_copy_that_is_used_stays_in_use(cache: Path) -> None:
     assert time.time() - path.stat().st_mtime < 3600
 
 
-def test_a_cache_without_room_is_done_without(remote: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_works_without_room_in_the_cache(remote: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(self: Copies, name: str, stamp: Stamp, pieces: Iterator[memoryview]) -> memoryview:
         next(pieces)
         raise OSError(28, "No space left on device")
@@ -217,7 +217,7 @@ def test_a_cache_without_room_is_done_without(remote: str, cache: Path, monkeypa
     assert bytes(storage.read("one")) == b"abc"
 
 
-def test_a_cache_that_others_could_have_filled_is_not_read(remote: str, cache: Path) -> None:
+def test_a_cache_that_others_could_write_is_refused(remote: str, cache: Path) -> None:
     storage = ObjectStorage(parse_place(remote), remote)
     storage.publish("one", [b"abc"])
     assert bytes(storage.read("one")) == b"abc"
@@ -226,7 +226,7 @@ def test_a_cache_that_others_could_have_filled_is_not_read(remote: str, cache: P
         storage.read("one")
 
 
-def test_a_limit_that_is_none(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_is_not_a_size(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONCEBUS_LEDGER_CACHE_SIZE", "much")
     with pytest.raises(StorageError, match=r"ONCEBUS_LEDGER_CACHE_SIZE has value 'much'\. Not a size"):
         Copies("s3://bucket/ledger").keep("run", Stamp(3, 0), [b"abc"])

@@ -1,4 +1,4 @@
-"""What holds for a ledger in a folder holds for one on an object store: the same tests, and random histories."""
+"""A ledger on an object store passes the same tests as one in a folder, and the same random histories."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from histories import Batch, histories
 from ledger import test_ledger_properties as properties
 
-# Found here, these are run again, with the folder below in place of the one that each was written for.
+# pytest collects these imported tests again here, and `tmp_path` below gives them a folder on the store.
 from ledger.test_generations import (
     test_a_batch_is_refused_beside_a_stream,
     test_a_batch_joins_once_and_stays,
     test_a_dead_writer_is_succeeded_at_once,
-    test_a_living_writer_is_not_joined,
-    test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one,
+    test_a_query_cannot_go_back_further_in_two_steps_than_in_one,
     test_a_query_that_restarts_elsewhere_goes_on_at_once,
-    test_a_restart_proves_what_was_committed_and_a_stale_confirmation_nothing,
+    test_a_restart_proves_that_earlier_batches_are_committed,
+    test_a_second_writer_is_refused_while_the_first_is_alive,
     test_a_writer_that_was_succeeded_is_refused,
-    test_of_two_writers_that_come_at_the_same_moment_one_is_refused,
+    test_one_of_two_writers_at_the_same_moment_is_refused,
     test_only_the_last_writer_can_be_confirmed,
 )
 from object_stores import Server
@@ -32,12 +32,12 @@ __all__ = [
     "test_a_batch_is_refused_beside_a_stream",
     "test_a_batch_joins_once_and_stays",
     "test_a_dead_writer_is_succeeded_at_once",
-    "test_a_living_writer_is_not_joined",
-    "test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one",
+    "test_a_query_cannot_go_back_further_in_two_steps_than_in_one",
     "test_a_query_that_restarts_elsewhere_goes_on_at_once",
-    "test_a_restart_proves_what_was_committed_and_a_stale_confirmation_nothing",
+    "test_a_restart_proves_that_earlier_batches_are_committed",
+    "test_a_second_writer_is_refused_while_the_first_is_alive",
     "test_a_writer_that_was_succeeded_is_refused",
-    "test_of_two_writers_that_come_at_the_same_moment_one_is_refused",
+    "test_one_of_two_writers_at_the_same_moment_is_refused",
     "test_only_the_last_writer_can_be_confirmed",
 ]
 
@@ -50,7 +50,7 @@ MANY = settings(FEW, max_examples=15)
 
 
 class Folder(str):
-    """A URI that has the way of a path with what lies below it."""
+    """A URI with the `/` operator of a path."""
 
     def __truediv__(self, name: str) -> Folder:
         return Folder(f"{self}/{name}")
@@ -62,7 +62,7 @@ def tmp_path(remote: str) -> Folder:
 
 
 def on(server: Server) -> AbstractContextManager[Any]:
-    """Each random history goes to a new folder on the store."""
+    """Send each random history to a new folder on the store."""
 
     def new_folder() -> AbstractContextManager[str]:
         return nullcontext(server.new_location())

@@ -31,7 +31,7 @@ def dead_owner() -> Owner:
 
 def write(ledger: Ledger, writer: Writer, batch: int) -> Generation:
     generation = ledger.join(writer, batch)
-    ledger.judge(rows_of([Message(f"k{batch}", START, batch, SECOND)]), generation, batch, parts=1, clock=2**62)
+    ledger.judge(rows_of([Message(f"k{batch}", START, batch, SECOND)]), generation, batch, part=0, parts=1, clock=2**62)
     return generation
 
 
@@ -53,16 +53,14 @@ def test_limits_follow_restarts_and_successors() -> None:
     ("recorded", "confirmed", "below"),
     [(None, None, 0), (None, -1, 0), (None, 4, 5), (3, None, 3), (3, 2, 3), (3, 3, 4), (3, 5, 4)],
 )
-def test_what_another_query_keeps_of_what_was_recorded_and_confirmed(
-    recorded: int | None, confirmed: int | None, below: int
-) -> None:
+def test_the_batches_that_another_query_keeps(recorded: int | None, confirmed: int | None, below: int) -> None:
     assert keeps_of_predecessor(recorded, confirmed) == below
 
 
 def test_a_run_that_comes_late_does_not_count_for_the_query_that_took_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task of a query that has not left any run yet, held up after it has looked who writes."""
+    """A task of a query without runs is held up after it has checked who writes."""
     ledger = Ledger.open(tmp_path)
     rows = rows_of([Message("k", START, 1, SECOND)])
     taken_over: list[Generation] = []
@@ -75,26 +73,28 @@ def test_a_run_that_comes_late_does_not_count_for_the_query_that_took_over(
 
     first = ledger.join(Writer("aa", "one", HERE), 0)
     monkeypatch.setattr(LocalStorage, "publish", publish_late)
-    ledger.judge(rows, first, 0, parts=1, clock=2**62)
+    ledger.judge(rows, first, 0, part=0, parts=1, clock=2**62)
     [second] = taken_over
     assert len(list(tmp_path.glob("run-1.0-*"))) == 1
-    verdicts = ledger.judge(rows, second, 0, parts=1, clock=2**62)
+    verdicts = ledger.judge(rows, second, 0, part=0, parts=1, clock=2**62)
     assert not verdicts.is_duplicate.any()
 
 
-def test_a_generation_survives_its_file() -> None:
+def test_a_generation_survives_a_round_trip_through_its_file() -> None:
     for owner in (HERE, None):
         generation = Generation(3, "t", "q", 1, 2, 0, owner)
         assert Generation.from_json(generation.to_json()) == generation
 
 
-def test_a_living_writer_is_not_joined(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_while_the_first_is_alive(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     alive = Owner(
         HERE.place, os.getppid(), Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
     )
     write(ledger, Writer("a", "one", alive), 0)
-    with pytest.raises(LedgerInUse, match=rf"is being written by query one of process {os.getppid()}\. Stop it first"):
+    with pytest.raises(
+        LedgerInUse, match=rf"is being written by query one of process {os.getppid()}\. Stop that query first"
+    ):
         ledger.join(Writer("b", "two", HERE), 0)
     with pytest.raises(LedgerInUse, match="is being written by query one"):
         ledger.join(Writer("b", "one", HERE), 0)
@@ -109,7 +109,7 @@ def test_a_dead_writer_is_succeeded_at_once(tmp_path: Path) -> None:
 def test_a_writer_elsewhere_is_succeeded_when_it_has_been_silent(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     write(ledger, Writer("a", "one", ELSEWHERE), 0)
-    with pytest.raises(LedgerInUse, match="s ago by query one from another place"):
+    with pytest.raises(LedgerInUse, match="s ago by query one on another machine"):
         ledger.join(Writer("b", "two", HERE), 0)
     for file in tmp_path.iterdir():
         os.utime(file, (1, 1))
@@ -126,9 +126,7 @@ def test_a_writer_that_was_succeeded_is_refused(tmp_path: Path) -> None:
         ledger.join(Writer("c", "one", HERE, follows=2), 1)
 
 
-def test_of_two_writers_that_come_at_the_same_moment_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_two_writers_at_the_same_moment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger.open(tmp_path)
     claim = Ledger.claim
 
@@ -143,7 +141,7 @@ def test_of_two_writers_that_come_at_the_same_moment_one_is_refused(
     assert ledger.join(Writer("b0b0", "rival", HERE), 1).number == 1
 
 
-def test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one(tmp_path: Path) -> None:
+def test_a_query_cannot_go_back_further_in_two_steps_than_in_one(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     for batch in range(21):
         write(ledger, Writer("a", "one", HERE), batch)
@@ -154,7 +152,8 @@ def test_a_query_cannot_go_back_in_two_steps_where_it_cannot_in_one(tmp_path: Pa
         ledger.join(Writer("d", "one", HERE, follows=2), 6)
 
 
-def test_a_restart_proves_what_was_committed_and_a_stale_confirmation_nothing(tmp_path: Path) -> None:
+def test_a_restart_proves_that_earlier_batches_are_committed(tmp_path: Path) -> None:
+    """A stale confirmation proves nothing."""
     proven = Ledger.open(tmp_path / "proven")
     for batch in range(3):
         write(proven, Writer("a", "one", HERE), batch)
@@ -180,9 +179,9 @@ def test_a_batch_is_refused_beside_a_stream(tmp_path: Path) -> None:
         ledger.newest_ended(lambda query: query == "one", HERE)
     with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
         batch.begin(lambda query: query == "one", HERE)
-    ledger.judge(rows_of([Message("x", START, 1, SECOND)]), batch.generation, 0, parts=1, clock=2**62)
+    ledger.judge(rows_of([Message("x", START, 1, SECOND)]), batch.generation, 0, part=0, parts=1, clock=2**62)
     write(ledger, stream, 2)
-    with pytest.raises(LedgerInUse, match=r"was written by another writer while this batch was open\. Nothing"):
+    with pytest.raises(LedgerInUse, match=r"Another writer wrote to .* while this batch was open\. Nothing"):
         batch.commit()
     assert write(ledger, stream, 3).number == 1
     assert ledger.summary().ids == 4
@@ -192,16 +191,16 @@ def test_a_batch_joins_once_and_stays(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     batch = ledger.batch()
     rows = rows_of([Message("x", START, 1, SECOND)])
-    ledger.judge(rows, batch.generation, 0, parts=1, clock=2**62)
+    ledger.judge(rows, batch.generation, 0, part=0, parts=1, clock=2**62)
     batch.commit()
     batch.commit()
     batch.discard()
     assert ledger.summary().ids == 1
     later = ledger.batch()
-    ledger.judge(rows, later.generation, 0, parts=1, clock=2**62)
+    ledger.judge(rows, later.generation, 0, part=0, parts=1, clock=2**62)
     later.commit()
     with pytest.raises(LedgerInUse, match="has been taken over"):
-        ledger.judge(rows, batch.generation, 0, parts=1, clock=2**62)
+        ledger.judge(rows, batch.generation, 0, part=0, parts=1, clock=2**62)
 
 
 def test_a_query_that_restarts_elsewhere_goes_on_at_once(tmp_path: Path) -> None:
@@ -216,19 +215,21 @@ def test_only_the_last_writer_can_be_confirmed(tmp_path: Path) -> None:
         ledger.record_committed(Committed("x", 1))
 
 
-def test_what_nobody_needs_of_earlier_generations_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_earlier_generations_are_deleted_when_nobody_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("oncebus.ledger.listing.KEPT_GENERATIONS", 3)
     ledger = Ledger.open(tmp_path)
     for number in range(1, 13):
         query = f"query {number}"
         generation = ledger.join(Writer(f"{number:x}", query, HERE, follows=number - 1), 0)
-        # The window of the last but one is over by the time of the next.
+        # When the next batch comes, the window of the last but one is over.
         messages = [Message(f"k{each}", START + number * SECOND, each, 2 * SECOND) for each in (number - 1, number)]
-        verdicts = ledger.judge(rows_of(messages), generation, 0, parts=1, clock=2**62)
+        verdicts = ledger.judge(rows_of(messages), generation, 0, part=0, parts=1, clock=2**62)
         assert verdicts.is_duplicate.tolist() == [number > 1, False]
         ledger.tidy(generation, 0, part=0, parts=1)
         ledger.record_committed(Committed(query, 0))
-    # Of the twelve; runs that are too young to be deleted keep theirs.
+    # There were twelve. Runs that are too young to be deleted keep theirs.
     assert len(list(tmp_path.glob("generation-*"))) <= 6
     assert [path.name for path in tmp_path.glob("confirmed-*")] == ["confirmed-000012-0"]
     with pytest.raises(CheckpointTooOld):
@@ -236,7 +237,7 @@ def test_what_nobody_needs_of_earlier_generations_is_deleted(tmp_path: Path, mon
 
 
 def test_a_run_keeps_its_generation_and_all_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it counts stands in the one after."""
+    """The next generation says whether the run counts."""
     monkeypatch.setattr("oncebus.ledger.listing.KEPT_GENERATIONS", 1)
     ledger = Ledger.open(tmp_path)
     day = 86_400 * SECOND
@@ -244,11 +245,11 @@ def test_a_run_keeps_its_generation_and_all_after_it(tmp_path: Path, monkeypatch
         generation = ledger.join(Writer(f"{number:x}", f"query {number}", HERE, follows=number - 1), 0)
         for batch in range(2):
             messages = [Message(f"k{number}.{batch}", START + number, number, day)] if number in (1, 5) else []
-            ledger.judge(rows_of(messages), generation, batch, parts=1, clock=2**62)
+            ledger.judge(rows_of(messages), generation, batch, part=0, parts=1, clock=2**62)
             ledger.tidy(generation, batch, part=0, parts=1)
     assert len(list(tmp_path.glob("generation-*"))) == 5
     again = rows_of([Message("k1.0", START + 9, 9, day), Message("k1.1", START + 9, 9, day)])
-    verdicts = ledger.judge(again, generation, 2, parts=1, clock=2**62)
+    verdicts = ledger.judge(again, generation, 2, part=0, parts=1, clock=2**62)
     assert verdicts.is_duplicate.tolist() == [True, False]
 
 

@@ -26,7 +26,7 @@ from reference import Message, Reference, Verdict
 
 @contextmanager
 def eager(repeatable: int, fan: int, full: int = merging.FULL) -> Iterator[None]:
-    """Merge, rewrite and delete as early as can be."""
+    """Merge, rewrite and delete as early as possible."""
     choose, rewrite = merging.choose_merge, merging.choose_rewrite
     with (
         mock.patch.object(ledger_module, "REPEATABLE_BATCHES", repeatable),
@@ -38,25 +38,25 @@ def eager(repeatable: int, fan: int, full: int = merging.FULL) -> Iterator[None]
 
 
 def memory_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder in memory where there is one: thousands of histories need not reach a disk."""
+    """Return a folder in memory, if there is one: thousands of histories need not reach a disk."""
     return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
 def started(ledger: Ledger, start: int) -> Writer:
-    """One start of the query, of several in this process."""
+    """Return the writer for one of several starts of a query in this process."""
     newest = ledger.newest()
     return Writer(f"{start:032x}", "query", Owner.this_process(), newest.number if newest else None)
 
 
 def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:
     found: dict[Message, Verdict] = {}
-    for messages in split(batch.messages, batch.parts):
+    for part, messages in enumerate(split(batch.messages, batch.parts)):
         generation = ledger.join(writer, number)
         if messages:
             rows = rows_of(messages, lateness)
-            verdicts = ledger.judge(rows, generation, number, parts=batch.parts, clock=batch.clock)
+            verdicts = ledger.judge(rows, generation, number, part=part, parts=batch.parts, clock=batch.clock)
             found |= verdicts_of(messages, verdicts)
-            ledger.tidy(generation, number, part=ledger.part(rows, batch.parts), parts=batch.parts)
+            ledger.tidy(generation, number, part=part, parts=batch.parts)
     return found
 
 
@@ -94,7 +94,7 @@ def test_a_history_is_judged_as_the_reference_does(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_life_is_judged_as_the_reference_does(seed: int) -> None:
-    """Runs fill up, are forgotten but for a few rows dated ahead, are rewritten and merged again, many times."""
+    """Runs fill up, are forgotten except for a few rows dated ahead, are rewritten and merged again, many times."""
     chance = random.Random(seed)
     reference, rewritten = Reference(), set()
     with memory_folder() as folder, eager(2, fan=3, full=20):
@@ -124,7 +124,7 @@ class Died(Exception):
 
 
 class DyingStorage(LocalStorage):
-    """A folder whose user dies before or after one of the next changes, as often as it is told to."""
+    """A folder whose user dies before or after one of the next changes, as often as the test says."""
 
     steps = 1 << 30
 
@@ -147,7 +147,7 @@ class DyingStorage(LocalStorage):
 @given(history=histories(), fan=st.sampled_from([2, 8, 1000]), data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fan: int, data: st.DataObject) -> None:
-    """Between any two changes of the folder: in a judgement, a merge, a rewrite or a deletion."""
+    """It dies between any two changes of the folder: while judging, merging, rewriting or deleting."""
     reference = Reference()
     with memory_folder() as folder, eager(1, fan):
         storage = DyingStorage(f"{folder}/ledger")
@@ -167,7 +167,7 @@ def test_a_writer_that_dies_anywhere_changes_no_verdict(history: list[Batch], fa
 @given(history=histories(), fan=st.sampled_from([2, 8, 1000]))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batch], fan: int) -> None:
-    """A second evaluation of each batch lists the folder, and opens the runs only once the first has tidied."""
+    """A second evaluation of each batch lists the folder, and opens the runs only after the first has tidied."""
 
     class Late(LocalStorage):
         meanwhile: list[Callable[[], object]]
@@ -185,18 +185,20 @@ def test_a_folder_changed_while_it_is_read_changes_no_verdict(history: list[Batc
             expected = reference.batch(batch.messages, batch.clock)
             writer = started(fast, 0)
             generation = fast.join(writer, number)
-            for messages in split(batch.messages, batch.parts):
+            for part, messages in enumerate(split(batch.messages, batch.parts)):
                 if messages:
                     rows = rows_of(messages)
                     slow.meanwhile = [partial(run_batch, fast, writer, number, batch, 0)]
-                    verdicts = Ledger(slow).judge(rows, generation, number, parts=batch.parts, clock=batch.clock)
+                    verdicts = Ledger(slow).judge(
+                        rows, generation, number, part=part, parts=batch.parts, clock=batch.clock
+                    )
                     assert verdicts_of(messages, verdicts).items() <= expected.items()
 
 
 @given(segments=st.lists(st.tuples(st.integers(0, 5), histories(most_batches=6)), min_size=2, max_size=5))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tuple[int, list[Batch]]]) -> None:
-    """The batches since are judged again, and may be cut differently, again and again."""
+    """The later batches are judged again, perhaps cut differently, several times."""
     with memory_folder() as folder, eager(3, 2):
         ledger = Ledger.open(f"{folder}/ledger")
         done: list[Batch] = []
@@ -212,7 +214,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
                     try:
                         found = run_batch(ledger, writer, number, batch, 0)
                     except CheckpointTooOld:
-                        assert first < furthest - 2, "refused, though the last three batches can be repeated"
+                        assert first < furthest - 2, "refused, although the last three batches can be repeated"
                         return
                     furthest = max(furthest, number)
                     assert found == expected
@@ -221,7 +223,7 @@ def test_going_back_to_older_checkpoints_is_right_or_refused(segments: list[tupl
 @given(history=histories(most_batches=8), mixed=st.lists(st.booleans(), min_size=8, max_size=8))
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch], mixed: list[bool]) -> None:
-    """A batch that is given up leaves no trace; one that joins is remembered."""
+    """A batch that is discarded leaves no trace; one that joins is remembered."""
     reference = Reference()
     with memory_folder() as folder, eager(1, 2):
         for batch, joins in zip(history, mixed, strict=False):
@@ -231,10 +233,10 @@ def test_batches_that_join_are_judged_as_the_reference_does(history: list[Batch]
             expected = model.batch(batch.messages, batch.clock)
             for _ in range(2):
                 found: dict[Message, Verdict] = {}
-                for messages in split(batch.messages, batch.parts):
+                for part, messages in enumerate(split(batch.messages, batch.parts)):
                     if messages:
                         verdicts = opened.ledger.judge(
-                            rows_of(messages), opened.generation, 0, parts=batch.parts, clock=batch.clock
+                            rows_of(messages), opened.generation, 0, part=part, parts=batch.parts, clock=batch.clock
                         )
                         found |= verdicts_of(messages, verdicts)
                 assert found == expected

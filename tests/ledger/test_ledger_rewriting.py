@@ -14,7 +14,7 @@ Times = dict[str, tuple[list[int], int]]
 
 
 def write(folder: Path, batch: int, times: list[int], windows: list[int]) -> str:
-    """A run of one key for each time but for the last two, which share one."""
+    """Write a run with one key for each time, except that the last two share a key."""
     key = np.arange(len(times), dtype=np.uint64)
     key[-1] = key[-2]
     span = np.array(windows, np.int64)
@@ -36,7 +36,7 @@ def found(folder: Path) -> Times:
     return result
 
 
-def test_what_lies_in_the_future_is_remembered_for_its_window_from_now_on(tmp_path: Path) -> None:
+def test_future_entries_are_remembered_for_one_window_from_now(tmp_path: Path) -> None:
     old = write(tmp_path, 0, [10, 20, 30], [5, 5, 5])
     write(tmp_path, 1, [40, 1_000, 50, 2_000], [5, 7, 5, 9])
     expected = {old: ([10, 20, 30], 35), "run-1.1-1.1-0.1-4-100-abc.run": ([40, 100, 50, 100], 109)}
@@ -51,12 +51,12 @@ def test_a_run_that_was_replaced_and_not_yet_deleted_is_replaced_again(tmp_path:
     before = (tmp_path / name).read_bytes()
     bring_back(tmp_path, 100)
     (tmp_path / name).write_bytes(before)
-    # By a clock that was set back once more.
+    # The clock was set back once more.
     bring_back(tmp_path, 90)
     assert found(tmp_path) == {"run-1.0-1.0-0.1-3-90-abc.run": ([40, 90, 90], 95)}
 
 
-def test_a_damaged_run_is_not_taken_over(tmp_path: Path) -> None:
+def test_a_damaged_run_is_not_replaced(tmp_path: Path) -> None:
     name = write(tmp_path, 0, [40, 1_000], [5, 5])
     data = bytearray((tmp_path / name).read_bytes())
     data[-1] ^= 1
@@ -66,5 +66,5 @@ def test_a_damaged_run_is_not_taken_over(tmp_path: Path) -> None:
     assert [*tmp_path.glob("*.run")] == [tmp_path / name]
 
 
-def test_a_ledger_that_is_not_there_has_nothing_to_bring_back(tmp_path: Path) -> None:
+def test_a_missing_ledger_has_nothing_to_bring_back(tmp_path: Path) -> None:
     assert bring_back(tmp_path / "none", 100) == 0

@@ -43,7 +43,7 @@ def test_the_largest_run_that_is_mostly_forgotten_is_rewritten() -> None:
 
 
 def test_rows_dated_far_ahead_keep_nothing_but_themselves(tmp_path: Path) -> None:
-    """Each batch has one row dated a year ahead and 99 that are forgotten soon; runs of 400 entries are full."""
+    """Each batch has one row dated a year ahead and 99 that are soon forgotten. Runs of 400 entries are full."""
     small = {"fan": 4, "full": 400}
     window, batches, size = 20 * SECOND, 120, 100
     chance = np.random.default_rng(1)
@@ -60,11 +60,13 @@ def test_rows_dated_far_ahead_keep_nothing_but_themselves(tmp_path: Path) -> Non
             time[0] += YEAR
             high, low = (chance.integers(0, 2**64, size, dtype=np.uint64) for _ in range(2))
             same = np.full(size, window)
-            rows = Rows(high, low, np.ones(size, np.bool_), time, same, same, np.arange(size), np.arange(size))
+            rows = Rows(
+                high, low, np.ones(size, np.bool_), time, same, same, np.arange(size), np.arange(size).__getitem__
+            )
             generation = ledger.join(Writer("a" * 32, "query", Owner.this_process()), batch)
-            ledger.judge(rows, generation, batch, parts=1, clock=now)
+            ledger.judge(rows, generation, batch, part=0, parts=1, clock=now)
             ledger.tidy(generation, batch, part=0, parts=1)
-            # Alive are the rows dated ahead, those of the window, and those of the batches that may be repeated.
+            # The live rows are those dated ahead, those in the window, and those of batches that may be repeated.
             alive = batch + (20 + 8) * size
             held = ledger.summary()
             assert held.ids <= 4 * alive + 4 * 50

@@ -39,7 +39,7 @@ def test_uris(uri: str, place: ObjectPlace) -> None:
     assert storage_at(uri).location == uri
 
 
-def test_the_environment_says_the_rest() -> None:
+def test_the_rest_comes_from_the_environment() -> None:
     assert parse_place("abfs://box/a", {"AZURE_STORAGE_ACCOUNT_NAME": "mine"}).account == "mine"
     assert parse_place(AZURE, {"AZURE_STORAGE_ENDPOINT": "http://here"}).endpoint == "http://here"
     found = parse_place("s3://b/a", {"AWS_ENDPOINT_URL": "http://all", "AWS_ENDPOINT_URL_S3": "http://s3"})
@@ -51,12 +51,12 @@ def test_the_environment_says_the_rest() -> None:
     [
         (
             "hdfs://node:9000/ledger",
-            "HDFS has no rename that replaces a file in one step. Use a path (also of a mounted",
+            "HDFS has no rename that replaces a file in one step. Use a path (a mounted file",
         ),
         ("viewfs://node/ledger", "HDFS has no rename that replaces a file in one step. Use a path"),
         (
             "nope://here",
-            "has the scheme 'nope', which is not known. Use a path (also of a mounted file system), or s3://",
+            "has the unknown scheme 'nope'. Use a path (a mounted file system works too), or s3://",
         ),
         ("s3://key:hush@bucket/a", "'s3://…@bucket/a' holds a secret. Leave it out and set AWS_ACCESS_KEY_ID and AWS_"),
         (
@@ -66,11 +66,11 @@ def test_the_environment_says_the_rest() -> None:
         ("gs://anonymous@bucket/a", "names a user. Leave it out and set GOOGLE_APPLICATION_CREDENTIALS"),
         (
             "s3://bucket/a?tls_ca_file_path=x",
-            "unknown option 'tls_ca_file_path'. Leave it out; the environment decides",
+            "unknown option 'tls_ca_file_path'. Leave it out, and use environment variables",
         ),
         (
             "gs://bucket/a?scheme=http",
-            "unknown option 'scheme'. Leave it out; the environment decides, for example GOO",
+            "unknown option 'scheme'. Leave it out, and use environment variables like GOO",
         ),
         ("abfs://account@localhost:10000/box/a", "names a port. Leave it out and set AZURE_STORAGE_ENDPOINT"),
         (
@@ -80,7 +80,7 @@ def test_the_environment_says_the_rest() -> None:
         ("s3:///a", "names no bucket: write it like s3://bucket/folder"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_the_way_out(uri: str, error: str) -> None:
+def test_a_location_that_cannot_be_used_is_refused_with_a_suggestion(uri: str, error: str) -> None:
     with pytest.raises(StorageError) as raised:
         parse_place(uri, {})
     assert error in str(raised.value)
@@ -92,7 +92,7 @@ def test_what_cannot_be_used_is_refused_with_the_way_out(uri: str, error: str) -
 def files(
     tmp_path: Path, object_servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, str], str]:
-    """Writes what a user has in ~/.aws, and nothing in the environment; the location of a ledger."""
+    """Return a function that writes ~/.aws, clears the environment, and returns the location of a ledger."""
     server = object_servers("s3")
 
     def write(credentials: str, config: str) -> str:

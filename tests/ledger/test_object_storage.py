@@ -1,4 +1,4 @@
-"""Object stores that fail, stall, lose answers or ignore conditions; and files that come in parts."""
+"""Object stores that fail, stall, lose answers or ignore conditions, and files that are transferred in parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HASTY = Patience(request=1, total=1)
 
 @pytest.fixture
 def between(object_store: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
-    """A relay that the storages of the test go through."""
+    """Run a relay that all storages of the test go through."""
     with relay(object_store.port) as running:
         for name, value in object_store.behind(running.server_port).environment.items():
             monkeypatch.setenv(name, value)
@@ -37,8 +37,8 @@ def storage(object_store: Server, between: Relay) -> ObjectStorage:
 @pytest.mark.parametrize(
     "fault", [Fault.CUT, Fault.STALL, Fault.LOST_ANSWER, Fault.SLOW_ANSWER, Fault.UNAVAILABLE], ids=lambda it: it.name
 )
-def test_a_put_that_goes_wrong_once_is_put_again(storage: ObjectStorage, between: Relay, fault: Fault) -> None:
-    """A claim too: though the store has it already from the first time, it is its own."""
+def test_a_put_that_fails_once_is_retried(storage: ObjectStorage, between: Relay, fault: Fault) -> None:
+    """A claim too: if the first attempt reached the store, the second one recognises it as its own."""
     storage.publish_new("earlier", [b"so that what the store can do is known"])
     between.spoil(fault, 1)
     assert storage.publish_new("claim", [b"ours"])
@@ -52,11 +52,11 @@ def test_a_put_that_goes_wrong_once_is_put_again(storage: ObjectStorage, between
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.STALL, Fault.UNAVAILABLE], ids=lambda it: it.name)
 @pytest.mark.parametrize("is_claim", [False, pytest.param(True, marks=pytest.mark.torture)])
-def test_a_put_that_always_goes_wrong_is_given_up_and_leaves_nothing(
+def test_a_put_that_always_fails_is_given_up_and_leaves_nothing(
     storage: ObjectStorage, between: Relay, fault: Fault, is_claim: bool
 ) -> None:
     hasty = ObjectStorage(parse_place(storage.location), storage.location, HASTY)
-    hasty._keeps_conditions = True
+    hasty._honours_conditions = True
     between.spoil(fault, 1000)
     with pytest.raises(StorageError, match=r"Ledger folder '.*' cannot be written: .* \('new'\)") as raised:
         (hasty.publish_new if is_claim else hasty.publish)("new", [b"abc" * 1000])
@@ -67,8 +67,8 @@ def test_a_put_that_always_goes_wrong_is_given_up_and_leaves_nothing(
     assert storage.names() == {}
 
 
-def test_a_claim_that_comes_late_is_its_writers_own(object_store: Server, between: Relay) -> None:
-    """A ledger's first writer claims; the answer is lost; it goes on, and another is refused."""
+def test_a_claim_with_a_lost_answer_belongs_to_its_writer(object_store: Server, between: Relay) -> None:
+    """The first writer of a ledger claims, and the answer is lost. It continues, and another writer is refused."""
     ledger = Ledger.open(object_store.new_location())
     ledger.describe_or_check(["key string"])
     ledger._storage.publish_new("earlier", [b""])
@@ -76,8 +76,8 @@ def test_a_claim_that_comes_late_is_its_writers_own(object_store: Server, betwee
     between.spoil(Fault.LOST_ANSWER, 1)
     generation = ledger.join(Writer("aa", "one", Owner("elsewhere", 1, "0")), 0)
     assert between.spoilt == 1
-    ledger.judge(rows_of([Message("k", START, 1, SECOND)]), generation, 0, parts=1, clock=2**62)
-    with pytest.raises(LedgerInUse, match="by query one from another place"):
+    ledger.judge(rows_of([Message("k", START, 1, SECOND)]), generation, 0, part=0, parts=1, clock=2**62)
+    with pytest.raises(LedgerInUse, match="by query one on another machine"):
         ledger.join(Writer("bb", "two", Owner.this_process()), 0)
 
 
@@ -97,8 +97,8 @@ def test_a_store_that_ignores_conditions_is_refused(
         assert bytes(storage.read("claim")) == b"theirs"
 
 
-def test_large_files_go_and_come_in_parts(remote: str, monkeypatch: pytest.MonkeyPatch, between: Relay) -> None:
-    # The least that S3 takes for a part.
+def test_large_files_are_transferred_in_parts(remote: str, monkeypatch: pytest.MonkeyPatch, between: Relay) -> None:
+    # The smallest part that S3 accepts.
     monkeypatch.setattr("oncebus.ledger.object_storage._CHUNK", 5 << 20)
     storage = object_storage(remote)
     content = os.urandom(12_000_001)
@@ -106,7 +106,7 @@ def test_large_files_go_and_come_in_parts(remote: str, monkeypatch: pytest.Monke
     storage.publish("large", pieces)
     assert storage.names()["large"].size == len(content)
     assert bytes(storage.read("large")) == content
-    # Cut in the middle of its parts it appears whole, or not at all.
+    # If the upload is cut between its parts, the object appears whole or not at all.
     between.spoil(Fault.CUT, 1)
     storage.publish("again", pieces)
     assert between.spoilt == 1
@@ -127,15 +127,15 @@ def test_a_file_that_is_replaced_while_it_is_read(remote: str) -> None:
     assert bytes(here.read("one")) == b"xyz"
 
 
-def test_what_other_programs_leave_in_the_folder(remote: str) -> None:
-    """Folders within, and the objects without a name by which some mark a folder."""
+def test_objects_of_other_programs_are_ignored(remote: str) -> None:
+    """They leave folders, and objects with an empty name that mark a folder."""
     storage = object_storage(remote)
     storage.publish("one", [b"abc"])
     storage.publish("within/two", [b"abc"])
     assert list(storage.names()) == ["one"]
 
 
-def test_a_bucket_that_is_not_there(remote: str) -> None:
+def test_a_missing_bucket(remote: str) -> None:
     storage = object_storage(remote.replace("ledgers", "nothing"))
     answer = r"404 Not Found: (NoSuchBucket|ContainerNotFound), The specified (bucket|container) does not exist\.?"
     with pytest.raises(StorageError, match=rf"Ledger folder '.*' cannot be read: .* {answer}$"):
@@ -144,7 +144,7 @@ def test_a_bucket_that_is_not_there(remote: str) -> None:
         storage.publish("x", [b""])
 
 
-def test_a_store_that_is_not_there(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_store(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT"):
         monkeypatch.setenv(name, "http://127.0.0.1:1/x")
     storage = ObjectStorage(parse_place(remote), remote, HASTY)
@@ -154,7 +154,7 @@ def test_a_store_that_is_not_there(remote: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_process_that_was_forked_off_is_refused_instead_of_waiting_for_ever(remote: str) -> None:
+def test_a_forked_process_gets_an_error_instead_of_hanging(remote: str) -> None:
     object_storage(remote).publish("one", [b"abc"])
     reading, writing = os.pipe()
     child = os.fork()
@@ -167,5 +167,5 @@ def test_a_process_that_was_forked_off_is_refused_instead_of_waiting_for_ever(re
             os._exit(0)
     os.close(writing)
     os.waitpid(child, 0)
-    with open(reading) as told:
-        assert "this process was forked off one that has used an object store" in told.read()
+    with open(reading) as errors:
+        assert "this process was forked from one that has used an object store" in errors.read()

@@ -22,7 +22,7 @@ def entries_of(rows: list[tuple[int, int, int, int, int, int]]) -> Entries:
 
 
 rows = st.tuples(
-    # Few values, so that halves of keys and whole keys repeat.
+    # Use few values, so that halves of keys and whole keys repeat.
     st.sampled_from([0, 1, 2**32, 2**63, 2**64 - 1]),
     st.sampled_from([0, 7, 2**64 - 1]),
     numbers,
@@ -44,7 +44,7 @@ near_rows = st.tuples(
     asked=st.tuples(times, times).map(sorted),
 )
 @settings(max_examples=400, deadline=None)
-def test_what_is_written_is_read(
+def test_a_run_returns_the_entries_that_were_written(
     rows: list[tuple[int, int, int, int, int, int]], horizon: int, asked: list[int]
 ) -> None:
     run = Run("name", memoryview(b"".join(encode_run(entries_of(rows), horizon))))
@@ -59,7 +59,7 @@ def test_what_is_written_is_read(
     answers = sorted(
         (keys[key] + tuple(rest)) for key, *rest in zip(*(column.tolist() for column in columns), strict=True)
     )
-    # Of a key that stands alone the entry may come whatever its time, but no entry comes twice or is made up.
+    # A key with a single entry may return it whatever its time. No entry comes twice or is made up.
     assert [answer for answer in answers if earliest <= answer[2] <= latest] == sorted(
         row for row in rows if earliest <= row[2] <= latest
     )
@@ -72,7 +72,7 @@ def test_what_is_written_is_read(
 
 
 def test_one_key_with_very_many_entries_is_searched() -> None:
-    """A day of one key, kept for lateness, a second apart: only the neighbours of the row are read."""
+    """One key has an entry for each second of a day. Only the neighbours of the row are read."""
     count = 86_400
     key, time = np.full(count, 7, np.uint64), np.arange(count) * 1_000_000
     window, keep = np.full(count, 1_000_000), np.full(count, 86_400_000_000)
@@ -91,7 +91,7 @@ def test_sizes() -> None:
         assert size / count <= most
 
 
-def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
+def test_every_flipped_bit_and_every_truncation_is_detected() -> None:
     good = b"".join(encode_run(entries_of([(1, 2, 3, 4, 20, 20), (5, 6, 7, 8, 600, 600)]), 9))
     for at in range(len(good)):
         flipped = bytearray(good)

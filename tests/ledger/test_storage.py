@@ -1,4 +1,4 @@
-"""What holds wherever a ledger lies: in a folder, on S3, on Azure Blob Storage."""
+"""The contract of a storage, on a folder, on S3 and on Azure Blob Storage."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_name_is_claimed_once(storage: Storage) -> None:
 
 
 def race(location: str, rounds: int) -> None:
-    """Two processes claim the same names at the same moments."""
+    """Let two processes claim the same names at the same moments."""
     with ExitStack() as stack:
         racers = [
             stack.enter_context(
@@ -78,26 +78,26 @@ def race(location: str, rounds: int) -> None:
             for racer in racers:
                 assert racer.stdin is not None
                 racer.stdin.write(f"claim-{number} {time.time() + 0.005}\n")
-            said = [answer and answer.readline() for answer in answers]
-            assert sorted(map(str, said)) == ["False\n", "True\n"]
-            winner = said.index("True\n")
+            outcomes = [answer and answer.readline() for answer in answers]
+            assert sorted(map(str, outcomes)) == ["False\n", "True\n"]
+            winner = outcomes.index("True\n")
             won[winner] += 1
             assert bytes(storage.read(f"claim-{number}")) == (b"one", b"two")[winner]
-        assert min(won) > 0, f"never a race: {won}"
+        assert min(won) > 0, f"the two never raced: {won}"
 
 
-def test_of_two_processes_that_claim_at_once_exactly_one_wins(location: str) -> None:
+def test_exactly_one_of_two_claims_at_the_same_moment_wins(location: str) -> None:
     race(location, 50)
 
 
 @pytest.mark.torture
-def test_of_two_processes_that_claim_at_once_exactly_one_wins_always(location: str) -> None:
+def test_exactly_one_of_two_claims_wins_every_time(location: str) -> None:
     race(location, 2000)
 
 
-def test_what_was_read_holds_no_file_open(storage: Storage) -> None:
+def test_reading_keeps_no_file_open(storage: Storage) -> None:
     def open_files() -> list[str]:
-        """Connections to a store come and go as they like."""
+        """Return the open files, without connections to the store, which come and go."""
         links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
         return sorted(os.readlink(link) for link in links if link.is_file())
 
@@ -108,7 +108,7 @@ def test_what_was_read_holds_no_file_open(storage: Storage) -> None:
     assert {bytes(data) for data in kept} == {b"abc"}
 
 
-def test_a_ledger_on_it_judges_like_the_reference(storage: Storage) -> None:
+def test_a_ledger_on_the_storage_judges_like_the_reference(storage: Storage) -> None:
     ledger, reference = Ledger(storage), Reference()
     ledger.describe_or_check(["key string"])
     for number in range(30):
@@ -117,7 +117,7 @@ def test_a_ledger_on_it_judges_like_the_reference(storage: Storage) -> None:
             for at in range(5)
         ]
         generation = ledger.join(Writer("a", "query", Owner.this_process()), number)
-        verdicts = ledger.judge(rows_of(messages), generation, number, parts=1, clock=2**62)
+        verdicts = ledger.judge(rows_of(messages), generation, number, part=0, parts=1, clock=2**62)
         assert verdicts_of(messages, verdicts) == reference.batch(messages, 2**62)
         ledger.tidy(generation, number, part=0, parts=1)
     summary = ledger.summary()
@@ -128,23 +128,23 @@ def test_a_ledger_on_it_judges_like_the_reference(storage: Storage) -> None:
 def test_a_file_is_compared_with_its_checksum_before_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also a large one, which is compared once on each machine."""
+    """A large file too, which is compared once on each machine."""
     monkeypatch.setattr("oncebus.ledger.copies._MARKED_ABOVE_BYTES", 100)
     folder = tmp_path / "ledger"
     messages = [Message(f"k{at}", START, at, SECOND) for at in range(50)]
     ledger = Ledger.open(folder)
     generation = ledger.join(Writer("a", "query", Owner.this_process()), 0)
-    ledger.judge(rows_of(messages), generation, 0, parts=1, clock=2**62)
-    ledger.judge(rows_of(messages), generation, 1, parts=1, clock=2**62)
+    ledger.judge(rows_of(messages), generation, 0, part=0, parts=1, clock=2**62)
+    ledger.judge(rows_of(messages), generation, 1, part=0, parts=1, clock=2**62)
     [run] = folder.glob("run-1.0-*")
     good = run.read_bytes()
     run.write_bytes(good[:-1] + b"\xff")
     os.utime(run, ns=(1, 1))
     with pytest.raises(CorruptRun, match="is corrupt: its checksum is"):
-        ledger.judge(rows_of(messages), generation, 2, parts=1, clock=2**62)
+        ledger.judge(rows_of(messages), generation, 2, part=0, parts=1, clock=2**62)
 
 
-def test_markers_go_with_their_files_whoever_deletes_those(
+def test_markers_are_deleted_with_their_files_whoever_deletes_them(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("oncebus.ledger.copies._MARKED_ABOVE_BYTES", 0)
@@ -164,7 +164,7 @@ def test_locations(tmp_path: Path) -> None:
     assert storage_at(tmp_path.as_uri()).location == str(tmp_path)
     assert storage_at("file:/a%20b/c/").location == "/a b/c"
     assert storage_at("relative").location == str(Path("relative").absolute())
-    with pytest.raises(StorageError, match="'file://host/a' is not a path of this machine"):
+    with pytest.raises(StorageError, match="'file://host/a' is not a path on this machine"):
         storage_at("file://host/a")
 
 

@@ -19,7 +19,7 @@ BATCH = Batch("query", 7)
 
 
 def table(places: Sequence[Place]) -> pa.Table:
-    """Rows of (commit, position, destination)."""
+    """Return rows of (commit, position, destination)."""
     return pa.Table.from_pylist(
         [
             {
@@ -44,7 +44,7 @@ def table(places: Sequence[Place]) -> pa.Table:
 
 
 def drafts_in(folder: Path) -> Path:
-    """A folder to write in, as a query has it that goes on for the whole of a test."""
+    """Return the draft folder of a query that runs for the whole test."""
     drafts = folder / "drafts-test"
     drafts.mkdir(parents=True, exist_ok=True)
     return drafts
@@ -61,14 +61,14 @@ def draft_folders_in(folder: Path) -> list[str]:
 def write(
     folder: Path, first: int, last: int, parts: int, only: Sequence[int] | None = None, batch: Batch = BATCH
 ) -> None:
-    """An entry with a row for each commit, at ten times its position, in the part commit % parts."""
+    """Write an entry with one row per commit, at ten times its position, in the part commit % parts."""
     for part in range(parts) if only is None else only:
         rows = [(commit, 10 * commit, 1) for commit in range(first, last + 1) if commit % parts == part]
         write_part(drafts_in(folder), OutboxPart(first, last, part, parts), table(rows), batch)
 
 
 def take_all(outbox: Outbox, after: int = 0) -> tuple[int, list[int]]:
-    """What a gateway would take, and how far it comes."""
+    """Return the rows that a gateway would ingest, and the last commit it reaches."""
     taken: list[int] = []
     while (entry := outbox.next_entry(after)) is not None:
         taken += entry.rows()["commit"].to_pylist()
@@ -77,7 +77,7 @@ def take_all(outbox: Outbox, after: int = 0) -> tuple[int, list[int]]:
     return after, taken
 
 
-def test_an_entry_is_taken_when_all_its_parts_are_there(tmp_path: Path) -> None:
+def test_an_entry_is_ingested_when_it_has_all_its_parts(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox")
     assert outbox.next_entry(0) is None
     for part in (2, 0):
@@ -90,6 +90,19 @@ def test_an_entry_is_taken_when_all_its_parts_are_there(tmp_path: Path) -> None:
     assert entry.rows()["position"].to_pylist() == [10, 20, 30, 40, 50]
     assert entry.rows().schema == OUTBOX_SCHEMA
     assert outbox.next_entry(5) is None
+
+
+def test_several_entries_can_be_taken_with_one_listing(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    assert outbox.next_entries(0) == []
+    write(tmp_path, 1, 2, 2)
+    write(tmp_path, 3, 3, 1)
+    write(tmp_path, 4, 5, 2, [1])
+    write(tmp_path, 6, 6, 1)
+    assert [(entry.after, entry.last) for entry in outbox.next_entries(0)] == [(0, 2), (2, 3)]
+    assert outbox.next_entries(0)[0] == outbox.next_entry(0)
+    write(tmp_path, 4, 5, 2, [0])
+    assert [entry.last for entry in outbox.next_entries(2)] == [3, 5, 6]
 
 
 def test_rows_come_in_the_order_of_position_then_destination(tmp_path: Path) -> None:
@@ -109,7 +122,7 @@ def test_rows_come_in_the_order_of_position_then_destination(tmp_path: Path) -> 
     ]
 
 
-def test_written_twice_it_is_the_same_entry(tmp_path: Path) -> None:
+def test_a_part_that_is_written_twice_is_the_same(tmp_path: Path) -> None:
     write(tmp_path, 1, 4, 2)
     write(tmp_path, 1, 4, 2)
     outbox = Outbox(tmp_path)
@@ -120,7 +133,7 @@ def test_written_twice_it_is_the_same_entry(tmp_path: Path) -> None:
     assert parts_in(tmp_path) == []
 
 
-def test_an_entry_that_was_never_completed_does_not_stand_in_the_way(tmp_path: Path) -> None:
+def test_an_incomplete_entry_does_not_block_the_next(tmp_path: Path) -> None:
     write(tmp_path, 5, 9, 2, [1])
     write(tmp_path, 5, 9, 4, [0, 2, 3])
     write(tmp_path, 5, 7, 2)
@@ -129,7 +142,7 @@ def test_an_entry_that_was_never_completed_does_not_stand_in_the_way(tmp_path: P
     assert parts_in(tmp_path) == []
 
 
-def test_of_two_complete_entries_the_shorter_is_taken_and_the_other_continued(tmp_path: Path) -> None:
+def test_the_shorter_of_two_complete_entries_comes_first(tmp_path: Path) -> None:
     write(tmp_path, 5, 9, 2)
     write(tmp_path, 5, 7, 1)
     outbox = Outbox(tmp_path)
@@ -139,7 +152,7 @@ def test_of_two_complete_entries_the_shorter_is_taken_and_the_other_continued(tm
     assert take_all(outbox, 4) == (9, [5, 6, 7, 8, 9])
 
 
-def test_a_query_begins_behind_the_newest_complete_entry_and_clears_away_what_was_never_completed(
+def test_a_query_begins_after_the_newest_complete_entry_and_deletes_incomplete_ones(
     tmp_path: Path,
 ) -> None:
     outbox = Outbox(tmp_path)
@@ -161,8 +174,8 @@ def test_a_query_begins_behind_the_newest_complete_entry_and_clears_away_what_wa
     queries=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_whenever_queries_die_each_commit_is_taken_once(queries: list[list[int]], data: st.DataObject) -> None:
-    """Each query makes entries of some lengths, one after the other; all but the last die on the way."""
+def test_each_commit_is_ingested_once_whenever_queries_die(queries: list[list[int]], data: st.DataObject) -> None:
+    """Each query writes entries of some lengths, one after the other. All but the last die while writing."""
     with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
         take_from_queries(Path(folder), queries, data)
 
@@ -196,7 +209,7 @@ def take_from_queries(folder: Path, queries: list[list[int]], data: st.DataObjec
     assert taken + rows == list(range(1, last + 1))
 
 
-def test_a_changed_byte_is_found_wherever_it_is(tmp_path: Path) -> None:
+def test_a_changed_byte_is_detected_anywhere(tmp_path: Path) -> None:
     write(tmp_path, 1, 2, 1)
     entry = Outbox(tmp_path).next_entry(0)
     assert entry is not None
@@ -217,7 +230,7 @@ def test_a_changed_byte_is_found_wherever_it_is(tmp_path: Path) -> None:
         renamed.rows()
 
 
-def test_columns_may_come_in_any_order_and_of_like_types_but_must_be_there(tmp_path: Path) -> None:
+def test_columns_may_be_in_any_order_and_castable_but_not_missing(tmp_path: Path) -> None:
     rows = table([(1, 1, 2)])
     loose = rows.select(rows.column_names[::-1])
     loose = loose.cast(pa.schema([pa.field(field.name, field.type) for field in loose.schema]))
@@ -236,22 +249,22 @@ def test_columns_may_come_in_any_order_and_of_like_types_but_must_be_there(tmp_p
 
 
 @pytest.mark.parametrize("part", [(0, 1, 0, 1), (5, 4, 0, 1), (1, 1, 1, 1), (1, 1, -1, 2)])
-def test_a_part_of_nothing_is_refused(tmp_path: Path, part: tuple[int, int, int, int]) -> None:
-    with pytest.raises(OutboxError, match="is no part of commits"):
+def test_an_impossible_part_is_refused(tmp_path: Path, part: tuple[int, int, int, int]) -> None:
+    with pytest.raises(OutboxError, match="does not name a part of commits"):
         write_part(drafts_in(tmp_path), OutboxPart(*part), table([]), BATCH)
 
 
-def test_what_a_task_writes_after_its_query_was_succeeded_never_appears(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither beside the same part of the next query, nor as an entry by itself; wherever the task was held up."""
+def test_a_part_of_an_older_query_never_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It appears neither beside a part of the next query nor as an entry of its own, wherever the task was stopped."""
     outbox = Outbox(tmp_path)
     old = outbox.begin().drafts
     write_part(old, OutboxPart(1, 5, 0, 2), table([(1, 10, 1)]), Batch("old", 3))
     new = outbox.begin().drafts
     write_part(new, OutboxPart(1, 5, 0, 2), table([(1, 10, 1)]), Batch("new", 0))
     for part in (OutboxPart(1, 5, 1, 2), OutboxPart(1, 5, 0, 1)):
-        with pytest.raises(OutboxError, match=rf"'{tmp_path}/{part.name}' comes too late: '{old}' is gone"):
+        with pytest.raises(
+            OutboxError, match=rf"'{tmp_path}/{part.name}' comes too late: a newer query has deleted '{old}'"
+        ):
             write_part(old, part, table([]), Batch("old", 3))
     assert parts_in(tmp_path) == [OutboxPart(1, 5, 0, 2).name]
     write_part(new, OutboxPart(1, 5, 1, 2), table([]), Batch("new", 0))
@@ -273,7 +286,7 @@ def test_what_a_task_writes_after_its_query_was_succeeded_never_appears(
     assert len(draft_folders_in(tmp_path)) == 1
 
 
-def test_a_query_begins_though_a_task_of_the_one_before_goes_on_writing(
+def test_a_query_begins_although_a_task_of_the_last_one_still_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox = Outbox(tmp_path)
@@ -306,14 +319,14 @@ def test_other_files_are_left_alone_and_unfinished_ones_deleted_when_a_query_beg
     assert parts_in(tmp_path) == sorted(names[:2])
 
 
-def test_an_outbox_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_an_outbox_that_cannot_be_written_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "outbox").touch()
     with pytest.raises(OutboxError, match=rf"Outbox '{tmp_path}/outbox' cannot be (read|written): Not a directory"):
         Outbox(tmp_path / "outbox").begin()
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_who_waits_for_parts_is_woken(tmp_path: Path, is_local: bool) -> None:
+def test_a_new_part_wakes_those_who_wait(tmp_path: Path, is_local: bool) -> None:
     outbox = Outbox(tmp_path / "outbox")
     watch = outbox.watch()
     watch.wait(60)

@@ -1,4 +1,4 @@
-"""Rows for an inbox."""
+"""Makes rows for an inbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.judged_rows import QUEUE
 
 
 def rows(count: int, first: int = 1, entity: int = QUEUE, body: bytes = b"") -> list[Row]:
-    """Rows with a key each: m1, m2 and so on."""
+    """Return rows with the ids m1, m2 and so on, each with its key."""
     return [
         Row(
             entity=entity,

@@ -1,4 +1,4 @@
-"""Rows as the pipeline has them, filled in where a test says nothing."""
+"""Makes rows as the pipeline has them after detection, with defaults for everything that a test does not set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def head(user: Mapping[str, object] | None = None, **fields: Any) -> bytes:
 
 
 def row(position: int, **more: Any) -> dict[str, Any]:
-    """A row of the inbox with its verdict."""
+    """Return a row of the inbox with its verdict."""
     made = {
         "position": position,
         "commit": position,
@@ -53,7 +53,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def catalogue(*subscriptions: Sequence[Rule], **properties: Any) -> Catalogue:
-    """A queue (1), a topic (2), and a subscription (3, 4, …) for each list of rules."""
+    """Return a catalogue with a queue (1), a topic (2), and a subscription (3, 4, …) for each list of rules."""
     made = Catalogue(version=1).created(Queue(name="q"), 0).created(Topic(name="t"), 0)
     for number, rules in enumerate(subscriptions, start=3):
         made = made.created(Subscription(topic="t", name=f"s{number}", **properties), 0, rules)

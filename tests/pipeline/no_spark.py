@@ -1,4 +1,4 @@
-"""A Spark that is never started: sessions that only know which Python their workers would run."""
+"""Replaces Spark sessions by objects that know only their settings and the Python of their workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncebus.pipeline import query
 
 
 class Session:
-    """What `SparkSession.builder` makes."""
+    """The object that `SparkSession.builder` returns."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self.sparkContext = SimpleNamespace(master=settings["master"], pythonExec=os.environ["PYSPARK_PYTHON"])
@@ -23,7 +23,7 @@ class Session:
 
 
 class Builder:
-    """What is asked for, and the sessions that were made. `defaults` are the user's own settings of Spark."""
+    """Records the settings and the sessions. `defaults` are the user's own Spark settings."""
 
     def __init__(self) -> None:
         self.made: list[Session] = []
@@ -47,7 +47,7 @@ class Builder:
 
 
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> Builder:
-    """Let the pipeline make such sessions."""
+    """Make the pipeline use this builder."""
     builder = Builder()
     monkeypatch.setattr(query, "SparkSession", SimpleNamespace(builder=builder))
     return builder

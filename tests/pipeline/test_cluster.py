@@ -1,4 +1,4 @@
-"""The pipeline on a standalone cluster, started as it is on one machine."""
+"""The pipeline runs on a standalone cluster, started in the same way as on one machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cluster import Cluster
 from oncebus.entities import Rule, SqlFilter
 from serve.stage import Stage
 
-# More than one task takes.
+# More rows than fit into one task.
 MESSAGES = [f"m{number}" for number in range(6000)]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oncebus.detection import part_of
 from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.messages import INBOX_SCHEMA, key_of
-from oncebus.pipeline.detect import KEY_SIGNATURE, judged, rows_of
+from oncebus.pipeline.detect import KEY_SIGNATURE, detect, rows_of
 from pipeline.judged_rows import QUEUE, START, row
 
 SECOND = 1_000_000
@@ -39,7 +39,7 @@ def ledger(folder: Path) -> tuple[Ledger, Generation]:
 
 
 def verdicts(table: pa.Table) -> list[int | None]:
-    """The original of each duplicate."""
+    """Return the originals of the duplicates, by position."""
     return [
         original if is_duplicate else None
         for is_duplicate, original in zip(
@@ -50,7 +50,7 @@ def verdicts(table: pa.Table) -> list[int | None]:
 
 @pytest.mark.parametrize("key_type", [pa.binary(16), pa.binary()])
 @pytest.mark.parametrize("names", [["a", None, "b"], [None, None], ["a"], [None]])
-def test_keys_are_read_as_the_inbox_and_as_spark_have_them(names: list[str | None], key_type: pa.DataType) -> None:
+def test_keys_of_the_inbox_and_of_spark_are_read_alike(names: list[str | None], key_type: pa.DataType) -> None:
     table = batch([keyed(number, name, 0) for number, name in enumerate(names, start=1)], key_type)
     for given_table in (table, table.slice(len(names) - 1), pa.concat_tables([table, table]).slice(1)):
         rows = rows_of(given_table)
@@ -64,11 +64,11 @@ def test_keys_are_read_as_the_inbox_and_as_spark_have_them(names: list[str | Non
 
 
 def judged_in(parts: int, table: pa.Table, opened: Ledger, generation: Generation, number: int) -> pa.Table:
-    """The rows as tasks that each have one part of the keys judge them, in their order again."""
+    """Judge each part of the keys on its own, as tasks do, and return all rows in their original order."""
     rows = rows_of(table)
     part = np.where(rows.has_key, part_of(rows.high, rows.low, parts), 0)
     shares = [table.filter(pa.array(part == each)) for each in range(parts)]
-    made = [judged(share, opened, generation, number, parts) for share in shares if share.num_rows]
+    made = [detect(share, opened, generation, number, at, parts) for at, share in enumerate(shares) if share.num_rows]
     for each in made:
         each.publish()
     return pa.concat_tables([each.rows for each in made]).sort_by("position")
@@ -89,7 +89,7 @@ def test_duplicates_are_marked_with_their_originals(tmp_path: Path, first_parts:
 
 def test_rows_without_keys_leave_nothing_in_the_ledger(tmp_path: Path) -> None:
     opened, generation = ledger(tmp_path)
-    rows, publish = judged(batch([keyed(1, None, 0)]), opened, generation, 0, 4)
+    rows, publish = detect(batch([keyed(1, None, 0)]), opened, generation, 0, 0, 4)
     publish()
     assert verdicts(rows) == [None]
     assert opened.summary().runs == 0

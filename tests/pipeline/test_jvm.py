@@ -11,19 +11,19 @@ from oncebus.pipeline.jvm import ClassArchive, NoArchive, Recording, default_cac
 
 
 def recorded(recording: Recording) -> Path:
-    """Where Java is told to write."""
+    """Return the path that Java writes the archive to."""
     return Path(recording.options[0].split("=", 1)[1].strip('"'))
 
 
 def ended(recording: Recording, monkeypatch: pytest.MonkeyPatch, *, well: bool = True, leaves: bytes | None) -> None:
-    """Let Java end, as if it had run with the options of a recording."""
+    """Close a recording as if Java had run with its options."""
 
     def end() -> bool:
         if leaves is not None:
             recorded(recording).write_bytes(leaves)
         return well
 
-    monkeypatch.setattr(jvm, "_has_ended_well", end)
+    monkeypatch.setattr(jvm, "_stop_java", end)
     recording.close()
 
 
@@ -41,17 +41,17 @@ def test_a_recording_leaves_an_archive_and_later_starts_use_it(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(("well", "leaves"), [(False, b"half"), (True, None)])
-def test_an_archive_that_was_not_finished_is_not_kept(
+def test_an_unfinished_archive_is_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, well: bool, leaves: bytes | None
 ) -> None:
     tmp_path.chmod(0o700)
-    with pytest.raises(NoArchive, match="Java wrote no class archive as it ended"):
+    with pytest.raises(NoArchive, match="Java exited without writing a class archive"):
         ended(Recording(ClassArchive(tmp_path)), monkeypatch, well=well, leaves=leaves)
     assert list(tmp_path.iterdir()) == []
 
 
 class _Java:
-    """A Java that ends, or does not, when its standard input is closed."""
+    """A Java process that exits, or does not, when its standard input is closed."""
 
     def __init__(self, code: int | None) -> None:
         self.proc = self.stdin = self
@@ -75,7 +75,7 @@ class _Java:
 
 
 @pytest.mark.parametrize(("code", "is_kept"), [(0, True), (1, False), (None, False)])
-def test_only_a_java_that_comes_to_a_good_end_leaves_an_archive(
+def test_only_a_java_that_exits_without_error_leaves_an_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None, is_kept: bool
 ) -> None:
     tmp_path.chmod(0o700)
@@ -95,9 +95,7 @@ def test_only_a_java_that_comes_to_a_good_end_leaves_an_archive(
     assert len(list(tmp_path.iterdir())) == is_kept
 
 
-def test_archives_of_other_versions_and_of_killed_recordings_do_not_pile_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_and_unfinished_archives_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     for number in range(4):
         (tmp_path / f"spark-{number}.jsa").touch()
@@ -110,11 +108,11 @@ def test_archives_of_other_versions_and_of_killed_recordings_do_not_pile_up(
     assert archive.exists()
 
 
-def test_nothing_is_taken_from_a_folder_that_others_can_write(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     archive = ClassArchive(tmp_path)
     assert archive.options == ()
-    with pytest.raises(NoArchive, match="No class archive can be kept: there is no Java, or other users can write"):
+    with pytest.raises(NoArchive, match="No class archive can be stored: there is no Java, or other users can write"):
         Recording(archive)
 
 
@@ -124,7 +122,7 @@ def test_without_java_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.Mo
     assert (archive.path, archive.exists(), archive.options) == (None, False, ())
 
 
-def test_the_cache_is_where_the_user_keeps_such_things(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_cache_folder_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert default_cache() == Path("/somewhere/oncebus")
     monkeypatch.delenv("XDG_CACHE_HOME")

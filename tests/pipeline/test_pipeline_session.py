@@ -1,4 +1,4 @@
-"""Which Python the workers of the pipeline run, and on which clusters, without Spark."""
+"""The Python that the workers of the pipeline run, and the clusters that it accepts. No Spark is started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .no_spark import without_spark
 
 
 def test_workers_run_the_python_of_the_pipeline_unless_another_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Set first, so that what the pipeline sets is undone.
+    # Set it first, so that monkeypatch restores it after the pipeline has changed it.
     monkeypatch.setenv("PYSPARK_PYTHON", "x")
     monkeypatch.delenv("PYSPARK_PYTHON")
     builder = without_spark(monkeypatch)
@@ -24,12 +24,10 @@ def test_workers_run_the_python_of_the_pipeline_unless_another_is_named(monkeypa
     assert not builder.made[0].is_stopped
 
 
-def test_a_session_whose_workers_would_all_fail_is_stopped_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_with_a_missing_python_is_stopped_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "none"))
     builder = without_spark(monkeypatch)
-    with pytest.raises(WorkersDiffer, match="which is not there"):
+    with pytest.raises(WorkersDiffer, match="which does not exist"):
         pipeline_session("local[2]")
     assert [session.is_stopped for session in builder.made] == [True]
     pipeline_session("spark://head:7077", insecure_cluster=True)
@@ -56,15 +54,15 @@ def test_a_cluster_that_anyone_can_use_is_refused(
         pipeline_session(master)
     assert str(refused.value) == (
         f"Spark at '{master}' runs without {missing}: anyone who can reach its ports can run code and read messages. "
-        "Set them to true, and spark.authenticate.secret, in spark-defaults.conf on every machine; or accept the risk "
-        "with --insecure-cluster."
+        "In spark-defaults.conf on every machine, set these to true and set spark.authenticate.secret; or accept the "
+        "risk with --insecure-cluster."
     )
     assert [session.is_stopped for session in builder.made] == [True]
     pipeline_session(master, insecure_cluster=True)
 
 
 @pytest.mark.parametrize("encryption", ["spark.network.crypto.enabled", "spark.ssl.rpc.enabled"])
-def test_a_cluster_that_authenticates_and_encrypts_is_used_as_it_is(
+def test_a_cluster_that_authenticates_and_encrypts_is_accepted(
     monkeypatch: pytest.MonkeyPatch, encryption: str
 ) -> None:
     builder = without_spark(monkeypatch)

@@ -1,4 +1,4 @@
-"""Where the inbox is cut: into micro-batches, and these into parts."""
+"""The inbox is cut into micro-batches, and these into parts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_few_rows_are_one_part_and_many_are_split_by_shards(tmp_path: Path, monk
             (OutboxPart(2, 3, 1, 2), (1, 3)),
         ]
         assert len(planner(tmp_path, tasks=9).parts(2, 3)) == 4
-        # Asked again, as Spark may, it is cut in the same way.
+        # A second call, which Spark may make, cuts in the same way.
         assert plan.parts(2, 2, for_all_tasks=True) == plan.parts(2, 2, for_all_tasks=True)
         assert len(plan.parts(2, 2, for_all_tasks=True)) == 2
 
@@ -58,7 +58,7 @@ def test_few_rows_are_one_part_and_many_are_split_by_shards(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("entity", "subscriptions", "commits"), [(QUEUE, 80, 20), (TOPIC, 8, 20), (TOPIC, 80, 2)], ids=str
 )
-def test_what_a_topic_copies_often_makes_smaller_batches(
+def test_messages_with_many_copies_make_smaller_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entity: int, subscriptions: int, commits: int
 ) -> None:
     made = catalogue(*[[Rule()]] * subscriptions)

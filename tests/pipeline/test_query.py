@@ -1,4 +1,4 @@
-"""The query on Spark: what goes in at the broker comes out at the store, once, also after the query was stopped."""
+"""The query on Spark delivers each message from the broker to the store once, even if the query stops and restarts."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ async def ids(broker: Broker, path: str) -> list[str]:
 
 
 async def seen(broker: Broker) -> None:
-    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 60), "the query does not get on"
+    assert await broker.pipeline.wait_for(broker.pipeline.last_commit, 60), "the query makes no progress"
 
 
-def test_messages_are_judged_and_routed_on_spark_also_by_a_query_that_was_stopped(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_messages_are_judged_and_routed_on_spark_across_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
             await broker.change(
@@ -59,7 +57,7 @@ def test_messages_are_judged_and_routed_on_spark_also_by_a_query_that_was_stoppe
             await asyncio.to_thread(query.stop)
 
             await broker.send("q", [message("b"), message("c")])
-            # More rows than one task takes, and while nobody judges.
+            # More rows than fit into one task, sent while no query runs.
             await asyncio.gather(*(broker.send("q", [message(f"m{at}-{of}") for of in range(50)]) for at in range(120)))
             query = await asyncio.to_thread(started, spark, tmp_path)
             await seen(broker)

@@ -21,7 +21,7 @@ ALL = [Rule()]
 
 
 def routed(rows: Sequence[dict[str, Any]], *versions: Catalogue) -> list[dict[str, Any]]:
-    """The outbox's rows, in the order the store gets them. The first catalogue is version 1."""
+    """Return the outbox's rows, in the order in which the store gets them. The first catalogue is version 1."""
     made = route(table(rows), lambda number: Routes(versions[number - 1]))
     made = made.select(OUTBOX_SCHEMA.names).cast(OUTBOX_SCHEMA)
     found: list[dict[str, Any]] = made.sort_by([("position", "ascending"), ("destination", "ascending")]).to_pylist()
@@ -32,7 +32,7 @@ def fates(rows: Sequence[dict[str, Any]]) -> list[tuple[int, Fate, int | None]]:
     return [(each["position"], Fate(each["fate"]), each["destination"]) for each in rows]
 
 
-def test_what_becomes_of_each_row() -> None:
+def test_each_row_gets_its_fate() -> None:
     rows = [
         row(1, entity=QUEUE),
         row(2, entity=QUEUE, is_duplicate=True, original_sequence=1, original_time=5),
@@ -55,7 +55,7 @@ def test_what_becomes_of_each_row() -> None:
     assert [each["body"] is None for each in found] == [False, True, False, True, False, False]
 
 
-def test_a_topic_that_nobody_listens_to() -> None:
+def test_a_topic_without_subscriptions() -> None:
     assert fates(routed([row(1)], catalogue())) == [(1, Fate.UNROUTED, None)]
     assert fates(routed([row(1)], catalogue([], [Rule("no", SqlFilter("1=0"))]))) == [(1, Fate.UNROUTED, None)]
 
@@ -72,7 +72,7 @@ def test_each_row_is_routed_by_the_catalogue_it_was_accepted_under() -> None:
     ]
 
 
-def test_copies_that_an_action_made_differ_only_in_what_it_changed() -> None:
+def test_copies_differ_only_in_the_changes_of_their_action() -> None:
     rules = [Rule("plain", SqlFilter("1=1")), Rule("set", TrueFilter(), SqlAction("SET sys.MessageId = 'x'"))]
     plain, changed, other = routed([row(1, head=head(message_id="m1")), row(2, entity=QUEUE)], catalogue(rules))
     assert plain["message_id"] == "m1"
@@ -82,7 +82,7 @@ def test_copies_that_an_action_made_differ_only_in_what_it_changed() -> None:
 
 
 @pytest.mark.parametrize("broken", [b"\xff", b"\x00\x53\x74\xd1\xff\xff", b"\x00\x53\x73\xc0\x02\x01\x41"])
-def test_a_head_that_cannot_be_read_is_quarantined_whole(broken: bytes) -> None:
+def test_a_row_with_a_broken_head_is_quarantined_whole(broken: bytes) -> None:
     rules = [Rule("r", SqlFilter("a = 1"))]
     found = routed([row(1, head=head({"a": 1})), row(2, head=broken), row(3, head=head({"a": 1}))], catalogue(rules))
     assert fates(found) == [(1, Fate.DELIVERED, 3), (2, Fate.QUARANTINED, None), (3, Fate.DELIVERED, 3)]
@@ -90,7 +90,7 @@ def test_a_head_that_cannot_be_read_is_quarantined_whole(broken: bytes) -> None:
     assert found[1]["description"]
 
 
-def test_what_fails_though_it_should_not_is_quarantined_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_with_an_unexpected_error_is_quarantined_too(monkeypatch: pytest.MonkeyPatch) -> None:
     copies_of = rules_module.copies_of
 
     def fail(values: Any, targets: Any) -> Any:
@@ -136,14 +136,14 @@ def test_a_batch_that_is_run_again_gives_the_identical_table(
     once = route(batch, lambda _: Routes(made))
     again = route(batch, lambda _: Routes(made))
     assert once.equals(again)
-    # However it was cut into pieces.
+    # The chunks of the table do not matter.
     apart = pa.concat_tables([batch.slice(at, 1) for at in range(len(rows))])
     assert route(apart, lambda _: Routes(made)).equals(once)
-    # Nothing is lost: each row has a fate, and is one message however many copies it has.
+    # No message is lost: each row has a fate, and counts as one message however many copies it has.
     assert {*once["position"].to_pylist()} == {*range(1, len(rows) + 1)}
 
 
-def test_a_batch_without_anything_to_hand_on_is_an_entry_all_the_same(tmp_path: Any) -> None:
+def test_a_batch_without_outbox_rows_still_makes_an_entry(tmp_path: Any) -> None:
     made = route(table([row(1, entity=NOBODY)]), lambda _: Routes(catalogue()))
     outbox = Outbox(tmp_path)
     write_part(outbox.begin().drafts, OutboxPart(1, 1, 0, 1), made, Batch("q", 0))

@@ -16,13 +16,13 @@ from oncebus.entities import (
     SqlFilter,
     TrueFilter,
 )
-from oncebus.pipeline.rules import FILTER_FAILED, NO_SESSION, Made, Routes, copies_of
+from oncebus.pipeline.rules import FILTER_FAILED, NO_SESSION, RoutedCopy, Routes, copies_of
 from pipeline.judged_rows import QUEUE, START, TOPIC, catalogue, head, row
 
 SECOND = 1_000_000
 
 
-def made_by(rules: list[Rule], values: dict[str, Any], **properties: Any) -> list[Made]:
+def made_by(rules: list[Rule], values: dict[str, Any], **properties: Any) -> list[RoutedCopy]:
     targets = Routes(catalogue(rules, **properties)).targets(TOPIC)
     assert targets is not None
     return copies_of(values, targets)
@@ -51,13 +51,13 @@ def test_only_a_topic_has_targets_and_only_a_queue_is_a_queue() -> None:
         ([Rule("one", FalseFilter())], False),
     ],
 )
-def test_what_spares_a_look_at_the_message(rules: list[Rule], takes_all: bool) -> None:
+def test_subscriptions_that_take_all_do_not_read_the_message(rules: list[Rule], takes_all: bool) -> None:
     targets = Routes(catalogue(rules)).targets(TOPIC)
     assert targets is not None
     assert [target.takes_all for target in targets] == [takes_all]
-    # One that is not looked at may be broken.
+    # A message that no filter reads may be broken.
     if takes_all:
-        assert copies_of(row(1, head=b"\xff"), targets) == [Made(3)]
+        assert copies_of(row(1, head=b"\xff"), targets) == [RoutedCopy(3)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_spares_a_look_at_the_message(rules: list[Rule], takes_all: bool) -
         ("missing = 1", False),
     ],
 )
-def test_what_a_filter_sees_of_a_row(expression: str, matches: bool) -> None:
+def test_a_filter_sees_the_properties_of_a_row(expression: str, matches: bool) -> None:
     # Message times have milliseconds.
     time = START
     parameters: tuple[tuple[str, FilterValue], ...] = (
@@ -114,7 +114,7 @@ def changed(action: str, **values: Any) -> dict[str, object]:
     return dict(made.changes)
 
 
-def test_an_action_changes_the_head_and_the_columns_that_stand_for_it() -> None:
+def test_an_action_changes_the_head_and_the_matching_columns() -> None:
     changes = changed(
         "SET sys.MessageId = 'new'; SET sys.SessionId = 's2'; SET sys.PartitionKey = 's2'; SET sys.Label = 'blue';"
         " SET a = 1; REMOVE b",
@@ -151,7 +151,7 @@ def test_an_action_may_change_the_time_to_live(time_to_live: timedelta, expires:
 @pytest.mark.parametrize(
     ("own", "default", "expected"), [(None, 10, 10), (5, 10, 5), (20, 10, 10), (20, None, "unchanged")]
 )
-def test_a_subscription_may_keep_messages_for_less_long(own: int | None, default: int | None, expected: object) -> None:
+def test_a_subscription_may_shorten_the_time_to_live(own: int | None, default: int | None, expected: object) -> None:
     properties = {} if default is None else {"default_message_time_to_live": default * SECOND}
     expires = None if own is None else START + 1 + own * SECOND
     for rule in (Rule(), Rule("sql", SqlFilter("1=1")), Rule("set", TrueFilter(), SqlAction("SET a = 1"))):
@@ -176,13 +176,13 @@ def test_a_rule_that_fails_makes_a_dead_letter_if_the_subscription_says_so(
         row(1, head=head(user)),
         dead_lettering_on_filter_evaluation_exceptions=keeps,
     )
-    assert found[0] == Made(3)
+    assert found[0] == RoutedCopy(3)
     assert [made.reason for made in found[1:]] == [FILTER_FAILED] * keeps
     assert all(text in (made.description or "") for made in found[1:])
 
 
-def test_a_change_that_cannot_be_written_is_a_failure_of_its_rule_alone() -> None:
-    # Half of a surrogate pair is no text.
+def test_a_change_that_cannot_be_encoded_fails_only_its_rule() -> None:
+    # A lone surrogate cannot be encoded.
     action = SqlAction("SET b = @p", (("@p", "\ud800"),))
     rules = [Rule("plain", SqlFilter("1=1")), Rule("change", TrueFilter(), action)]
     found = made_by(rules, row(1))
@@ -193,7 +193,7 @@ def test_a_change_that_cannot_be_written_is_a_failure_of_its_rule_alone() -> Non
     ("session", "rule", "is_dead"),
     [
         (None, Rule(), True),
-        ("", Rule(), True),
+        ("", Rule(), False),
         ("s", Rule(), False),
         (None, Rule("set", TrueFilter(), SqlAction("SET sys.SessionId = 's'")), False),
         ("s", Rule("unset", TrueFilter(), SqlAction("REMOVE sys.SessionId")), True),

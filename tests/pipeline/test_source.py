@@ -1,4 +1,4 @@
-"""The source without Spark: its offsets, its partitions, and what Spark has to carry to the tasks."""
+"""The source without Spark: its offsets, its partitions, and the objects that Spark pickles for the tasks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ import pytest
 from oncebus.entities import Catalogue, CatalogueFiles
 from oncebus.inbox import InboxWriter
 from oncebus.ledger import Owner
-from oncebus.pipeline.batch import Places
+from oncebus.messages import OUTBOX_SCHEMA
+from oncebus.outbox import Batch, OutboxPart, write_part
+from oncebus.pipeline.batch import TaskFolders
+from oncebus.pipeline.following import Reached, turn
 from oncebus.pipeline.planning import Part
-from oncebus.pipeline.source import PipelineSource, PipelineStream
+from oncebus.pipeline.query import is_tried_once
+from oncebus.pipeline.source import FollowingStream, PipelineSource, PipelineStream
 from oncebus.spark.task import NotInAQuery, Place
 from pipeline.inbox_rows import rows
 
@@ -23,8 +27,15 @@ def stream(folder: Path, after: int = 0) -> PipelineStream:
     files = CatalogueFiles(folder / "catalogue")
     if not files.versions():
         files.publish(Catalogue(version=1))
-    places = Places(str(folder), str(folder / "catalogue"), str(folder / "drafts"))
-    return PipelineStream(places, LEDGER, after=after, shards=4, tasks=2)
+    folders = TaskFolders(str(folder), str(folder / "catalogue"), str(folder / "drafts"))
+    return PipelineStream(folders, LEDGER, after=after, shards=4, tasks=2)
+
+
+def following(folder: Path) -> FollowingStream:
+    CatalogueFiles(folder / "catalogue").publish(Catalogue(version=1))
+    (folder / "drafts").mkdir()
+    folders = TaskFolders(str(folder), str(folder / "catalogue"), str(folder / "drafts"))
+    return FollowingStream(folders, LEDGER, after=0, shards=4, tasks=2)
 
 
 def parts(reader: PipelineStream, start: int, end: int) -> list[Part]:
@@ -44,7 +55,7 @@ def test_offsets_are_commits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_the_first_batch_of_a_query_has_all_tasks_so_that_their_workers_are_started(tmp_path: Path, after: int) -> None:
+def test_the_first_batch_uses_all_tasks_so_that_all_workers_start(tmp_path: Path, after: int) -> None:
     with InboxWriter.open(tmp_path, 4) as writer:
         for number in range(1, 4):
             writer.append(rows(1, number), 1)
@@ -54,7 +65,7 @@ def test_the_first_batch_of_a_query_has_all_tasks_so_that_their_workers_are_star
     assert len(parts(reader, after + 1, after + 2)) == 1
 
 
-def test_the_reader_is_pickled_for_tasks_which_refuse_to_work_outside_a_query(tmp_path: Path) -> None:
+def test_the_reader_can_be_pickled_and_refuses_to_read_outside_a_query(tmp_path: Path) -> None:
     with InboxWriter.open(tmp_path, 4) as writer:
         writer.append(rows(1), 1)
     reader = stream(tmp_path)
@@ -64,9 +75,54 @@ def test_the_reader_is_pickled_for_tasks_which_refuse_to_work_outside_a_query(tm
         next(pickle.loads(pickle.dumps(reader)).read(partition))
 
 
+def test_a_stream_that_follows_begins_each_batch_at_once_but_the_first(tmp_path: Path) -> None:
+    reader = following(tmp_path)
+    assert reader.initialOffset() == {"batch": 0}
+    assert reader.latestOffset({"batch": 0}, None) == {"batch": 0}  # type: ignore[arg-type]
+    with InboxWriter.open(tmp_path, 4) as writer:
+        writer.append(rows(1), 1)
+        assert reader.latestOffset({"batch": 0}, None) == {"batch": 1}  # type: ignore[arg-type]
+        first = [each.value for each in reader.partitions({"batch": 0}, {"batch": 1})]
+        assert [(part.of, batch) for part, batch in first] == [
+            (OutboxPart(1, 1, 0, 2), 0),
+            (OutboxPart(1, 1, 1, 2), 0),
+        ]
+        for part, batch in first:
+            write_part(tmp_path / "drafts", part.of, OUTBOX_SCHEMA.empty_table(), Batch("q", batch))
+        assert reader.latestOffset({"batch": 1}, None) == {"batch": 2}  # type: ignore[arg-type]
+        [second] = reader.partitions({"batch": 1}, {"batch": 2})
+        assert second.value == turn(Reached(1, 1), 2)
+        # More than one task takes.
+        writer.append(rows(5_000, 2), 1)
+        third = [each.value for each in reader.partitions({"batch": 2}, {"batch": 3})]
+        assert [(part.of, batch) for part, batch in third] == [
+            (OutboxPart(2, 2, 0, 2), 1),
+            (OutboxPart(2, 2, 1, 2), 1),
+        ]
+    with pytest.raises(NotInAQuery):
+        next(pickle.loads(pickle.dumps(reader)).read(second))
+
+
+@pytest.mark.parametrize(
+    ("master", "follows"),
+    [
+        ("local", True),
+        ("local[2]", True),
+        ("local[*]", True),
+        ("local[2,3]", False),
+        ("local-cluster[1,1,1024]", False),
+        ("spark://head:7077", False),
+    ],
+)
+def test_a_task_follows_only_where_spark_runs_it_once(master: str, follows: bool) -> None:
+    assert is_tried_once(master) is follows
+
+
 def test_the_source_reads_its_options() -> None:
     folders = dict.fromkeys(("inbox", "catalogue", "drafts"), "/nowhere")
-    made = PipelineSource({**folders, "ledger": LEDGER.to_json(), "after": "3", "shards": "4", "tasks": "2"})
+    made = PipelineSource(
+        {**folders, "ledger": LEDGER.to_json(), "after": "3", "shards": "4", "tasks": "2", "follows": "false"}
+    )
     assert made.name() == "oncebus-pipeline"
     reader = made.streamReader(made.schema())
     assert isinstance(reader, PipelineStream)

@@ -89,10 +89,10 @@ def test_each_page_needs_its_right(tmp_path: Path, rule: AuthorizationRule, colu
 def test_without_the_right_to_list_an_entity_opens_by_its_path(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         page = await visitor.get()
-        assert "may not list queues and topics" in words(page)
+        assert "does not permit listing queues and topics" in words(page)
         assert "orders" not in page.text
         page = await visitor.get("entity", path="orders")
-        assert "that needs Manage" in words(page)
+        assert "You need Manage" in words(page)
         assert "Dropped duplicates" in words(page)
         assert "data-value" not in page.text
         assert "Delete" not in words(page)

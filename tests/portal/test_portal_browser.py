@@ -135,7 +135,7 @@ def test_a_duplicate_from_the_box_that_is_checked_to_the_record_of_its_drop(page
 
     page.get_by_role("link", name="Send").click()
     send(page, "42")
-    expect(page.locator(".notice")).to_contain_text("Accepted as number 1. It was no duplicate.")
+    expect(page.locator(".notice")).to_contain_text("Accepted as number 1. It was not a duplicate.")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".notice")).to_contain_text("dropped as a duplicate of number 1")
 
@@ -167,7 +167,7 @@ def test_the_window_is_changed_and_the_box_is_not(page: Page, service: Served) -
     expect(page.get_by_text("Chosen at creation: it cannot be changed.").first).to_be_visible()
     page.get_by_label("Or as ISO 8601").fill("PT1H")
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("The changes are in force.")).to_be_visible()
+    expect(page.get_by_text("The changes are in effect.")).to_be_visible()
     expect(page.get_by_label("Hours")).to_have_value("1")
     expect(page.get_by_label("Minutes")).to_have_value("0")
     changed = service.broker.catalogue.queue("changed")
@@ -341,7 +341,7 @@ def test_a_wrong_key_and_then_the_right_one(context: BrowserContext, service: Se
     form.get_by_label("Name of the rule").fill(ROOT.name)
     form.get_by_label("Key").fill("wrong")
     form.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("No rule of that name has that key.")
+    expect(page.get_by_role("alert")).to_contain_text("No rule with this name has this key.")
     expect(form.get_by_label("Key")).to_have_value("")
     form.get_by_label("Key").fill(ROOT.primary_key)
     form.get_by_role("button", name="Sign in").click()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import oncebus.portal
 from oncebus.access import Operation
+from oncebus.entities.timespans import in_words
 from oncebus.portal.sessions import FAILURES, FAILURES_WITHIN, IDLE, LONGEST, MOST_SESSIONS
-from oncebus.portal.wording import in_words
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "portal.md").read_text()

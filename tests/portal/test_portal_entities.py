@@ -106,7 +106,6 @@ def test_a_queue_is_created_as_the_form_says(tmp_path: Path) -> None:
         ({"max_delivery_count": ""}, "max_delivery_count", "Not a whole number."),
         ({"max_delivery_count": "ten"}, "max_delivery_count", "The max delivery count has value 'ten'."),
         ({"forward_to": "nowhere"}, "forward_to", "'nowhere' does not exist."),
-        ({"forward_to": "orders", "requires_session": "on"}, "forward_to", "that requires sessions."),
         ({"max_size_in_megabytes": "77"}, "max_size_in_megabytes", "must be one of the following values"),
         ({"auto_delete_on_idle": "PT1M"}, "auto_delete_on_idle", "The value supplied must be between 00:05:00"),
         ({"default_message_time_to_live": "PT0S"}, "default_message_time_to_live", "must be between 00:00:01"),
@@ -182,7 +181,7 @@ def test_the_window_can_be_changed_and_detection_cannot(tmp_path: Path) -> None:
             "status": "SendDisabled",
         }
         page = await visitor.new("entity/change", fields)
-        assert "The changes are in force." in words(page)
+        assert "The changes are in effect." in words(page)
         changed = visitor.front.broker.catalogue.queue("q")
         assert (changed.window, changed.lock_duration) == (3 * HOUR, 30 * SECOND)
         assert (changed.default_message_time_to_live, changed.status) == (NO_LIMIT, EntityStatus.SEND_DISABLED)
@@ -353,7 +352,7 @@ def test_deleting_needs_the_typed_name(tmp_path: Path) -> None:
         for typed in ("", "Orders", "order", "news"):
             answer = await visitor.post("entity/delete", {"path": "orders", "confirm": typed})
             assert answer.status_code == 400
-            assert error_at(answer, "confirm").startswith("This is not the name.")
+            assert error_at(answer, "confirm").startswith("The name does not match.")
         assert visitor.front.broker.catalogue.queue("orders")
         page = await visitor.new("entity/delete", {"path": "orders", "confirm": " orders "})
         assert "The queue 'orders' was deleted." in words(page)

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus import amqp
-from oncebus.entities import NO_LIMIT
 from oncebus.http.rendering import Allowance
 from oncebus.portal.contents import LONGEST_HEX, LONGEST_TEXT, body_shown, label_of, properties_list
 from oncebus.portal.markup import Markup, foreign, joined, tag, visible
-from oncebus.portal.wording import in_words, rate, size_in_words
+from oncebus.portal.wording import rate, size_in_words
 
 NASTY = [
     "<script>alert(1)</script>",
@@ -148,20 +147,6 @@ def test_many_and_long_properties_are_truncated() -> None:
     seen = Seen(properties_list(head, Allowance()))
     assert "50 more properties" in seen.text
     assert seen.text.count("x") < 100 * 600
-
-
-@pytest.mark.parametrize(
-    ("microseconds", "words"),
-    [
-        (0, "0 ms"),
-        (1_500, "1.5 ms"),
-        (20_000_000, "20 seconds"),
-        (90_061_000_000, "1 day 1 hour 1 minute 1 second"),
-        (NO_LIMIT, "no limit"),
-    ],
-)
-def test_durations_in_words(microseconds: int, words: str) -> None:
-    assert in_words(microseconds) == words
 
 
 def test_sizes_and_rates_in_words() -> None:

@@ -161,7 +161,10 @@ def test_a_dead_letter_is_resubmitted_past_detection(tmp_path: Path) -> None:
         counts = await front.broker.counts("q")
         assert (counts.active, counts.dead_letter, counts.duplicates) == (1, 1, 0)
         page = await visitor.new("entity/resubmit", {"path": "q", "number": ["1", "2"]})
-        assert "1 dead letter resubmitted. 1 could not be: held by a receiver, or gone." in words(page)
+        assert (
+            "1 dead letter resubmitted. 1 could not be resubmitted: a receiver holds them, or they are gone."
+            in words(page)
+        )
         assert "Nothing was chosen." in words(await visitor.new("entity/resubmit", {"path": "q"}))
         assert (await visitor.post("entity/resubmit", {"path": "q", "number": "x"})).status_code == 400
 
@@ -263,7 +266,7 @@ def test_a_message_sent_twice_is_shown_as_a_duplicate(tmp_path: Path) -> None:
             "properties": 'colour: red\r\nsize: 3\r\nname: "3"',
         }
         first = await visitor.post("entity/send", fields)
-        assert (first.status_code, "Accepted as number 1 . It was no duplicate." in words(first)) == (200, True)
+        assert (first.status_code, "Accepted as number 1 . It was not a duplicate." in words(first)) == (200, True)
         front.time.advance(1)
         second = words(await visitor.post("entity/send", fields))
         assert "Accepted as number 2 . It was dropped as a duplicate of number 1 , accepted at" in second
@@ -347,12 +350,12 @@ def test_quarantined_messages_are_released_or_discarded(tmp_path: Path) -> None:
         assert "Reason DecodeError" in words(page)
         both: Fields = {"path": "news", "number": [str(number) for number in numbers[:2]]}
         page = await visitor.new("quarantine", {**both, "action": "discard"})
-        assert "check the box that says it is for ever" in words(page)
+        assert "Check the box to confirm" in words(page)
         assert len(await front.broker.quarantined()) == 4
         page = await visitor.new("quarantine", {**both, "action": "discard", "sure": "on"})
         assert "2 messages discarded." in words(page)
         page = await visitor.new("quarantine", {**both, "action": "discard", "sure": "on"})
-        assert "0 messages discarded. 2 were not there any more." in words(page)
+        assert "0 messages discarded. 2 were no longer there." in words(page)
         await front.broker.change(lambda catalogue, _: catalogue.delete_rule("news", "some", "x"))
         await front.broker.change(lambda catalogue, now: catalogue.create_rule("news", "some", Rule("all"), now))
         page = await visitor.new("quarantine", {"number": [str(number) for number in numbers[2:]], "action": "release"})

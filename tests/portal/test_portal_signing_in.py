@@ -11,7 +11,7 @@ from httpfront.http_front import LISTENER, NAMESPACE, ROOT, SENDER
 from oncebus.access import WhichKey, connection_string
 from oncebus.durations import SECOND
 from oncebus.portal.links import BASE, link
-from oncebus.portal.sessions import FAILURES, FAILURES_WITHIN, IDLE, LONGEST, Sessions
+from oncebus.portal.sessions import FAILURES, FAILURES_WITHIN, IDLE, LONGEST, PortalSessions
 
 from .conftest import Shared
 from .visitor import LOOKS, Visitor, visit, visiting, words
@@ -44,14 +44,14 @@ def test_a_connection_string_or_a_key_signs_in(shared: Shared, fields: dict[str,
 @pytest.mark.parametrize(
     ("fields", "status", "expected"),
     [
-        ({"rule": ROOT.name, "key": "wrong-key"}, 403, "No rule of that name has that key."),
-        ({"rule": "nobody", "key": "wrong-key"}, 403, "No rule of that name has that key."),
-        ({"rule": "a" * 9000, "key": "wrong-key"}, 403, "No rule of that name has that key."),
-        ({"rule": ROOT.name, "key": "wrong-key", "entity": "orders"}, 403, "No rule of that name has that key."),
-        ({"rule": ROOT.name, "key": "wrong-key", "entity": "../.."}, 403, "No rule of that name has that key."),
-        ({"rule": ROOT.name, "key": "wrong-ü\U0001f600"}, 403, "No rule of that name has that key."),
-        ({}, 400, "Give a connection string, or the name of a rule and its key."),
-        ({"rule": ROOT.name}, 400, "Give a connection string, or the name of a rule and its key."),
+        ({"rule": ROOT.name, "key": "wrong-key"}, 403, "No rule with this name has this key."),
+        ({"rule": "nobody", "key": "wrong-key"}, 403, "No rule with this name has this key."),
+        ({"rule": "a" * 9000, "key": "wrong-key"}, 403, "No rule with this name has this key."),
+        ({"rule": ROOT.name, "key": "wrong-key", "entity": "orders"}, 403, "No rule with this name has this key."),
+        ({"rule": ROOT.name, "key": "wrong-key", "entity": "../.."}, 403, "No rule with this name has this key."),
+        ({"rule": ROOT.name, "key": "wrong-ü\U0001f600"}, 403, "No rule with this name has this key."),
+        ({}, 400, "Enter a connection string, or the name of a rule and its key."),
+        ({"rule": ROOT.name}, 400, "Enter a connection string, or the name of a rule and its key."),
         ({"connection-string": "wrong-key"}, 400, "The connection string has no SharedAccessKeyName."),
         ({"connection-string": "SharedAccessKeyName=wrong-key"}, 400, "The connection string has no SharedAccessKey."),
         ({"connection-string": "wrong-key" * 1000}, 400, "The connection string is too long."),
@@ -214,7 +214,7 @@ def test_a_session_ends_with_its_key(tmp_path: Path) -> None:
 
 def test_the_number_of_sessions_is_limited() -> None:
     now = [0]
-    sessions = Sessions(lambda: now[0], most=3)
+    sessions = PortalSessions(lambda: now[0], most=3)
     begun = []
     for each in range(3):
         now[0] += SECOND

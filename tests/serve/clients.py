@@ -1,4 +1,4 @@
-"""A client of the broker's HTTP, and the processes of a broker."""
+"""An HTTP client for tests, and the processes of a broker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BATCH = "application/vnd.microsoft.servicebus.json"
 
 
 class Client:
-    """Speaks to one broker with the root key of its data folder, and trusts the certificate that it has made there."""
+    """Sends requests to one broker. Signs with the root key of its data folder and trusts the certificate there."""
 
     def __init__(self, url: str, data: Path) -> None:
         self.url = url
@@ -45,7 +45,7 @@ class Client:
     def exchange(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None, *, signed: bool = True
     ) -> tuple[int, dict[str, str], bytes]:
-        """One request on a connection of its own."""
+        """Send one request on a new connection. Return the status, the headers and the body."""
         connection = self._connection()
         try:
             given = dict(headers or {}) | ({"Authorization": self._token} if signed else {})
@@ -81,7 +81,7 @@ class Client:
         return self.request("POST", f"/{queue}/messages", json.dumps(items), {"Content-Type": BATCH})[0]
 
     def receive_whole(self, queue: str, seconds: float) -> tuple[dict[str, Any], bytes] | None:
-        """The broker properties and the body of the next message, which is gone then; None if none comes."""
+        """Receive and delete the next message. Return its broker properties and body; None if none comes."""
         status, headers, body = self.exchange("DELETE", f"/{queue}/messages/head?timeout={seconds}")
         if status == 204:
             return None
@@ -89,12 +89,12 @@ class Client:
         return json.loads(headers["brokerproperties"]), body
 
     def receive(self, queue: str, seconds: float) -> tuple[str, str] | None:
-        """The id and the body of the next message, which is gone then; None if none comes."""
+        """Receive and delete the next message. Return its id and body; None if none comes."""
         found = self.receive_whole(queue, seconds)
         return None if found is None else (found[0]["MessageId"], found[1].decode())
 
     def receive_all(self, queue: str) -> list[tuple[dict[str, Any], str]]:
-        """The broker properties and the bodies of all that is there, received and deleted."""
+        """Receive and delete all messages. Return the broker properties and body of each."""
         taken = []
         while (found := self.receive_whole(queue, 0)) is not None:
             taken.append((found[0], found[1].decode()))
@@ -109,7 +109,7 @@ class Client:
     def put(
         self, path: str, values: Mapping[str, object] | None = None, kind: str = "Queue", *, update: bool = False
     ) -> tuple[int, str]:
-        """Make or change an entity that is described by the service's names; the status, and what was said."""
+        """Create or update an entity, with the service's property names. Return the status and the answer's text."""
         body = description(f"{kind}Description", elements(**(values or {})))
         status, _, text = self.exchange("PUT", f"/{path}?{VERSION}", body, {"If-Match": "*"} if update else None)
         return status, text.decode()
@@ -119,7 +119,7 @@ class Client:
         return self.exchange("DELETE", f"/{path}?{VERSION}")[0]
 
     def metric(self, name: str, **labels: str) -> int:
-        """The sum of a metric over all that bear these labels."""
+        """Return the sum of a metric over all samples with these labels."""
         status, _, text = self.request("GET", "/metrics")
         assert status == 200, (status, text)
         wanted = [f'{label}="{value}"' for label, value in labels.items()]
@@ -133,7 +133,7 @@ class Client:
 
 
 class Running:
-    """A command that is under way, its output in files."""
+    """A running `oncebus` command with its output in files."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Running:
         within: Sequence[str] = (),
         **environment: str,
     ) -> None:
-        """`within` are the words of a command that replaces itself by the one behind it."""
+        """Start it. `within` is a command, like nsenter, that replaces itself by the command in its arguments."""
         self.out, self.err = folder / f"{name}.out", folder / f"{name}.err"
         with self.out.open("w") as out, self.err.open("w") as err:
             self.process = subprocess.Popen(
@@ -156,7 +156,7 @@ class Running:
             )
 
     def ready(self) -> str:
-        """Wait for the line that says so; the address in it."""
+        """Wait until the command says that the broker is ready, and return the URL."""
 
         def said() -> re.Match[str] | None:
             assert self.process.poll() is None, self.err.read_text()
@@ -168,22 +168,22 @@ class Running:
         return found[1]
 
     def child(self, name: str) -> int:
-        """The process id of the gateway or the pipeline that it started last."""
+        """Return the process id of the gateway or pipeline that it started last."""
         for pid in map(int, _children(self.process.pid)):
-            # One that was killed may end while it is looked at.
+            # A killed process may end during the check.
             with suppress(OSError):
                 if name in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
                     return pid
         raise AssertionError(f"no {name}: {self.err.read_text()}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end, and wait for that; the exit code."""
+        """Ask it to end, wait, and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(90)
 
     def clean_up(self) -> None:
-        """Whatever happened, nothing of it is left: what it started ends with it."""
+        """Kill it if it still runs. Its child processes notice and end too."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -191,7 +191,7 @@ class Running:
 
 def _children(pid: int) -> list[str]:
     found: list[str] = []
-    # Threads and processes end while they are looked at.
+    # Threads and processes may end during the check.
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
@@ -200,13 +200,13 @@ def _children(pid: int) -> list[str]:
 
 
 def everything_below(pid: int) -> list[int]:
-    """All processes that descend from one."""
+    """Return the ids of all descendants of a process."""
     found = [int(child) for child in _children(pid)]
     return found + [each for child in found for each in everything_below(child)]
 
 
 def all_end(pids: Sequence[int], why: str) -> None:
-    """Wait until none of these processes runs; what does not end is killed, and is an error."""
+    """Wait until all these processes have ended. Kill those that do not end, and raise `AssertionError`."""
     try:
         until(lambda: not any(map(is_alive, pids)), why)
     except AssertionError as error:
@@ -219,7 +219,7 @@ def all_end(pids: Sequence[int], why: str) -> None:
 
 
 def kill_everything(running: Running) -> None:
-    """A command and all that it has started, at the same instant, as when the machine dies."""
+    """Kill a command and all its descendants at the same instant, as when the machine dies."""
     pids = [running.process.pid, *everything_below(running.process.pid)]
     for pid in pids:
         with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A disk of its own, small enough to be filled, for the processes of a test."""
+"""A small disk that a test can fill up."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOUNT = 'mount -t tmpfs -o size="$1"m none "$2" && echo mounted && exec cat'
 
 
 class SmallDisk:
-    """A file system in memory, mounted at `path` in a mount namespace that a process of ours holds open.
+    """A file system in memory, mounted at `path` in a mount namespace that a helper process holds open.
 
-    Nothing is mounted for anybody else, no rights are needed beyond those to make such a namespace, and all of it is
-    gone with the process, however that ends. `within` puts a command into the namespace; `seen` is the path from here.
+    Only processes in the namespace see the mount, it needs no rights except to create the namespace, and it disappears
+    with the helper process. `within` is the command that enters the namespace. `seen` is the path from outside.
     """
 
     def __init__(self, path: Path, holder: int) -> None:
@@ -25,7 +25,7 @@ class SmallDisk:
         self._filler = self.seen / "filler"
 
     def fill(self) -> None:
-        """Leave no room at all."""
+        """Fill the disk completely."""
         with suppress(OSError), self._filler.open("ab", buffering=0) as file:
             for size in (1 << 20, 1 << 12):
                 with suppress(OSError):
@@ -38,7 +38,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[SmallDisk]:
-    """A disk for the block. Raises `AssertionError` with the reason where none can be had."""
+    """Mount a disk for a block. Raises `AssertionError` with the reason if that is not possible."""
     path.mkdir()
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", _MOUNT, "sh", str(MEGABYTES), str(path)]
     try:

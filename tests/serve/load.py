@@ -1,4 +1,4 @@
-"""Senders and receivers that keep a broker busy over HTTP, and a record of what they were told and have seen."""
+"""Senders and receivers that keep a broker busy over HTTP, and a record of the answers and messages they got."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ LOCK_SECONDS = 2
 SCHEDULED_SECONDS = 3
 SESSIONS = "sessions"
 
-# No history is so long that an id may be forgotten.
+# The window is longer than any test, so no id is forgotten.
 _DETECTS = {"requiresDuplicateDetection": True, "duplicateDetectionHistoryTimeWindow": "P1D"}
 _RECEIVED = {"lockDuration": f"PT{LOCK_SECONDS}S", "maxDeliveryCount": 500}
 ENTITIES: list[dict[str, object]] = [
     {"type": "queue", "name": "direct", **_DETECTS, **_RECEIVED},
     {"type": "queue", "name": "target", **_DETECTS, **_RECEIVED},
     {"type": "queue", "name": "forwarding", **_DETECTS, "forwardTo": "target"},
-    # A second copy that is forwarded here is not dropped.
+    # Has no detection, so a message that is forwarded twice is visible here.
     {"type": "queue", "name": "plain", **_RECEIVED},
     {"type": "queue", "name": "passing", **_DETECTS, "forwardTo": "plain"},
     {"type": "topic", "name": "news", **_DETECTS},
     {"type": "subscription", "topic": "news", "name": "all", **_RECEIVED},
-    # Sessions cannot be received from over HTTP: they wait for whoever looks at the end.
+    # HTTP cannot receive from sessions. Their messages stay, and the test reads them at the end.
     {"type": "queue", "name": SESSIONS, **_DETECTS, "requiresSession": True},
 ]
 ARRIVES_IN = {"direct": "direct", "forwarding": "target", "passing": "plain", "news": "news/Subscriptions/all"}
 
 Key = tuple[str, str]
-"""Where a message arrives, and its id."""
+"""The entity where a message arrives, and its id."""
 
 
 @dataclass
 class Record:
-    """`numbers` are the sequence numbers under which a message was received; `completed` is what was answered so.
+    """The observations of senders and receivers.
 
-    `unanswered` is what was to be completed and had no answer: that may stand or not. `sessions` are the ids that were
-    acknowledged in each session, in that order; `refusals` the answers to sends that were neither that nor missing.
-    At the end, `held` is how many messages were still somewhere, by entity, and `forwarded_again` how many copies were
-    dropped where only forwarded ones come: what is sent again is dropped before it is forwarded.
+    `accepted` and `completed` hold messages for which the broker confirmed that. `unanswered` holds messages whose
+    completion got no answer, so either may be true. `numbers` are the sequence numbers under which each message was
+    received. `sessions` lists the accepted ids of each session in order. `refusals` are the error answers to sends. At
+    the end, `held` counts the messages that are left, by entity, and `forwarded_again` counts the duplicates dropped at
+    an entity to which nobody sends: a message that is sent twice is dropped before it is forwarded.
     """
 
     accepted: set[Key] = field(default_factory=set)
@@ -74,19 +75,19 @@ class Record:
 
     @property
     def lost(self) -> set[Key]:
-        """Accepted, and nobody has completed it or may have done so."""
+        """Return the accepted messages that were never completed, not even perhaps."""
         return self.accepted - self.completed - self.unanswered
 
     @property
     def doubled(self) -> set[Key]:
-        """Received under two numbers: there were two copies."""
+        """Return the messages that were received under two sequence numbers: there were two copies."""
         return {key for key, numbers in self.numbers.items() if len(numbers) > 1}
 
     def check(self) -> None:
         assert not self.lost, "accepted, but never completed"
         assert not self.came_back, "came back after its completion was answered"
         assert not self.doubled, "two copies of one message"
-        assert not self.held, "all was completed, but something is left"
+        assert not self.held, "all messages were completed, but some are left"
         assert not self.forwarded_again, "forwarded twice"
         assert len(self.accepted) > 30
         assert min(map(len, self.sessions.values())) > 3
@@ -101,13 +102,13 @@ class Record:
 
 
 class Load:
-    """Threads that send and receive until told otherwise. Every failure of a request is taken for "not answered".
+    """Threads that send and receive. A request that fails in any way counts as "not answered".
 
-    `client` may be replaced where the broker has moved meanwhile.
+    A test may replace `client` if the broker has a new URL.
     """
 
     def __init__(self, client: Client, seed: int, pause: float = 0.05) -> None:
-        """`pause` is between the messages of each sender, in seconds: Spark starts on the same machine."""
+        """Prepare the threads. `pause` is the time in seconds between the messages of a sender, to spare the CPU."""
         self.client = client
         self.record = Record()
         self._pause = pause
@@ -118,7 +119,7 @@ class Load:
 
     @contextmanager
     def under_way(self) -> Iterator[Record]:
-        """For the block, and then until all that was accepted is completed and would have come back if it did."""
+        """Run for a block. Then wait until every accepted message is completed, and long enough to see it come back."""
         threads = self._senders + self._receivers
         for thread in threads:
             thread.start()
@@ -130,7 +131,7 @@ class Load:
             deadline = time.monotonic() + DRAIN_SECONDS
             _while(lambda: self.record.lost or self._held(), deadline)
             time.sleep(LOCK_SECONDS + 0.5)
-            # What is on its way from one place to another is in neither for a look; not in two so far apart.
+            # A message between two entities is counted in neither. A second check, some time later, finds it.
             _while(self._held, deadline)
         finally:
             self._done_sending.set()
@@ -142,7 +143,7 @@ class Load:
         self.record.forwarded_again = self.client.metric("messages_duplicates_total", entity="target")
 
     def _held(self) -> dict[str, int]:
-        """What the entities hold, or the pipeline for them. Of sessions nobody receives: there the pipeline alone."""
+        """Return how many messages and pipeline bytes are left, by entity. Stored messages in sessions do not count."""
         found: dict[str, int] = {}
         try:
             for entity in {*ARRIVES_IN, *ARRIVES_IN.values()}:
@@ -154,7 +155,7 @@ class Load:
         return {name: number for name, number in found.items() if number}
 
     def _send(self, name: int, chance: random.Random) -> None:
-        """Each message again and again until it is acknowledged; now and then one that was acknowledged long ago."""
+        """Send each message until it is accepted, and now and then a message that was accepted before."""
         sent: list[tuple[str, dict[str, str]]] = []
         for number in itertools.count():
             if self._done_sending.wait(self._pause):
@@ -178,7 +179,7 @@ class Load:
                     self.record.accepted.add((ARRIVES_IN[entity], properties["MessageId"]))
 
     def _is_acknowledged(self, entity: str, properties: dict[str, str]) -> bool:
-        """Send it until it is, or until told to stop."""
+        """Send a message until the broker accepts it. Return False if the load ends first."""
         headers = {"BrokerProperties": json.dumps(properties)}
         while True:
             status, _, text = self._request("POST", f"/{entity}/messages", headers)
@@ -192,7 +193,7 @@ class Load:
                 return False
 
     def _receive(self, queue: str) -> None:
-        """In peek-lock, and then complete."""
+        """Receive in peek-lock mode, and complete each message."""
         record = self.record
         while not self._done_receiving.is_set():
             status, headers, _ = self._request("POST", f"/{queue}/messages/head?timeout=1")
@@ -206,7 +207,7 @@ class Load:
                 if key in record.completed:
                     record.came_back.append(key)
             done, _, _ = self._request("DELETE", urlsplit(headers["location"]).path)
-            # A refusal is an answer: what was not completed comes again.
+            # A refusal is an answer: the message was not completed and comes again.
             with record.lock:
                 if done == 200:
                     record.completed.add(key)
@@ -228,24 +229,24 @@ def _while(condition: Callable[[], object], deadline: float) -> None:
 
 
 async def check_order(broker: Broker, sent: Mapping[str, list[str]]) -> None:
-    """All that was acknowledged in each session is there once, in that order. It is gone then."""
+    """Check that the messages of each session are there once and in order. Receives and deletes them."""
     found = {name: await everything_in(broker, SESSIONS, name) for name in sent}
     assert {name: ids[: len(sent[name])] for name, ids in found.items()} == sent
-    # The last one of a session may have been accepted by a gateway that was killed before it could say so.
+    # A gateway may have accepted the last message of a session and died before it could answer.
     assert all(len(ids) <= len(sent[name]) + 1 for name, ids in found.items())
 
 
 def kill_parts(running: Running, names: Sequence[str], *, alone: bool = False) -> int:
-    """Kill parts of a running broker at the same instant; how many were there to be killed.
+    """Kill parts of a running broker at the same instant. Return how many were running.
 
-    With all that they have started, or `alone`: then the supervisor has to clear up after them.
+    Kills their descendants too, except with `alone`: then the supervisor has to clean up.
     """
     found = 0
     for name in names:
         try:
             pid = running.child(name)
         except (AssertionError, FileNotFoundError):
-            # It was killed a moment ago, and is not back yet.
+            # It was killed a moment ago and is not restarted yet.
             continue
         found += 1
         for each in [pid, *([] if alone else everything_below(pid))]:

@@ -1,7 +1,7 @@
-"""Tiny programs to be kept running, and a supervisor over them as a process of its own.
+"""Tiny programs for the supervisor's tests, and a process that runs a supervisor over them.
 
-`python -m serve.programs FOLDER NAME…` keeps the named programs running. Each writes a line to FOLDER/NAME.log at every
-start, with its process id, and `told` when it was asked to end.
+`python -m serve.programs FOLDER GRACE NAME…` keeps the named programs running. Each program writes to FOLDER/NAME.log:
+its process id at every start, and `asked` when it is asked to end.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ log = open({log!r}, "a")
 def note(text):
     log.write(text + "\\n"); log.flush()
 def begin():
-    # Not before it knows what to do when told to end.
+    # Called after the signal handler is set, so that a test can send the signal at once.
     note(f"started {{os.getpid()}}")
 def end(*_):
-    note("told"); sys.exit(0)
+    note("asked"); sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 """
 
 PROGRAMS = {
-    # Runs until it is told to end.
+    # Runs until it is asked to end.
     "steady": "begin()\nsignal.pause()",
-    # Does not end when told.
-    "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('told'))\nbegin()\nwhile True: signal.pause()",
-    # Ends when told, but only once there is a file that says so.
-    "patient": "go = log.name + '.go'\ndef slowly(*_):\n    note('told')\n"
+    # Ignores that it is asked to end.
+    "stubborn": "signal.signal(signal.SIGTERM, lambda *_: note('asked'))\nbegin()\nwhile True: signal.pause()",
+    # Ends when asked, but only once a certain file exists.
+    "patient": "go = log.name + '.go'\ndef slowly(*_):\n    note('asked')\n"
     "    while not os.path.exists(go): time.sleep(0.02)\n    note('done')\n    sys.exit(0)\n"
     "signal.signal(signal.SIGTERM, slowly)\nbegin()\nsignal.pause()",
     "failing": "begin()\nsys.exit(3)",
@@ -71,16 +71,16 @@ def pids(folder: Path, name: str, what: str = "started") -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
-        # The second where it ended after its file was opened.
+        # ProcessLookupError: the process ended after its file was opened.
         return False
 
 
 def until(condition: Callable[[], object], what: str, limit: float = LIMIT) -> None:
-    """Wait for another process to get there."""
+    """Wait until a condition holds. Fails with `what` after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < deadline, f"waited {limit} s for: {what}"
@@ -93,7 +93,7 @@ def start(folder: Path, *names: str, grace: float = 5.0) -> subprocess.Popen[byt
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """As a terminal does at Ctrl-C: to the whole foreground group."""
+    """Send a signal to the whole process group, as a terminal does at Ctrl-C."""
     os.killpg(process.pid, number)
 
 

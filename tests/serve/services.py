@@ -1,4 +1,4 @@
-"""`oncebus serve` for a block of a test, Spark and all."""
+"""Runs `oncebus serve` with Spark for a block of a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .clients import Running, all_end, everything_below
 from .disk import SmallDisk
 
 PATIENCE = 60.0
-"""How long a message may take while a Spark that was killed is started again, on a busy machine."""
+"""How long a message may take while Spark restarts on a busy machine."""
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def service(
     disk: SmallDisk | None = None,
     options: Sequence[str | Path] = (),
 ) -> Iterator[Running]:
-    """A broker over `folder`/data, or over `data` on the disk. Nothing of it is left behind."""
+    """Run a broker over the folder `data` in `folder` or on the disk. No process is left behind."""
     (folder / "entities.json").write_text(json.dumps(entities))
     data = (disk.path if disk is not None else folder) / "data"
     places: list[str | Path] = ["--data", data, "--entities", folder / "entities.json"]
@@ -39,12 +39,12 @@ def service(
     finally:
         below = everything_below(running.process.pid) if running.process.poll() is None else []
         running.clean_up()
-        all_end(below, "what was started ends too")
+        all_end(below, "the child processes end too")
 
 
 @asynccontextmanager
 async def opened(data: Path) -> AsyncIterator[Broker]:
-    """A broker over what a service has left, without a pipeline."""
+    """Open the broker object over the data folder of a stopped service, without a pipeline."""
     broker = await Broker.open(Folders(data), shards=2)
     try:
         yield broker
@@ -53,7 +53,7 @@ async def opened(data: Path) -> AsyncIterator[Broker]:
 
 
 async def everything_in(broker: Broker, queue: str, session: str | None = None) -> list[str]:
-    """The ids of all messages in a queue, or in a session of it, in order; they are gone then."""
+    """Receive and delete all messages of a queue, or of one of its sessions. Return their ids in order."""
     found: list[str] = []
     address = Address(queue)
     lock = await broker.accept_session(address, session) if session is not None else None

@@ -1,6 +1,6 @@
-"""A broker whose gateway is in the test's own process, HTTP and all, with `oncebus pipeline` as a process beside it.
+"""A broker with its gateway in the test's process and `oncebus pipeline` as a separate process.
 
-So a test can ask over HTTP as anybody does, and of the broker itself what HTTP has no words for: sessions, entities.
+A test can use HTTP, and call the broker object for everything that HTTP lacks, such as sessions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ from .clients import Client, Running, all_end, everything_below
 
 T = TypeVar("T")
 SHARDS = 2
-# Starts the command behind it and stays, as its parent, until that ends or the test does.
+# Starts the command in its arguments and stays as its parent until the command or the test ends.
 _STARTER = """
 import os, subprocess, sys, time
 test = os.getppid()
@@ -40,11 +40,11 @@ while started.poll() is None and os.getppid() == test:
     time.sleep(0.1)
 """
 PATIENCE = 120.0
-"""How long something may take that waits for Spark to start, on a busy machine."""
+"""How long a step may take that waits for Spark to start on a busy machine."""
 
 
 class Stage:
-    """A gateway that can be closed and opened again, and a pipeline that can be held up, killed and started again."""
+    """A gateway that a test can close and reopen, and a pipeline that it can pause, kill and restart."""
 
     broker: Broker
     core: Core
@@ -65,20 +65,20 @@ class Stage:
     # The gateway
 
     def run(self, doing: Coroutine[Any, Any, T], seconds: float = PATIENCE) -> T:
-        """Do something in the gateway's own loop, and wait for it."""
+        """Run a coroutine on the gateway's event loop, and return its result."""
         return self.start(doing).result(seconds)
 
     def start(self, doing: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin to do something in the gateway's own loop."""
+        """Start a coroutine on the gateway's event loop."""
         return asyncio.run_coroutine_threadsafe(doing, self._loop)
 
     def call(self, do: Callable[[], object]) -> None:
-        """Have something called there, sooner or later."""
+        """Call a function on the gateway's event loop, without waiting for it."""
         self._loop.call_soon_threadsafe(do)
 
     def open_gateway(self, most_bytes: int = DEFAULT_PIPELINE_BYTES) -> None:
         async def opened() -> HttpServer:
-            # Who looks at once is answered when Spark is done, however slow the machine.
+            # A read waits for Spark, however slow the machine is.
             self.broker = await Broker.open(
                 self.folders, shards=SHARDS, most_bytes=most_bytes, read_your_sends=PATIENCE
             )
@@ -107,28 +107,33 @@ class Stage:
         self._pipelines.append(Running(self._folder, name, words, within=within, **self._environment))
 
     def signal_pipeline(self, number: signal.Signals) -> None:
-        """To Spark and the process that started it, at the same instant."""
+        """Send a signal to Spark and to the process that started it, at the same instant."""
         process = self._pipelines[-1].process
         assert process.poll() is None, self._pipelines[-1].err.read_text()
+        if number in (signal.SIGSTOP, signal.SIGCONT):
+            # The Python workers are in groups of their own, and a task goes on without Java for a while.
+            for pid in self.pipeline_processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
         os.killpg(process.pid, number)
         if number is signal.SIGKILL:
             process.wait()
 
     def pipeline_processes(self) -> list[int]:
-        """The processes of the pipeline that runs: its own, Java, the Python workers."""
+        """Return the processes of the running pipeline: its own, Java, and the Python workers."""
         return everything_below(self._pipelines[-1].process.pid)
 
     def orphan_pipeline(self) -> None:
-        """Kill the process that has started it; it notices, and ends by itself."""
+        """Kill the process that started the pipeline. The pipeline notices and ends by itself."""
         process = self._pipelines[-1].process
         below = self.pipeline_processes()
         process.kill()
         process.wait()
-        all_end(below, "the pipeline ends when the process that started it is gone")
+        all_end(below, "the pipeline ends when the process that started it has ended")
 
     @contextmanager
     def pipeline_held_up(self) -> Iterator[None]:
-        """Stopped for the block, and then let go on."""
+        """Pause the pipeline for a block."""
         self.signal_pipeline(signal.SIGSTOP)
         try:
             yield
@@ -136,19 +141,19 @@ class Stage:
             self.signal_pipeline(signal.SIGCONT)
 
     def flow(self) -> None:
-        """Wait until all that is durable has come through."""
+        """Wait until every durable message has come out of the pipeline."""
         come = self.run(self.broker.pipeline.wait_for(self.broker.pipeline.last_commit, PATIENCE - 1))
         assert come, f"{self.broker.pipeline.trouble}, {self._pipelines[-1].err.read_text()}"
 
-    def mend(self) -> None:
-        """Open or start what does not run."""
+    def restore(self) -> None:
+        """Open the gateway and start the pipeline, if they do not run."""
         if self._http is None:
             self.open_gateway()
         if self._pipelines[-1].process.poll() is not None:
             self.start_pipeline()
 
     def taken(self, path: str) -> list[str]:
-        """The ids of all messages, received and deleted, once all that is durable has come through."""
+        """Wait for the pipeline, receive and delete all messages, and return their ids."""
 
         async def take() -> list[str]:
             found: list[str] = []
@@ -189,7 +194,7 @@ class Stage:
         self.change(without_any)
 
     def close(self) -> None:
-        """End all of it, whatever state it is in."""
+        """End the gateway and the pipeline, whatever state they are in."""
         try:
             for running in self._pipelines:
                 if running.process.poll() is None:

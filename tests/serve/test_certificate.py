@@ -1,4 +1,4 @@
-"""The certificate that a broker makes for itself."""
+"""Tests the broker's self-signed certificate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oncebus.serve.certificate import CERTIFICATE, DAYS, FILE, CertificateError,
 
 
 def shake_hands(folder: Path, host: str, trusted: Path | None = None) -> None:
-    """A connection between a server with the certificate and a client that trusts it, for a name."""
+    """Connect a client that trusts the certificate to a server that has it, under a host name."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(folder / FILE)
     client = ssl.create_default_context(cafile=str(trusted or folder / CERTIFICATE))
@@ -27,7 +27,7 @@ def shake_hands(folder: Path, host: str, trusted: Path | None = None) -> None:
         try:
             server.wrap_socket(far, server_side=True).unwrap().close()
         except (ssl.SSLError, OSError):
-            # The client says why.
+            # The client raises the error that the test checks.
             far.close()
 
     thread = threading.Thread(target=serve)
@@ -48,7 +48,7 @@ def test_clients_that_trust_it_connect_by_any_of_its_names_and_by_no_other(tmp_p
         shake_hands(tmp_path, "other.example.org")
 
 
-def test_those_of_several_brokers_are_trusted_at_once(tmp_path: Path) -> None:
+def test_a_client_can_trust_several_brokers_at_once(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("one", "two", "three")]
     for folder in folders:
         own_certificate(folder, "localhost", wall_time())
@@ -57,7 +57,7 @@ def test_those_of_several_brokers_are_trusted_at_once(tmp_path: Path) -> None:
         shake_hands(folder, "localhost", tmp_path / "trusted")
 
 
-def test_it_is_made_once_and_its_key_is_its_owners_alone(tmp_path: Path) -> None:
+def test_it_is_created_once_and_only_its_owner_can_read_the_key(tmp_path: Path) -> None:
     now = wall_time()
     tls = own_certificate(tmp_path / "new", "localhost", now)
     assert tls.certificate == tls.key == tmp_path / "new" / FILE
@@ -84,7 +84,7 @@ def test_it_is_made_once_and_its_key_is_its_owners_alone(tmp_path: Path) -> None
         ("192.0.2.7", 0, True),
     ],
 )
-def test_it_is_made_anew_when_it_is_about_to_end_or_lacks_the_host(
+def test_it_is_replaced_when_it_expires_soon_or_lacks_the_host(
     tmp_path: Path, host: str, days: int, is_new: bool
 ) -> None:
     now = wall_time()
@@ -95,7 +95,7 @@ def test_it_is_made_anew_when_it_is_about_to_end_or_lacks_the_host(
         shake_hands(tmp_path, host)
 
 
-def test_names_that_no_certificate_can_hold_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_a_certificate_does_not_allow_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "my machine,IP:0.0.0.0")
     assert hosts_of("[fe80::1]") == ["localhost", "127.0.0.1", "::1", "fe80::1"]
     assert hosts_of("0.0.0.0") == hosts_of("::") == ["localhost", "127.0.0.1", "::1"]
@@ -110,7 +110,7 @@ def test_a_file_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Pat
     path.chmod(0o600)
     for content in (b"", b"nonsense", b"\xff", path.read_bytes()[:500]):
         path.write_bytes(content)
-        with pytest.raises(CertificateError, match=r"is damaged\. Remove it: the next start makes a new one\."):
+        with pytest.raises(CertificateError, match=r"is damaged\. Delete it: the next start creates a new one\."):
             own_certificate(tmp_path, "localhost", wall_time())
 
 
@@ -126,5 +126,5 @@ def test_it_begins_now_and_ends_when_its_head_says(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CertificateError, match=r"cannot be made: Not a directory\."):
+    with pytest.raises(CertificateError, match=r"cannot be created: Not a directory\."):
         own_certificate(tmp_path / "file", "localhost", wall_time())

@@ -50,7 +50,7 @@ def test_entities_are_described_by_the_services_names_in_any_case(tmp_path: Path
     assert [rule.filter for rule in catalogue.subscription("prices", "all").rules] == [TrueFilter()]
 
 
-def test_a_subscription_may_bring_its_rules(tmp_path: Path) -> None:
+def test_a_subscription_may_have_rules(tmp_path: Path) -> None:
     rules = [
         {"name": "above", "sqlFilter": {"sqlExpression": "price > 100"}, "action": "SET urgent = true"},
         {"name": "for-me", "correlationFilter": {"correlationId": "me", "properties": {"Colour": "red"}}},
@@ -65,30 +65,30 @@ def test_a_subscription_may_bring_its_rules(tmp_path: Path) -> None:
     assert made[2].filter == TrueFilter()
 
 
-def test_what_exists_is_left_as_it_is(tmp_path: Path) -> None:
+def test_existing_entities_stay_as_they_are(tmp_path: Path) -> None:
     before = read(tmp_path, [{"name": "a", "maxDeliveryCount": 3}]).added_to(Catalogue(), 0)
     again = read(tmp_path, [{"name": "A", "maxDeliveryCount": 7}])
     assert again.added_to(before, 0) is before
 
 
-def test_a_subscription_may_begin_without_rules(tmp_path: Path) -> None:
+def test_a_subscription_may_have_no_rules(tmp_path: Path) -> None:
     content = [{"type": "topic", "name": "t"}, RULED | {"rules": []}]
     assert read(tmp_path, content).added_to(Catalogue(), 0).subscription("t", "s").rules == ()
 
 
 def test_a_queue_may_forward_to_a_later_one_and_the_first_of_two_counts(tmp_path: Path) -> None:
     content = """[
-        // What it forwards to comes later.
+        // Its target comes later in the list.
         {"name": "a", "forwardTo": "b"},
         {"name": "b", "maxDeliveryCount": 3}, {"name": "B", "maxDeliveryCount": 7}]"""
     file = read(tmp_path, content)
     catalogue = file.added_to(Catalogue(), 0)
     assert catalogue.queue("a").forward_to == "b"
     assert catalogue.queue("b").max_delivery_count == 3
-    assert file.warnings == ("[2]: 'B' is in the file twice. The first one counts: [1].",)
+    assert file.warnings == ("[2]: 'B' is in the file twice. The first one is used: [1].",)
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     rules = [{"name": "one", "sqlFilter": "= ="}, {"name": "two", "action": "SET"}]
     content = [{"name": "a", "lockDuration": "PT1H", "maxDeliveryCount": 0}, {"type": "topic", "name": "t"}]
     with pytest.raises(FileRefused) as refused:
@@ -109,13 +109,13 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         ),
         ([{"name": "a"}, {"type": "topic"}], "[1].name: The name is missing."),
         ([{"type": "subscription", "name": "s"}], "[0].topic: The name is missing."),
-        ([{"name": "a", "colour": 1}], "[0].colour: The member is not known. There are type, name, "),
+        ([{"name": "a", "colour": 1}], "[0].colour: The member is unknown. There are type, name, "),
         (
             [{"name": "a", "lockDurations": 1}],
-            "[0].lockDurations: The member is not known. Did you mean 'lockDuration",
+            "[0].lockDurations: The member is unknown. Did you mean 'lockDuration",
         ),
-        ([{"name": "a", "id": 1}], "[0].id: The member is not known."),
-        ([{"name": "a", "rules": []}], "[0].rules: The member is not known."),
+        ([{"name": "a", "id": 1}], "[0].id: The member is unknown."),
+        ([{"name": "a", "rules": []}], "[0].rules: The member is unknown."),
         ([{"name": "a", "lockDuration": "soon"}], "[0].lockDuration: The value 'soon' of the property 'lockDuration'"),
         (
             [{"name": "a", "requiresSession": "yes"}],
@@ -124,16 +124,16 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         ([{"name": "a", "maxDeliveryCount": True}], "[0].maxDeliveryCount: The property 'maxDeliveryCount' has value"),
         ([{"name": "a", "status": "gone"}], "Not one of Active, Disabled, SendDisabled, ReceiveDisabled."),
         ([{"name": ""}], "[0].name: The name is missing."),
-        ([{"name": 3}], "[0].name: The name 3 is not a text."),
+        ([{"name": 3}], "[0].name: The name 3 is not a string."),
         ([RULED | {"rules": [{"sqlFilter": "a", "correlationFilter": {}}]}], "[0].rules[0]: A rule has a 'sqlFilter'"),
         (
             [RULED | {"rules": [{"filter": "a"}]}],
-            "[0].rules[0].filter: The member is not known. Did you mean",
+            "[0].rules[0].filter: The member is unknown. Did you mean",
         ),
         ([RULED | {"rules": 5}], "[0].rules: The member is int. Not a list."),
     ],
 )
-def test_a_bad_file_is_refused_and_the_error_names_what(tmp_path: Path, content: object, said: str) -> None:
+def test_a_bad_file_is_refused_with_the_reason(tmp_path: Path, content: object, said: str) -> None:
     with pytest.raises(FileRefused) as refused:
         read(tmp_path, content)
     assert said in str(refused.value)
@@ -141,12 +141,12 @@ def test_a_bad_file_is_refused_and_the_error_names_what(tmp_path: Path, content:
     assert "\n" not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileRefused, match=r"none.json': It cannot be read: No such file"):
         EntityFile.read(tmp_path / "none.json", WHAT, read_entities)
 
 
-def test_what_the_service_refuses_is_refused_with_its_words(tmp_path: Path) -> None:
+def test_limits_of_the_service_are_refused_with_its_texts(tmp_path: Path) -> None:
     content = [
         {"name": "a", "requiresDuplicateDetection": True, "duplicateDetectionHistoryTimeWindow": "P25D"},
     ]

@@ -1,10 +1,11 @@
-"""The gateway as a process of its own, with the pipeline in the test's: no Spark."""
+"""Tests the gateway as a process, with a pipeline in the test's own process instead of Spark."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -40,7 +41,7 @@ from .wrong_clock import WrongClock
 
 ENTITIES = [{"type": "queue", "name": "orders", "requiresDuplicateDetection": True}]
 PATIENCE = 30.0
-"""How long a message that is there may take to come on a busy machine."""
+"""How long receiving a message may take on a busy machine."""
 
 
 def arguments(folder: Path, *more: str) -> list[str | Path]:
@@ -51,9 +52,9 @@ def arguments(folder: Path, *more: str) -> list[str | Path]:
 
 @contextmanager
 def pipeline(data: Path) -> Iterator[None]:
-    """Judges what the gateway accepts, for the block."""
+    """Run a pipeline over the gateway's data folder for a block."""
     ended = threading.Event()
-    # As the real one does: whichever process comes first, the folder is its owner's alone.
+    # The real pipeline does this too: either process may create the folder, and it must be private from the start.
     Folders(data).make()
     judging = InProcessPipeline(Folders(data))
 
@@ -93,6 +94,14 @@ def test_it_is_ready_once_a_row_has_come_out_of_the_pipeline_and_unhealthy_befor
         assert client.send("orders", "a", "sent before there was a pipeline") == 201
         opened = f"Oncebus accepts messages: {client.url} (deliveries begin when Spark is ready)\n"
         until(lambda: running.out.read_text() == opened, "it says that it accepts messages, and nothing more")
+        for words, answer in (
+            (["receive", "orders", "--wait", "0"], "No message arrived from 'orders'."),
+            (["peek", "orders"], "There are no messages in 'orders'."),
+            (["duplicates", "orders"], "No duplicates were dropped at 'orders'."),
+        ):
+            said = CliRunner().invoke(main, [*words, "--data", str(data)]).output
+            assert said.startswith(f"{answer} But the pipeline is not ready (it may still be starting)")
+            assert re.search(r": The pipeline has produced no output for \d+ seconds\.\n$", said)
         with pipeline(data):
             assert running.ready() == client.url
             assert client.health() == 200
@@ -101,7 +110,7 @@ def test_it_is_ready_once_a_row_has_come_out_of_the_pipeline_and_unhealthy_befor
         assert not (data / "address").exists()
 
 
-def test_what_was_dropped_is_shown_by_the_command(tmp_path: Path) -> None:
+def test_the_command_shows_the_dropped_messages(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with gateway(tmp_path) as running, pipeline(data):
         client = Client(running.ready(), data)
@@ -135,7 +144,7 @@ def test_what_was_dropped_is_shown_by_the_command(tmp_path: Path) -> None:
         assert when.output.count("\n") == 1
 
 
-def test_a_token_of_the_command_is_taken(tmp_path: Path) -> None:
+def test_a_token_of_the_command_is_accepted(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with gateway(tmp_path):
         client = Client(address(data), data)
@@ -146,7 +155,7 @@ def test_a_token_of_the_command_is_taken(tmp_path: Path) -> None:
         assert client.request(*request, signed=False)[0] == 401
 
 
-def test_killed_and_started_again_it_has_what_it_accepted(tmp_path: Path) -> None:
+def test_after_a_kill_and_a_restart_it_has_the_messages_that_it_accepted(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with gateway(tmp_path) as running:
         client = Client(address(data), data)
@@ -159,22 +168,23 @@ def test_killed_and_started_again_it_has_what_it_accepted(tmp_path: Path) -> Non
         assert client.send("orders", "a", "2") == 201
         assert client.receive("orders", PATIENCE) == ("a", "1")
         assert client.receive("orders", 0.1) is None
-        # A look waits two seconds for what was sent before; on a busy machine that may be too short.
+        # A read waits at most two seconds for earlier sends, which may be too short on a busy machine.
         until(lambda: [drop["messageId"] for drop in client.drops("orders")] == ["a"], "the drop")
 
 
 def taken(client: Client) -> tuple[str, int, datetime]:
-    """The next message: its id, its number, and when it was enqueued."""
+    """Receive the next message. Return its id, its sequence number and its enqueued time."""
     found = client.receive_whole("orders", PATIENCE)
     assert found is not None
-    told = found[0]
-    return told["MessageId"], told["SequenceNumber"], parsedate_to_datetime(told["EnqueuedTimeUtc"])
+    properties = found[0]
+    enqueued = parsedate_to_datetime(properties["EnqueuedTimeUtc"])
+    return properties["MessageId"], properties["SequenceNumber"], enqueued
 
 
-def test_a_machine_whose_clock_is_set_back_or_far_ahead_loses_no_time_and_keeps_no_wrong_one(
+def test_enqueued_times_stay_right_when_the_machines_clock_is_set_back_or_far_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of all that is on the machine: of the gateway, the pipeline and the client."""
+    """The clock is wrong for the gateway, the pipeline and the client, as on a real machine."""
     data, hour = tmp_path / "data", 3600
     clock = WrongClock(tmp_path / "wrong")
     monkeypatch.setattr(time, "time_ns", clock.time_ns)
@@ -193,22 +203,22 @@ def test_a_machine_whose_clock_is_set_back_or_far_ahead_loses_no_time_and_keeps_
             [drop] = client.drops("orders")
             assert (drop["messageId"], drop["sequenceNumber"], drop["original"]["sequenceNumber"]) == ("a", 2, 1)
             assert drop["time"] >= drop["original"]["time"]
-            until(lambda: "time stands still" in running.err.read_text(), "it is said")
+            until(lambda: "whose time all new messages get" in running.err.read_text(), "it logs the problem")
 
             clock.set_wrong(24 * hour)
             refused = client.request("POST", "/orders/messages", "5", {"BrokerProperties": '{"MessageId": "c"}'})
             assert (refused[0], refused[1]["retry-after"]) == (503, "10")
             assert "The clock leapt " in refused[2]
-            assert "Messages are refused until it is set right" in refused[2]
-            until(lambda: client.health() == 503, "it is shown")
+            assert "Messages are refused until it is corrected" in refused[2]
+            until(lambda: client.health() == 503, "it is unhealthy")
             assert "The clock leapt " in running.err.read_text()
-            # Neither what is held nor the client's token has expired.
+            # Neither the messages nor the client's token have expired.
             found.append(taken(client))
 
             clock.set_wrong(0)
             assert client.send("orders", "c", "6") == 201
             found.append(taken(client))
-            until(lambda: client.health() == 200, "all is well again")
+            until(lambda: client.health() == 200, "it is healthy again")
             running.process.kill()
             running.process.wait()
 
@@ -226,7 +236,7 @@ def test_a_machine_whose_clock_is_set_back_or_far_ahead_loses_no_time_and_keeps_
     assert times[-1] <= datetime.now(UTC)
 
 
-def test_after_a_start_with_a_clock_far_ahead_it_asks_for_a_repair_and_then_goes_on(
+def test_after_a_start_with_a_clock_far_ahead_it_needs_a_repair_and_then_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"
@@ -264,8 +274,8 @@ def test_after_a_start_with_a_clock_far_ahead_it_asks_for_a_repair_and_then_goes
         assert [drop["messageId"] for drop in client.drops("orders")] == ["a"]
 
 
-def test_it_ends_when_the_process_that_started_it_is_gone(tmp_path: Path) -> None:
-    """The starter is killed, so it can tell nobody."""
+def test_it_ends_when_the_process_that_started_it_ends(tmp_path: Path) -> None:
+    """The starter is killed, so it cannot send a signal."""
     words = [sys.executable, "-m", "oncebus.cli", *map(str, arguments(tmp_path))]
     code = (
         "import os, subprocess, sys, time\n"
@@ -286,7 +296,7 @@ def test_it_ends_when_the_process_that_started_it_is_gone(tmp_path: Path) -> Non
     assert not (tmp_path / "data" / "address").exists()
 
 
-def test_a_data_folder_is_for_one_gateway(tmp_path: Path) -> None:
+def test_a_second_gateway_over_the_same_data_folder_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_broker(tmp_path, pipeline=False):
             await run_gateway(Settings(data=tmp_path, http_port=0, amqp_port=0))
@@ -295,14 +305,14 @@ def test_a_data_folder_is_for_one_gateway(tmp_path: Path) -> None:
         asyncio.run(run())
 
 
-def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = CliRunner().invoke(main, ["gateway", "--data", str(tmp_path), "--http-port", str(port)])
     assert refused.exit_code == 1
     assert refused.stderr == (
         f"oncebus: Cannot listen at 127.0.0.1, port {port}: the port is in use. "
-        "Stop what listens there, or give another with --http-port.\n"
+        "Stop the program that uses it, or choose another port with --http-port.\n"
     )
 
 
@@ -310,11 +320,11 @@ def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         (Settings(shards=3), "shards"),
-        (Settings(namespace="two"), "is of the namespace 'oncebus'. Set it to that."),
+        (Settings(namespace="two"), "belongs to the namespace 'oncebus'. Change the setting"),
         (Settings(tier="Basic"), "Basic"),
     ],
 )
-def test_what_does_not_fit_the_data_that_is_there_is_refused(tmp_path: Path, changed: Settings, said: str) -> None:
+def test_settings_that_contradict_the_existing_data_are_refused(tmp_path: Path, changed: Settings, said: str) -> None:
     async def run() -> None:
         async with running_broker(tmp_path, pipeline=False) as broker:
             await broker.change(lambda catalogue, now: catalogue.created(Topic(name="t"), now))
@@ -339,19 +349,19 @@ def test_a_tier_that_was_changed_meanwhile_stays_unless_a_tier_is_given(tmp_path
 
 
 def amqp_port(running: Running) -> int:
-    """Where it speaks AMQP, as its log tells."""
+    """Return the AMQP port from its log."""
 
-    def told() -> list[int]:
+    def ports() -> list[int]:
         lines = running.err.read_text().splitlines(keepends=True)
         facts = [json.loads(line) for line in lines if line.endswith("\n")]
         return [each["amqp_port"] for each in facts if "amqp_port" in each]
 
-    until(told, f"it listens, {running.err.read_text()}")
-    return told()[0]
+    until(ports, f"it listens, {running.err.read_text()}")
+    return ports()[0]
 
 
 @pytest.mark.parametrize("certificate", ["none", "given", "its own"])
-def test_it_speaks_amqp_with_tls_where_it_has_a_certificate(tmp_path: Path, certificate: str) -> None:
+def test_it_uses_tls_for_amqp_if_it_has_a_certificate(tmp_path: Path, certificate: str) -> None:
     data = tmp_path / "data"
     words, domain, scheme, trusted = ["--log-format", "json"], None, "amqp", data / CERTIFICATE
     is_encrypted = certificate != "none"
@@ -389,7 +399,7 @@ def test_it_speaks_amqp_with_tls_where_it_has_a_certificate(tmp_path: Path, cert
         assert running.stop() == 0
 
 
-def test_the_keys_are_for_the_owner_alone_and_in_no_log(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_keys_and_no_log_has_them(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with gateway(tmp_path, "--log-level", "debug") as running:
         client = Client(address(data), data)

@@ -1,4 +1,4 @@
-"""`oncebus serve` as a person runs it, Spark and all. A start takes many seconds, so two of them tell everything."""
+"""Tests `oncebus serve` with Spark, as a person runs it. A start takes many seconds, so all tests share two of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_ROOM = "The server is busy: there is no room on its disk. Please retry the op
 
 @dataclass
 class Served:
-    """A broker that runs, and what it runs over: a small disk, where such a one can be had."""
+    """A running broker with its data folder, on a small disk if the machine allows to mount one."""
 
     running: Running
     client: Client
@@ -54,16 +54,16 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @dataclass
 class History:
-    """What those were told who used the first broker meanwhile, what it said, and the second one over the same data."""
+    """The record of the load on the first broker, its log, and the second broker over the same data."""
 
     second: Served
     record: load.Record
-    said_by_first: str
+    log_of_first: str
 
 
 @pytest.fixture(scope="module")
 def history(first: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
-    """Under load: the disk is full for a while, each part is killed, then both, then all; and all is started again."""
+    """Under load, fill the disk for a while, kill each part, then both, then everything, and start a second broker."""
     chance, running, client = random.Random(), first.running, first.client
     loading = load.Load(client, chance.randrange(10**6))
     with ExitStack() as stack:
@@ -113,29 +113,29 @@ def test_a_message_sent_twice_is_delivered_once_and_the_drop_is_shown(first: Ser
     assert "SharedAccessKeyName=RootManageSharedAccessKey;" in first.running.out.read_text().splitlines()[0]
     assert (client.send("orders", "a", "1"), client.send("orders", "a", "2")) == (201, 201)
     assert client.receive("orders", PATIENCE) == ("a", "1")
-    # A look waits two seconds for what was sent before; on a busy machine that may be too short.
+    # A read waits at most two seconds for earlier sends, which may be too short on a busy machine.
     until(lambda: [drop["messageId"] for drop in client.drops("orders")] == ["a"], "the drop", PATIENCE)
 
 
-def test_on_a_full_disk_sends_are_refused_and_all_goes_on_by_itself_when_there_is_room(
+def test_on_a_full_disk_sends_are_refused_and_work_continues_when_there_is_room(
     first: Served, history: History
 ) -> None:
     assert first.disk is not None, first.why_no_disk
     assert history.record.refusals == {(503, f"<Error><Code>503</Code><Detail>{NO_ROOM}</Detail></Error>")}
     assert not history.record.lost | history.record.doubled
-    assert "Traceback" not in history.said_by_first
+    assert "Traceback" not in history.log_of_first
 
 
-def test_what_is_accepted_while_parts_are_killed_arrives_once_and_stays_completed(history: History) -> None:
-    """Forwarded, scheduled, routed or none of it."""
+def test_messages_accepted_while_parts_are_killed_arrive_once_and_stay_completed(history: History) -> None:
+    """The load forwards, schedules and routes some of them."""
     history.record.check()
     assert history.record.kills == 4
-    # Nobody but the log of Spark is told what Spark has to say.
-    assert "WARN" not in history.said_by_first
+    # Spark's own output goes only to spark.log.
+    assert "WARN" not in history.log_of_first
     assert (history.second.data / "spark.log").stat().st_size > 0
 
 
-def test_started_again_with_thousands_waiting_none_is_lost_and_all_ids_are_remembered(history: History) -> None:
+def test_after_a_restart_thousands_of_waiting_messages_and_all_ids_are_still_there(history: History) -> None:
     client = history.second.client
     assert client.health() == 200
     send_all(client, WAITING)
@@ -146,15 +146,13 @@ def test_started_again_with_thousands_waiting_none_is_lost_and_all_ids_are_remem
     assert client.drops("waiting")
 
 
-def test_asked_to_stop_it_leaves_nothing_running_and_all_messages_in_their_order(
-    history: History, tmp_path: Path
-) -> None:
+def test_a_stop_leaves_no_process_behind_and_all_messages_in_order(history: History, tmp_path: Path) -> None:
     running = history.second.running
     below = everything_below(running.process.pid)
     assert len(below) > 3
     assert running.stop() == 0
     until(lambda: not any(map(is_alive, below)), "nothing runs", limit=15)
-    # SQLite would look for the path that the folder has within its namespace.
+    # Copied, because SQLite cannot open the database through the path into the mount namespace.
     shutil.copytree(history.second.data, tmp_path / "data")
 
     async def look() -> None:

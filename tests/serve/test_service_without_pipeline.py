@@ -1,4 +1,4 @@
-"""`oncebus serve` while its pipeline cannot run: the test holds the lock of the one pipeline, so Spark never starts."""
+"""Tests `oncebus serve` while its pipeline cannot run: the test holds the pipeline's lock, so Spark never starts."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def logged(running: Running) -> list[str]:
     return [json.loads(line)["message"] for line in lines if line.endswith("\n")]
 
 
-def test_it_is_tried_again_and_again_while_messages_are_accepted(tmp_path: Path, data: Path) -> None:
+def test_it_restarts_the_pipeline_again_and_again_and_accepts_messages_meanwhile(tmp_path: Path, data: Path) -> None:
     running = Running(tmp_path, "serve", words(data))
     try:
         until((data / "address").exists, "the gateway listens")
         client = Client((data / "address").read_text().strip(), data)
         assert client.send("orders", "a", "1") == 201
-        reason = f"The pipeline failed: Another pipeline runs over data folder '{data}'. Stop it first."
+        reason = f"The pipeline failed: Another pipeline uses data folder '{data}'. Stop it first."
         until(lambda: logged(running).count(reason) >= 2, "two attempts")
         assert client.health() == 503
         assert client.request("GET", "/health/live", signed=False)[0] == 200
@@ -66,7 +66,7 @@ def test_it_is_tried_again_and_again_while_messages_are_accepted(tmp_path: Path,
             check=False,
         )
         assert second.returncode == 1
-        reason = f"Another broker runs over data folder '{data}'. Stop it first, or give another with --data."
+        reason = f"Another broker uses data folder '{data}'. Stop it first, or choose another folder with --data."
         assert (second.stdout, second.stderr) == ("", f"oncebus: {reason}\n")
         assert client.send("orders", "c", "3") == 201
 
@@ -77,7 +77,7 @@ def test_it_is_tried_again_and_again_while_messages_are_accepted(tmp_path: Path,
         running.clean_up()
 
 
-def test_the_string_that_is_printed_is_one_that_the_official_client_takes(tmp_path: Path, data: Path) -> None:
+def test_the_official_client_accepts_the_printed_connection_string(tmp_path: Path, data: Path) -> None:
     running = Running(tmp_path, "serve", words(data))
     try:
         until(lambda: "\n" in running.out.read_text(), "the connection string")

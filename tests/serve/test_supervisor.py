@@ -20,7 +20,7 @@ Starter = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[Starter]:
-    """Starts supervisors; whatever a failing test leaves behind is killed."""
+    """Return a function that starts a supervisor. Processes that a failing test leaves behind are killed."""
     running: list[subprocess.Popen[bytes]] = []
 
     def run(*names: str, grace: float = LIMIT) -> subprocess.Popen[bytes]:
@@ -59,7 +59,7 @@ def test_a_wait_is_never_shorter_than_the_least_nor_longer_than_the_most(runs: l
 
 
 def test_waits_are_measured_with_the_clock_that_is_given(tmp_path: Path) -> None:
-    """Each run seems to last a minute: the wait is the least one every time."""
+    """By that clock, each run lasts a minute, so every wait is the shortest."""
     waits: list[float] = []
 
     class Watched(BackOff):
@@ -83,7 +83,7 @@ def test_waits_are_measured_with_the_clock_that_is_given(tmp_path: Path) -> None
     assert waits == [0.5, 0.5, 0.5]
 
 
-def test_a_killed_program_is_started_again_and_the_other_is_left_alone(tmp_path: Path, started: Starter) -> None:
+def test_a_killed_program_is_restarted_and_the_other_is_left_alone(tmp_path: Path, started: Starter) -> None:
     supervisor = started("steady", "loyal")
     for times in range(1, 4):
         until(lambda times=times: len(pids(tmp_path, "steady")) == times, f"start {times}")  # type: ignore[misc]
@@ -94,7 +94,7 @@ def test_a_killed_program_is_started_again_and_the_other_is_left_alone(tmp_path:
     assert supervisor.poll() is None
 
 
-def test_a_program_that_fails_again_and_again_is_tried_again_and_again(tmp_path: Path, started: Starter) -> None:
+def test_a_program_that_keeps_failing_is_restarted_every_time(tmp_path: Path, started: Starter) -> None:
     supervisor = started("failing", "steady")
     until(lambda: len(pids(tmp_path, "failing")) >= 5 and pids(tmp_path, "steady"), "five starts")
     assert supervisor.poll() is None
@@ -120,19 +120,19 @@ def test_a_program_that_cannot_even_be_started_is_an_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_asked_to_stop_it_tells_all_programs_and_waits_for_them(
+def test_at_a_stop_it_asks_all_programs_to_end_and_waits_for_them(
     tmp_path: Path, started: Starter, number: signal.Signals
 ) -> None:
     supervisor = started("steady", "careless")
     until(lambda: pids(tmp_path, "steady") and pids(tmp_path, "careless", "child"), "both")
     signal_group(supervisor, number)
     assert supervisor.wait(2 * LIMIT) == 0
-    assert lines(tmp_path, "steady")[-1] == "told"
+    assert lines(tmp_path, "steady")[-1] == "asked"
     left = [*pids(tmp_path, "steady"), *pids(tmp_path, "careless"), *pids(tmp_path, "careless", "child")]
     until(lambda: not any(map(is_alive, left)), "all gone")
 
 
-def test_started_with_nohup_it_goes_on_when_the_terminal_is_gone(tmp_path: Path, started: Starter) -> None:
+def test_under_nohup_it_continues_when_the_terminal_is_closed(tmp_path: Path, started: Starter) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         supervisor = started("steady")
@@ -151,7 +151,7 @@ def test_a_program_that_does_not_end_is_killed_after_its_grace(tmp_path: Path, s
     until(lambda: pids(tmp_path, "stubborn"), "start")
     supervisor.terminate()
     assert supervisor.wait(2 * LIMIT) == 0
-    assert lines(tmp_path, "stubborn")[-1] == "told"
+    assert lines(tmp_path, "stubborn")[-1] == "asked"
     until(lambda: not any(map(is_alive, pids(tmp_path, "stubborn"))), "all gone")
 
 
@@ -167,7 +167,7 @@ def test_a_program_may_be_given_more_time_than_the_others(tmp_path: Path) -> Non
         return await running
 
     assert asyncio.run(run()) == 0
-    assert lines(tmp_path, "patient")[1:] == ["told", "done"]
+    assert lines(tmp_path, "patient")[1:] == ["asked", "done"]
     assert not any(map(is_alive, pids(tmp_path, "stubborn")))
 
 
@@ -175,13 +175,13 @@ def test_a_second_interrupt_ends_everything_at_once(tmp_path: Path, started: Sta
     supervisor = started("stubborn", grace=600.0)
     until(lambda: pids(tmp_path, "stubborn"), "start")
     signal_group(supervisor, signal.SIGINT)
-    until(lambda: "told" in lines(tmp_path, "stubborn"), "told")
+    until(lambda: "asked" in lines(tmp_path, "stubborn"), "asked")
     signal_group(supervisor, signal.SIGINT)
     assert supervisor.wait(2 * LIMIT) == INTERRUPTED
     until(lambda: not any(map(is_alive, pids(tmp_path, "stubborn"))), "all gone")
 
 
-def test_what_a_killed_program_had_started_does_not_outlive_it(tmp_path: Path, started: Starter) -> None:
+def test_the_children_of_a_killed_program_are_killed_too(tmp_path: Path, started: Starter) -> None:
     started("careless")
     until(lambda: pids(tmp_path, "careless", "child"), "start")
     child = pids(tmp_path, "careless", "child")[0]

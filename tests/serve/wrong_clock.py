@@ -1,7 +1,7 @@
-"""A machine whose clock is wrong, by as much as a file says.
+"""A clock that is wrong by the number of seconds in a file.
 
-`python wrong_clock.py FILE python -m MODULE ARGUMENT…` runs a module with its arguments in a process that has that
-clock. The clocks that nobody sets go on as they are.
+`python wrong_clock.py FILE python -m MODULE ARGUMENT…` runs a module in a process with that clock. Monotonic clocks are
+not affected.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _true_time_ns = time.time_ns
 
 
 class WrongClock:
-    """What `time.time` and `time.time_ns` say there. It is right until it is set."""
+    """A replacement for `time.time` and `time.time_ns`. It is right until `set_wrong` is called."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         if not file.exists():
             self.set_wrong(0)
-        # Its folder holds modules whose names others may look for.
+        # -P, because the modules in this folder must not hide others of the same name.
         self.within = [sys.executable, "-P", __file__, str(file)]
 
     def set_wrong(self, seconds: int) -> None:
-        """From now on, and at once for all processes."""
+        """Set the error of the clock, for all processes at once."""
         new = self._file.with_suffix(".new")
         new.write_text(str(seconds))
         os.replace(new, self._file)

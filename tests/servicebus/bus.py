@@ -1,4 +1,4 @@
-"""A broker in the test's own process that real clients of Azure Service Bus reach over AMQP.
+"""A broker in the test's own process that real clients of Azure Service Bus reach over AMQP, on any transport.
 
 It runs in a thread with its own event loop, so that the clients' blocking calls do not block it.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import platform
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,10 +23,12 @@ from azure.servicebus import (
     ServiceBusMessage,
     ServiceBusReceiver,
     ServiceBusSender,
+    TransportType,
 )
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from broker.in_process import FakeTime, running_broker
 from oncebus.access import AuthorizationRule, Right, connection_string
@@ -32,9 +36,14 @@ from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import wall_time
 from oncebus.entities import Queue, Subscription, Tier, Topic
-from oncebus.http import listen
+from oncebus.http import Tls, listen, server
+from oncebus.serve.app import make_app
+from oncebus.serve.certificate import CERTIFICATE, own_certificate
+from oncebus.serve.gateway import tls_context
 from oncebus.servicebus import Limits, ServiceBusServer, make_server
 from oncebus.servicebus.messages import incoming_message
+from oncebus.servicebus.upgrade import Upgrade
+from oncebus.settings import Settings
 from oncebus.store import Message, Mode
 
 T = TypeVar("T")
@@ -51,6 +60,20 @@ PATIENCE = 60.0
 """How long it may take to receive a message that is in the queue, in seconds."""
 
 
+# The clients ask for the platform, and Python starts `uname` at the first call.
+platform.platform()
+
+
+class Transport(StrEnum):
+    """How clients reach the bus."""
+
+    TCP = "tcp"
+    WEBSOCKET = "websocket"
+    """A WebSocket at the port of HTTP."""
+    SECURE_WEBSOCKET = "secure-websocket"
+    """A WebSocket with TLS, at a port of all protocols."""
+
+
 class Pair(NamedTuple):
     """A queue with a sender and a receiver."""
 
@@ -65,9 +88,12 @@ class Bus:
     broker: Broker
     server: ServiceBusServer
     port: int
+    certificate: Path | None = None
+    """What clients of a bus with TLS must trust."""
 
-    def __init__(self, time: FakeTime | None) -> None:
+    def __init__(self, time: FakeTime | None, transport: Transport) -> None:
         self.time = time
+        self.transport = transport
         self.loop = asyncio.new_event_loop()
         self.ready: Future[None] = Future()
         self.stopping = asyncio.Event()
@@ -81,15 +107,23 @@ class Bus:
 
     def string(self, rule: AuthorizationRule = ROOT) -> str:
         """Return the connection string of a rule."""
-        return connection_string("localhost", self.port, rule, emulator=True)
+        return connection_string("localhost", self.port, rule, emulator=self.certificate is None)
 
     def client(self, rule: AuthorizationRule = ROOT, **options: Any) -> ServiceBusClient:
         """Return the official client."""
-        return ServiceBusClient.from_connection_string(self.string(rule), **{**QUICK, **options})
+        return ServiceBusClient.from_connection_string(self.string(rule), **{**self._options, **options})
 
     def async_client(self, rule: AuthorizationRule = ROOT, **options: Any) -> AsyncClient:
         """Return the official client for asyncio."""
-        return AsyncClient.from_connection_string(self.string(rule), **{**QUICK, **options})
+        return AsyncClient.from_connection_string(self.string(rule), **{**self._options, **options})
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        if self.transport is Transport.TCP:
+            return QUICK
+        # Without the address the client would use the port 80 or 443.
+        place = {"custom_endpoint_address": f"sb://localhost:{self.port}", "connection_verify": self.certificate}
+        return QUICK | place | {"transport_type": TransportType.AmqpOverWebsocket}
 
     def sender(self, entity: str, rule: AuthorizationRule = ROOT) -> ServiceBusSender:
         """Return a sender to a queue or topic, which are the same to the client. The bus closes it."""
@@ -197,32 +231,60 @@ class Bus:
         self.time.advance(seconds)
 
 
-def encoded(message: ServiceBusMessage) -> bytes:
+def encoded(message: ServiceBusMessage | AmqpAnnotatedMessage) -> bytes:
     """Return the client's encoding of a message."""
-    raw = PyamqpTransport.to_outgoing_amqp_message(message.raw_amqp_message)
+    given = message if isinstance(message, AmqpAnnotatedMessage) else message.raw_amqp_message
+    raw = PyamqpTransport.to_outgoing_amqp_message(given)
     return bytes(encode_payload(bytearray(), raw))
+
+
+@asynccontextmanager
+async def _listening(bus: Bus, data: Path) -> AsyncIterator[None]:
+    """Let clients in over the transport of the bus."""
+    with listen("127.0.0.1", 0) as listener:
+        bus.port = listener.getsockname()[1]
+        if bus.transport is Transport.TCP:
+            await bus.server.start(listener)
+            yield
+            await bus.server.stop()
+            return
+        app = make_app(bus.broker, namespace_rules=lambda: NAMESPACE)
+        upgrade = Upgrade(bus.server.make_protocol)
+        if bus.transport is Transport.WEBSOCKET:
+            http = server(app, listener, upgrade=upgrade)
+            await http.start()
+        else:
+            made = own_certificate(data / "tls", "localhost", wall_time())
+            bus.certificate = data / "tls" / CERTIFICATE
+            http = server(app, None, Tls(made.certificate, made.key), upgrade=upgrade)
+            await http.start()
+            context = tls_context(Settings(tls_cert=made.certificate, tls_key=made.key))
+            await bus.server.start(listener, context, http.make_protocol)
+        yield
+        await asyncio.gather(http.stop(), bus.server.stop())
 
 
 @contextmanager
 def running_bus(
-    data: Path, time: FakeTime | None = None, *, tier: Tier = Tier.STANDARD, limits: Limits | None = None
+    data: Path,
+    time: FakeTime | None = None,
+    *,
+    tier: Tier = Tier.STANDARD,
+    limits: Limits | None = None,
+    transport: Transport = Transport.TCP,
 ) -> Iterator[Bus]:
     """Run a bus for the block. Its own clock, if it has one, starts at the current time, which clients use."""
     if time is not None:
         time.now = wall_time()
-    bus = Bus(time)
+    bus = Bus(time, transport)
 
     async def serve() -> None:
         async with running_broker(data, time, tier=tier) as broker:
             bus.broker = broker
-            listener = listen("127.0.0.1", 0)
-            bus.port = listener.getsockname()[1]
             bus.server = make_server(broker, namespace_rules=lambda: NAMESPACE, limits=limits)
-            await bus.server.start(listener)
-            bus.ready.set_result(None)
-            await bus.stopping.wait()
-            await bus.server.stop()
-            listener.close()
+            async with _listening(bus, data):
+                bus.ready.set_result(None)
+                await bus.stopping.wait()
 
     def run() -> None:
         asyncio.set_event_loop(bus.loop)

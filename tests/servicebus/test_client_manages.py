@@ -140,7 +140,7 @@ def test_properties_are_changed_when_a_message_is_abandoned(bus: Bus) -> None:
 
 def test_an_unknown_operation_is_refused_and_the_next_request_answered(bus: Bus) -> None:
     _, _, receiver = bus.pair()
-    with pytest.raises(ServiceBusError, match=r"The operation 'com.microsoft:fly' is not known") as refused:
+    with pytest.raises(ServiceBusError, match=r"The operation 'com.microsoft:fly' is unknown") as refused:
         ask(receiver, "fly", {})
     assert "amqp:not-implemented" in str(refused.value)
     assert receiver.peek_messages(1) == []

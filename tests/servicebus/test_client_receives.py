@@ -99,7 +99,7 @@ def test_a_message_is_dead_lettered_with_reasons_and_received_from_there(bus: Bu
     assert (letters[0].application_properties or {})[b"n"] == 1
     dead.complete_message(letters[0])
     dead.abandon_message(letters[1])
-    assert taken(dead).delivery_count == letters[1].delivery_count + 1  # type: ignore[operator]
+    assert taken(dead).delivery_count == letters[1].delivery_count == 0
 
 
 def test_a_deferred_message_is_received_only_by_its_number(bus: Bus) -> None:

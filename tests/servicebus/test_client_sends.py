@@ -76,7 +76,7 @@ def test_everything_about_a_message_comes_back_as_it_was_sent(bus: Bus) -> None:
         assert getattr(got, name) == getattr(sent, name), name
     found = {text_of(name): text_of(value) for name, value in (got.application_properties or {}).items()}
     assert found == own
-    assert (got.sequence_number, got.enqueued_sequence_number, got.delivery_count) == (1, 1, 0)
+    assert (got.sequence_number, got.enqueued_sequence_number, got.delivery_count) == (1, None, 0)
     assert abs(datetime.now(UTC) - got.enqueued_time_utc) < timedelta(minutes=1)  # type: ignore[operator]
 
 

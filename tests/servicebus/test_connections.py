@@ -36,7 +36,7 @@ from .raw import Here, RawClient, Stage, of, play
 
 def test_a_client_may_have_a_session_for_each_of_its_links(tmp_path: Path) -> None:
     async def scenario(stage: Stage) -> None:
-        connection = stage.server._protocol().connection
+        connection = stage.server.make_protocol().connection
         connection.trust()
         connection.receive(AMQP_HEADER + written(Open(container_id="client", channel_max=65535)))
         opened = frames(b"".join(connection.output()).removeprefix(AMQP_HEADER))[0].performative

@@ -49,9 +49,9 @@ def test_settling_without_an_outcome_releases_the_message() -> None:
     assert settlement_of(TOKEN, None, is_settled=True) == Settlement(Action.RELEASE, TOKEN)
 
 
-def test_an_outcome_of_a_transaction_is_refused() -> None:
-    with pytest.raises(Refused, match="Transactions"):
-        settlement_of(TOKEN, Described(ULong(0x34), []), is_settled=False)
+def test_an_unknown_outcome_is_refused() -> None:
+    with pytest.raises(Refused, match="is not supported"):
+        settlement_of(TOKEN, Described(ULong(0x99), []), is_settled=False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
 from oncebus import amqp
 from oncebus.amqp import BATCH_FORMAT, DecodeError, Properties, Timestamp
@@ -116,7 +117,10 @@ def test_a_time_to_live_too_long_for_the_header_is_read_from_the_properties() ->
     assert incoming_message(header + body).ttl == (2**32 - 1) * 1000
 
 
-@pytest.mark.parametrize("annotations", [{"x-opt-partition-key": 5}, {"x-opt-scheduled-enqueue-time": "tomorrow"}])
+@pytest.mark.parametrize(
+    "annotations",
+    [{"x-opt-partition-key": 5}, {"x-opt-partition-key": b"\xff"}, {"x-opt-scheduled-enqueue-time": "tomorrow"}],
+)
 def test_annotations_of_a_wrong_type_are_refused_by_name_and_value(annotations: dict[str, object]) -> None:
     payload = b"".join(amqp.deliverable(b"", amqp.encode_body(b"x"), amqp.Header(), annotations))
     (name,) = annotations
@@ -133,7 +137,7 @@ def test_bytes_that_are_not_a_message_are_refused() -> None:
 
 def test_a_received_message_has_its_sequence_number_and_its_lock() -> None:
     sent = incoming_message(encoded(ServiceBusMessage(b"body", message_id="a", application_properties={"n": 1})))
-    message = seen(held(sent, partition_key="key", expires=NOW + 30 * SECOND))
+    message = seen(held(sent, partition_key="key", expires=NOW + 30 * SECOND), is_copy=True)
     assert message.message_id == "a"
     assert b"".join(message.body) == b"body"
     assert message.application_properties == {b"n": 1}
@@ -144,10 +148,108 @@ def test_a_received_message_has_its_sequence_number_and_its_lock() -> None:
     assert message.partition_key == "key"
     assert message.time_to_live == timedelta(seconds=30)
     assert message.state.name == "ACTIVE"
-    annotations = message.raw_amqp_message.annotations
-    assert annotations is not None
-    assert annotations[b"x-opt-lock-token"] == uuid.UUID(bytes=bytes(range(16)))
-    assert annotations[b"x-opt-locked-until"] == (NOW + 60 * SECOND) // 1000
+    raw = message.raw_amqp_message
+    assert raw.annotations is not None
+    assert raw.annotations[b"x-opt-locked-until"] == (NOW + 60 * SECOND) // 1000
+    assert raw.delivery_annotations == {b"x-opt-lock-token": uuid.UUID(bytes=bytes(range(16)))}
+
+
+def test_an_ordinary_message_of_a_queue_has_only_these_annotations() -> None:
+    raw = seen(held(incoming_message(encoded(ServiceBusMessage(b"body"))))).raw_amqp_message
+    assert raw.annotations is not None
+    assert set(raw.annotations) == {b"x-opt-sequence-number", b"x-opt-enqueued-time", b"x-opt-locked-until"}
+    assert raw.header is not None
+    assert (raw.header.durable, raw.header.priority, raw.header.time_to_live) == (None, None, None)
+    assert raw.header.delivery_count == 0
+
+
+def test_a_message_that_was_received_and_deleted_has_no_delivery_annotations() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"body")))
+    raw = seen(held(sent, token=None, locked_until=None)).raw_amqp_message
+    assert not raw.delivery_annotations
+    assert raw.annotations is not None
+    assert set(raw.annotations) == {b"x-opt-sequence-number", b"x-opt-enqueued-time"}
+
+
+OWN: dict[str, Any] = {"text": "a", "number": 5, "nothing": None, "x-opt-via-partition-key": "via"}
+
+
+def annotated() -> AmqpAnnotatedMessage:
+    return AmqpAnnotatedMessage(
+        data_body=b"body",
+        header=AmqpMessageHeader(durable=True, priority=7, first_acquirer=True, delivery_count=5),
+        annotations=dict(OWN),
+        delivery_annotations={"delivery": "b", "nothing": None},
+        footer={"footer": "c", "nothing": None},
+        properties=AmqpMessageProperties(message_id="a"),
+    )
+
+
+def test_what_a_sender_writes_in_header_annotations_and_footer_comes_back() -> None:
+    # This client writes delivery annotations behind the body.
+    sent = incoming_message(encoded(annotated()))
+    assert sent.message_id == "a"
+    raw = seen(held(sent)).raw_amqp_message
+    assert raw.header is not None
+    assert (raw.header.durable, raw.header.priority, raw.header.first_acquirer) == (True, 7, True)
+    assert raw.header.delivery_count == 0
+    assert raw.annotations is not None
+    assert raw.annotations.items() >= {b"text": b"a", b"number": 5, b"nothing": None}.items()
+    assert raw.annotations[b"x-opt-sequence-number"] == 42
+    assert raw.delivery_annotations is not None
+    assert raw.delivery_annotations.items() >= {b"delivery": b"b", b"nothing": None}.items()
+    assert raw.footer == {b"footer": b"c", b"nothing": None}
+    assert b"".join(raw.body) == b"body"
+
+
+def test_what_a_sender_writes_survives_new_properties_and_the_reason_of_a_dead_letter() -> None:
+    sent = incoming_message(encoded(annotated()))
+    head = amqp.with_application_properties(sent.head, {"new": 1})
+    message = seen(held(sent, head=head, reason="why", sub_queue=SubQueue.DEAD_LETTER))
+    assert message.application_properties == {b"new": 1, b"DeadLetterReason": b"why"}
+    raw = message.raw_amqp_message
+    assert raw.header is not None
+    assert raw.header.priority == 7
+    assert raw.annotations is not None
+    assert raw.annotations[b"text"] == b"a"
+    assert raw.delivery_annotations is not None
+    assert raw.delivery_annotations[b"delivery"] == b"b"
+
+
+def test_annotations_of_the_broker_are_not_taken_from_a_sender() -> None:
+    first = held(incoming_message(encoded(ServiceBusMessage(b"x"))), scheduled=None)
+    resent = incoming_message(outgoing(Received(first, first.body or b""), "orders", is_copy=True))
+    assert resent.head == first.head
+    raw = seen(held(resent, sequence=50, token=None, locked_until=None)).raw_amqp_message
+    assert raw.annotations is not None
+    assert set(raw.annotations) == {b"x-opt-sequence-number", b"x-opt-enqueued-time"}
+    assert raw.annotations[b"x-opt-sequence-number"] == 50
+
+
+def test_a_scheduled_time_in_the_past_stays_and_the_message_is_active() -> None:
+    past = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+    sent = incoming_message(encoded(ServiceBusMessage(b"x", scheduled_enqueue_time_utc=past)))
+    message = seen(held(sent))
+    assert message.scheduled_enqueue_time_utc == past
+    assert message.state.name == "ACTIVE"
+
+
+def test_a_message_that_waited_for_its_time_is_received_as_scheduled() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"x")))
+    assert seen(held(sent, scheduled=NOW)).state.name == "SCHEDULED"
+
+
+def test_a_partition_key_may_be_a_binary() -> None:
+    payload = b"".join(amqp.deliverable(b"", amqp.encode_body(b"x"), amqp.Header(), {"x-opt-partition-key": b"key"}))
+    sent = incoming_message(payload)
+    assert sent.partition_key == "key"
+    assert seen(held(sent)).partition_key == "key"
+
+
+def test_attempts_in_a_dead_letter_queue_do_not_count() -> None:
+    sent = incoming_message(encoded(ServiceBusMessage(b"x")))
+    dead = held(sent, sub_queue=SubQueue.DEAD_LETTER, deliveries=2)
+    assert seen(dead).delivery_count == seen(dead, is_peeked=True).delivery_count == 2
 
 
 def test_the_bytes_of_the_bare_message_are_unchanged() -> None:

@@ -18,7 +18,7 @@ from oncebus.servicebus import Limits
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.errors import Refused, refusal_of
 from oncebus.servicebus.front import Front
-from oncebus.servicebus.operations import OPERATIONS, Asked
+from oncebus.servicebus.operations import OPERATIONS, Invocation
 from oncebus.store import Action, Settlement
 
 from .bus import PATIENCE, Bus
@@ -30,7 +30,8 @@ SQL = {"sql-filter": {"expression": "price > 1"}}
 def ask(bus: Bus, operation: str, body: object, path: str, front: Front | None = None) -> Any:
     """Run an operation and return the body of the answer. The request's body has AMQP types, as on the wire."""
     given = amqp.decode(amqp.encode(body))[0]
-    asked = Asked(front or bus.server.front, parse_address(path), Arguments(given), lambda session: None)
+    chosen = front or bus.server.front
+    asked = Invocation(chosen, parse_address(path), Arguments(given), lambda session: None, chosen.broker)
 
     async def answer() -> Any:
         return await OPERATIONS[f"com.microsoft:{operation}"].handler(asked)
@@ -133,8 +134,8 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
         (
             "batch-delete-messages",
             {"message-count": 1, "enqueued-time-utc": ALWAYS, "session-id": "s"},
-            "amqp:not-implemented",
-            "one session",
+            "com.microsoft:session-lock-lost",
+            "session lock",
         ),
         (
             "enumerate-rules",
@@ -166,7 +167,7 @@ def encoded(body: bytes = b"x", **properties: Any) -> bytes:
             "remove-rule at TOPIC/Subscriptions/high",
             {"rule-name": "r"},
             "amqp:not-found",
-            "The messaging entity 'TOPIC/Subscriptions/high/Rules/r' could not be found.",
+            "The messaging entity 'sb://localhost/TOPIC/Subscriptions/high/Rules/r' could not be found.",
         ),
     ],
 )
@@ -176,7 +177,7 @@ def test_an_invalid_request_is_refused_with_the_reason(
     name, _, path = operation.partition(" at ")
     with pytest.raises(Exception) as raised:  # noqa: PT011
         ask(bus, name, body, path.replace("TOPIC", topic) or queue)
-    refusal = refusal_of(raised.value)
+    refusal = refusal_of(raised.value, "localhost")
     assert text.replace("TOPIC", topic).replace("QUEUE", queue) in refusal.text
     assert refusal.condition == condition
 
@@ -271,7 +272,10 @@ def test_the_first_and_the_last_possible_time_are_accepted(bus: Bus, time: int) 
     bus.run(bus.broker.counts(queue))
     asked = {"message-count": 5, "enqueued-time-utc": Timestamp(time)}
     # Scheduled messages are not deleted, and no message is older than the first time.
-    assert ask(bus, "batch-delete-messages", asked, queue) is None
+    with pytest.raises(Refused) as raised:
+        ask(bus, "batch-delete-messages", asked, queue)
+    # The client takes 204 for an answer, whatever the condition.
+    assert raised.value.refusal[:2] == ("com.microsoft:message-not-found", 204)
     assert ask(bus, "get-message-sessions", {"last-updated-time": Timestamp(time)}, queue) is None
     counts = bus.run(bus.broker.counts(queue))
     assert (counts.active, counts.scheduled) == ((0, 1) if time > 0 else (1, 0))

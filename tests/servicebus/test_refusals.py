@@ -28,7 +28,7 @@ from oncebus.store import Outcome, SessionCannotBeLocked, SessionLockLost, Store
 @pytest.mark.parametrize(
     ("error", "condition", "status", "text"),
     [
-        (NotFound("q"), "amqp:not-found", 404, "The messaging entity 'q' could not be found."),
+        (NotFound("q"), "amqp:not-found", 404, "The messaging entity 'sb://host/q' could not be found."),
         (EntityDisabled("q"), "com.microsoft:entity-disabled", 403, "Messaging entity 'q' is currently disabled."),
         (AlreadyExists("q"), "com.microsoft:entity-already-exists", 409, None),
         (QuotaExceeded("full"), "amqp:resource-limit-exceeded", 403, "full"),
@@ -48,7 +48,7 @@ from oncebus.store import Outcome, SessionCannotBeLocked, SessionLockLost, Store
     ],
 )
 def test_each_error_has_its_condition(error: Exception, condition: str, status: int, text: str | None) -> None:
-    refusal = refusal_of(error)
+    refusal = refusal_of(error, "host")
     assert (refusal.condition, refusal.status) == (condition, status)
     if text is not None:
         assert refusal.text == text
@@ -72,7 +72,7 @@ def test_texts_for_the_operator_are_not_sent_to_clients(
     error: Exception, condition: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.CRITICAL):
-        refusal = refusal_of(error)
+        refusal = refusal_of(error, "host")
     assert refusal.condition == condition
     assert "/data" not in refusal.text
     assert "17" not in refusal.text
@@ -87,4 +87,5 @@ def test_each_outcome_except_done_is_a_refusal() -> None:
         Outcome.MESSAGE_LOCK_LOST: "com.microsoft:message-lock-lost",
         Outcome.SESSION_LOCK_LOST: "com.microsoft:session-lock-lost",
         Outcome.MESSAGE_NOT_FOUND: "com.microsoft:message-not-found",
+        Outcome.ALREADY_DEAD_LETTERED: "amqp:not-allowed",
     }

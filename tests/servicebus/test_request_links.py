@@ -228,6 +228,11 @@ def test_a_token_is_put_before_anything_else(tmp_path: Path) -> None:
         assert await put(wrong) == (401, "InvalidSignature: The token has an invalid signature.")
         status, text = await put("eyJ0eXAiOiJKV1QifQ", type="jwt")
         assert (status, text.partition(":")[0]) == (401, "MalformedToken")
+        # Only a client with a valid token learns that an entity does not exist.
+        assert (await put(wrong, name="sb://localhost/nowhere"))[0] == 401
+        root = make_token("amqps://localhost:5671/", ROOT.name, ROOT.primary_key, end)
+        missing = "The messaging entity 'sb://localhost/nowhere' could not be found."
+        assert await put(root, name="amqp://localhost:5672/nowhere/$management") == (404, missing)
         listener = make_token("sb://localhost/orders", LISTENER.name, LISTENER.secondary_key, end)
         assert await put(listener, type="jwt") == (202, "Accepted")
         assert client.connection.is_trusted

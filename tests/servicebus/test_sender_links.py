@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oncebus import amqp
 from oncebus.amqp import BATCH_FORMAT, Symbol
-from oncebus.amqp.performatives import Accepted, Coordinator, Flow, Rejected
+from oncebus.amqp.performatives import Accepted, Flow, Rejected
 from oncebus.broker import shares
 from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
 from oncebus.broker.shares import Shares
 from oncebus.entities import BadRequest
+from oncebus.inbox import InboxError, InboxWriter
 from oncebus.servicebus import Limits, sender
 from oncebus.servicebus.messages import incoming, incoming_message
 from oncebus.store import Mode
 
+from .bus import PATIENCE
 from .raw import Stage, message, play, to
 
 
@@ -181,9 +186,6 @@ def test_an_invalid_link_is_refused_with_the_reason(tmp_path: Path) -> None:
         client = stage.client()
         assert await client.refused(to(None)) == ("com.microsoft:argument-error", "The link has no address.")
         assert (await client.refused(to("orders/$DeadLetterQueue")))[0] == "com.microsoft:argument-error"
-        coordinator = to(None)
-        coordinator.target = Coordinator()
-        assert await client.refused(coordinator) == ("amqp:not-implemented", "Transactions are not supported.")
 
     play(tmp_path, scenario)
 
@@ -225,5 +227,61 @@ def test_a_group_beyond_the_share_is_refused_at_once_and_completely(
         assert len(waited) < 10
         entity = stage.broker.catalogue.queue("orders")
         assert stage.broker.refusals.counts(entity.id) == {"busy": 40}
+
+    play(tmp_path, scenario)
+
+
+def test_a_transfer_does_not_overtake_one_that_is_sent_apart_because_of_its_size(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        # Its body gets a file, so it waits for the disk. The next one does not fit into the same call.
+        large = message(b"A" * 220 * 1024)
+        for at in range(0, len(large), 60_000):
+            client.part(large[at : at + 60_000], more=at + 60_000 < len(large))
+        client.transfer(message(b"B" * 60 * 1024))
+        await client.outcomes(2)
+        assert [each[:1] for each in await bodies(stage, 2)] == [b"A", b"B"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_transfer_does_not_overtake_those_that_are_sent_apart_because_of_a_bad_one(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        good = [message(bytes([65 + number]) * 60_000) for number in range(5)]
+        client.transfer(message(b"bad", message_id="x" * 129), *good)
+        await client.outcomes(6)
+        assert [each[:1] for each in await bodies(stage, 5)] == [b"A", b"B", b"C", b"D", b"E"]
+
+    play(tmp_path, scenario)
+
+
+def test_transfers_whose_commit_fails_are_refused_and_not_sent_again_behind_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = stage.client()
+        await client.attached(to("orders"))
+        began, go_on = threading.Event(), threading.Event()
+        append = InboxWriter.append
+
+        def fails_once(self: InboxWriter, *given: Any) -> Any:
+            if began.is_set():
+                return append(self, *given)
+            began.set()
+            assert go_on.wait(PATIENCE)
+            raise InboxError("Inbox cannot be written: Input/output error")
+
+        monkeypatch.setattr(InboxWriter, "append", fails_once)
+        client.transfer(message(b"A"), message(b"B"))
+        await asyncio.to_thread(began.wait, PATIENCE)
+        client.transfer(message(b"C"))
+        await asyncio.sleep(0)
+        go_on.set()
+        outcomes = await client.outcomes(3)
+        assert [type(outcome) for _, outcome in sorted(outcomes.items())] == [Rejected, Rejected, Accepted]
+        assert await bodies(stage, 1) == [b"C"]
 
     play(tmp_path, scenario)

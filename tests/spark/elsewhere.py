@@ -1,4 +1,4 @@
-"""Streaming queries and batches in a process of its own, started in FOLDER: elsewhere.py cluster|connect URL FOLDER."""
+"""Run streaming queries and batches in a separate process: elsewhere.py cluster|connect URL FOLDER."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def session(how: str, url: str) -> SparkSession:
 
 OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
 APART = "/proc/self/cwd/apart"
-"""A folder that each process has for itself, since all have working folders of their own; in Connect, each session."""
+"""A path that is a different folder in each process (in each session of Connect), as if machines shared nothing."""
 
 
 def batch_of(spark: SparkSession, messages: list[Message]) -> DataFrame:
@@ -45,7 +45,7 @@ def check_refused(work: Callable[[], object], text: str) -> None:
     except Exception as error:
         assert text in str(error), error
     else:
-        raise AssertionError("nothing was refused")
+        raise AssertionError("nothing was rejected")
 
 
 def check_batch_apart(spark: SparkSession, messages: list[Message]) -> None:
@@ -54,7 +54,7 @@ def check_batch_apart(spark: SparkSession, messages: list[Message]) -> None:
 
 
 def check_foreach_batch(spark: SparkSession, stream: Stream) -> None:
-    """Through Connect the tasks of a foreachBatch are not told their batch. A batch of the ledger is."""
+    """With Connect the tasks of a foreachBatch get no batch number from Spark; a batch of the ledger brings its own."""
     history = history_of(3)
     stream.write(history)
     check_refused(lambda: stream.run(each=lambda batch, number: print(batch.count())), "Ledger.open(…).batch(query=…")
@@ -85,9 +85,9 @@ if __name__ == "__main__":
 
     apart = Stream(spark, folder / "apart-stream", {"ledger": APART})
     apart.write(history_of(1))
-    check_refused(apart.run, f"has no ledger at '{APART}': not the one that the driver opened")
-    check_refused(lambda: check_batch_apart(spark, messages), f"has no ledger at '{APART}'")
+    check_refused(apart.run, f"cannot see the driver's ledger at '{APART}': it finds no ledger there")
+    check_refused(lambda: check_batch_apart(spark, messages), f"cannot see the driver's ledger at '{APART}'")
     if how == "connect":
-        assert not Path(APART).exists(), "the client has made a ledger that is not the server's"
+        assert not Path(APART).exists(), "the client created a ledger of its own"
         check_foreach_batch(spark, Stream(spark, folder / "foreach"))
     spark.stop()

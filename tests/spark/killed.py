@@ -1,4 +1,4 @@
-"""A streaming query in a process of its own, to be killed: killed.py FOLDER. Ends when all of the source is judged."""
+"""Run a streaming query in a separate process, to be killed: killed.py FOLDER. Ends when the whole source is judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A random life in a process of its own, on a cluster: life.py MASTER FOLDER SEED."""
+"""Run a random life of a ledger on a cluster, in a separate process: life.py MASTER FOLDER SEED."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Random lives of one ledger: streams, batches of streams, backfills, failures, against the reference model.
+"""Compare random lives of a ledger (streams, batches, backfills, failures) with the reference model.
 
-A life is a row of epochs, each a query with a checkpoint of its own or a batch. An epoch leaves behind what the next
-has to know, and the model says what that is. All is drawn from one seed.
+A life is a sequence of epochs. Each epoch is a batch, or a query with its own checkpoint, and writes to the same
+ledger. The model predicts which keys the next epoch must remember. Everything is drawn from one seed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "se
 
 
 class Planned(Exception):
-    """A failure that belongs to the life."""
+    """A failure that the test causes on purpose."""
 
 
 def seed_of_run() -> int:
-    """A new seed, or the one of `ONCEBUS_SEED` to live through the same again."""
+    """Return a new seed, or the one in `ONCEBUS_SEED` to replay a life."""
     return int(os.environ.get("ONCEBUS_SEED") or random.randrange(10**9))
 
 
@@ -56,7 +56,7 @@ class Life:
         self.batches = 0
 
     def live(self, epochs: int) -> None:
-        """Raises `AssertionError` with the seed and all steps if a verdict is not the model's."""
+        """Run the epochs. Raises `AssertionError` with the seed and all steps if a verdict differs from the model."""
         try:
             for _ in range(epochs):
                 self.epoch += 1
@@ -71,7 +71,7 @@ class Life:
         self.log.append(text)
 
     def messages(self) -> list[Message]:
-        """A batch that repeats many keys, out of order, in several windows."""
+        """Return a batch that repeats many keys, out of order, with several windows."""
         self.now += self.chance.choice([0, 1, 5, 15, 20, 90]) * SECOND
         made = []
         for _ in range(self.chance.randint(1, 30)):
@@ -91,7 +91,7 @@ class Life:
     # Epochs.
 
     def backfill(self) -> None:
-        """A batch by itself: joins, or leaves no trace."""
+        """Run a batch outside a query. It joins the ledger, or fails and leaves no trace."""
         messages, joins = self.messages(), self.chance.random() < 0.7
         model = deepcopy(self.reference)
         expected = self.judge(model, messages)
@@ -110,9 +110,9 @@ class Life:
         self.reference = model
 
     def stream(self) -> None:
-        """A query over a judged stream, started several times, with failures after its batches were judged."""
+        """Run a query over a checked stream. It starts several times and fails after some batches were judged."""
         query = Query(self)
-        # Spark restarts a query only with as many sources as before.
+        # Spark refuses to restart a query with a different number of sources.
         united = self.chance.random() < 0.25
         plan: DataFrame | None = None
         for start in range(self.chance.randint(1, 3)):
@@ -128,7 +128,7 @@ class Life:
             self.note(f"  start {start}{' of the same plan' if again else ''}, fails at {fails_at}")
 
             def each(batch: DataFrame, number: int, fails_at: int | None = fails_at) -> None:
-                # A plan that is united with itself has each row twice.
+                # The union of a plan with itself has each row twice.
                 twice = "side" in batch.columns
                 for side in ("side = 1", "side = 2") if twice else ("true",):
                     one = batch.filter(side)
@@ -147,7 +147,7 @@ class Life:
         self.reference = query.state_before(keeps)
 
     def query_batches(self) -> None:
-        """A query whose batches are judged inside foreachBatch."""
+        """Run a query that detects inside foreachBatch."""
         query = Query(self)
         name = f"query {self.epoch}"
         state = 0
@@ -174,7 +174,7 @@ class Life:
             query.run(query.source(), each)
         self.reference = query.state_before(state)
 
-    # What a user may do with a plan and with a batch.
+    # The actions and changes that a user may apply to a plan or a batch.
 
     def changed(self, checked: DataFrame, *, united: bool) -> DataFrame:
         how = "united" if united else self.chance.choice(["plain", "retried"])
@@ -188,7 +188,7 @@ class Life:
         return checked
 
     def evaluate(self, checked: DataFrame, expected: Found) -> None:
-        """Several actions on one DataFrame, in any order. All of it is evaluated at least once."""
+        """Run several actions on one DataFrame, in any order. Together they evaluate all of it at least once."""
         session = checked.sparkSession
         ways: dict[str, Callable[[], object]] = {
             "collect": lambda: same(verdicts(checked), expected),
@@ -217,7 +217,7 @@ class Life:
 
 
 class Query:
-    """A query with a checkpoint of its own over files of which each is a batch."""
+    """A query with its own checkpoint, over files that are one batch each."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -232,7 +232,7 @@ class Query:
 
     @property
     def committed(self) -> int:
-        """How many batches are committed, by the checkpoint."""
+        """Return how many batches are committed, according to the checkpoint."""
         commits = self.checkpoint / "commits"
         return 1 + max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) if commits.exists() else 0
 
@@ -243,7 +243,7 @@ class Query:
             self._files.append(messages)
 
     def some_batch(self) -> int:
-        """One of those to come."""
+        """Return the number of one of the next batches."""
         return self._life.chance.randrange(self.committed, len(self._files))
 
     def source(self) -> DataFrame:
@@ -251,7 +251,7 @@ class Query:
         return reader.parquet(str(self._stream.source))
 
     def expected(self, number: int) -> Found:
-        """What the model says of a batch; of a repeated one, the same."""
+        """Return the verdicts of the model on a batch; on a repeated batch, the same again."""
         while len(self._expected) <= number:
             model = deepcopy(self._states[-1])
             self._expected.append(self._life.judge(model, self._files[len(self._expected)]))
@@ -263,20 +263,20 @@ class Query:
         return self._states[max(0, number)]
 
     def run(self, frame: DataFrame, each: Callable[[DataFrame, int], None]) -> None:
-        """Until all files are done or a planned failure has come."""
+        """Run until all files are processed or a planned failure occurs."""
         if self._older is None and self.committed:
             shutil.copytree(self.checkpoint, self._folder / "older")
             self._older = self.committed
         writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(self.checkpoint))
         query = writer.trigger(availableNow=True).start()
         try:
-            assert query.awaitTermination(600), "the query has not ended"
+            assert query.awaitTermination(600), "the query did not end"
         except StreamingQueryException as error:
             if "Planned:" not in str(error):
                 raise
 
     def restore(self) -> None:
-        """Go back to an older checkpoint, if there is one. All since is judged again, with the same result."""
+        """Restore an older checkpoint, if there is one. The later batches are judged again, with the same result."""
         if self._older is not None:
             self._life.note(f"  the checkpoint is restored: {self._older} committed")
             shutil.rmtree(self.checkpoint)
@@ -310,7 +310,10 @@ def in_thread(session: SparkSession, work: Callable[[], None]) -> None:
 
 
 def failing_once(folder: str) -> Any:
-    """For mapInArrow: the first attempt of each partition of each batch fails when its rows have been judged."""
+    """Return a function for mapInArrow.
+
+    In each partition of each batch, the first attempt fails after judging its rows.
+    """
 
     def fail_once(batches: Any) -> Any:
         context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""Histories as files, queries over them, and their output as the reference model says it."""
+"""Write histories as files, run queries over them, and read their output in the terms of the reference model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAR_FUTURE = 2**60
 
 
 def write_batch(folder: Path, number: int, messages: Iterable[Message]) -> None:
-    """One file, which a query reads as one batch; files are read in the order of their numbers."""
+    """Write one file, which a query reads as one batch. Queries read the files in the order of their numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     columns: list[Sequence[Any]] = list(zip(*messages, strict=True)) or [[], [], [], []]
     table = pa.table(
@@ -40,7 +40,7 @@ def write_batch(folder: Path, number: int, messages: Iterable[Message]) -> None:
 
 
 def verdicts(frame: DataFrame) -> dict[Message, Verdict]:
-    """What a checked DataFrame says; a message that is there twice is an error."""
+    """Return the verdicts in a checked DataFrame. Fails if a message occurs twice."""
     found: dict[Message, Verdict] = {}
     for row in frame.selectExpr("*", "unix_micros(time) t", "unix_micros(original_time) o").collect():
         message = Message(row["key"], row["t"], row["sequence"], row["window"])
@@ -59,7 +59,7 @@ def expected(history: Sequence[Sequence[Message]], lateness: int = 0) -> dict[Me
 
 @dataclass
 class Stream:
-    """A query over a folder of batches, as a user would write it."""
+    """A query over a folder of batches, written as a user would write it."""
 
     spark: SparkSession
     folder: Path
@@ -95,21 +95,21 @@ class Stream:
         change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
         each: Callable[[DataFrame, int], None] | None = None,
     ) -> StreamingQuery:
-        """Run over all that is there; into `output`, or through foreachBatch."""
+        """Run the query until it has read every file, into `output` or through foreachBatch."""
         writer = change(self.checked()).writeStream.option("checkpointLocation", str(self.checkpoint))
         writer = writer.trigger(availableNow=True)
         if each is not None:
             query = writer.foreachBatch(each).start()
         else:
             query = writer.format("parquet").option("path", str(self.output)).start()
-        assert query.awaitTermination(300), "the query has not ended"
+        assert query.awaitTermination(300), "the query did not end"
         return query
 
     def as_cut(self, history: Sequence[Sequence[Message]]) -> list[list[Message]]:
-        """The history in the batches that the query made of it, by its checkpoint.
+        """Return the history in the batches that the query actually cut, according to its checkpoint.
 
-        One file each, but for this: a query that is killed after its source has noted a file, and before the query has
-        noted the batch, puts that file and the next into one batch when it is started again.
+        Normally a batch is one file. But a query that is killed between recording a file in its source and recording
+        the batch puts that file and the next into one batch when it restarts.
         """
         noted: dict[int, int] = {}
         for log in (self.checkpoint / "sources" / "0").iterdir():

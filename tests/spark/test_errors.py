@@ -38,12 +38,12 @@ GOOD: dict[str, Any] = {"key": "id", "time": "time", "window": "10 minutes"}
     ("change", "message"),
     [
         ({"key": "nope"}, f"There is no key column 'nope'. {COLUMNS}"),
-        ({"key": []}, "Key must name at least one column."),
-        ({"key": ["id", "ratio"]}, "The key column 'ratio' is of type double; it must be text, binary,"),
+        ({"key": []}, "The key must name at least one column."),
+        ({"key": ["id", "ratio"]}, "The key column 'ratio' has type double; it must be text, binary,"),
         ({"time": "when"}, f"There is no time column 'when'. {COLUMNS}"),
-        ({"time": "n"}, "The time column 'n' is of type bigint; it must be timestamp."),
-        ({"sequence": "id"}, "The sequence column 'id' is of type string; it must be whole number."),
-        ({"window": "id"}, "The window column 'id' is of type string; it must be a day-time interval or a bigint"),
+        ({"time": "n"}, "The time column 'n' has type bigint; it must be a timestamp."),
+        ({"sequence": "id"}, "The sequence column 'id' has type string; it must be a whole number."),
+        ({"window": "id"}, "The window column 'id' has type string; it must be a day-time interval or a bigint"),
         ({"window": "0 seconds"}, "Window '0 seconds' must be longer than zero."),
         ({"window": "PT-5M"}, "Window 'PT-5M' is not a duration. Write it like '10 minutes' or 'PT10M'."),
         ({"window": "-5 minutes"}, "Window '-5 minutes' must be longer than zero."),
@@ -57,8 +57,11 @@ GOOD: dict[str, Any] = {"key": "id", "time": "time", "window": "10 minutes"}
         ({"window": "P1Y"}, "Window 'P1Y' has years or months, which have no fixed length."),
         ({"window": 600}, "Window 600 is not a duration."),
         ({"lateness": "-1 second"}, "Lateness '-1 second' must be zero or longer."),
-        ({"parts": 0}, "Parts 0 must be from 1 to 256."),
-        ({"ledger": "somewhere"}, "A batch DataFrame joins a ledger in a block: with Ledger.open('somewhere').batch()"),
+        ({"parts": 0}, "The number of parts is 0; it must be from 1 to 256."),
+        (
+            {"ledger": "somewhere"},
+            "A batch DataFrame takes an open ledger batch, not a path. Write: with Ledger.open('somewhere').batch()",
+        ),
     ],
 )
 def test_bad_arguments(frame: DataFrame, change: dict[str, Any], message: str) -> None:
@@ -70,13 +73,16 @@ def test_bad_arguments(frame: DataFrame, change: dict[str, Any], message: str) -
 
 def test_a_ledger_in_place_of_its_batch(frame: DataFrame, tmp_path: Path) -> None:
     ledger: Any = Ledger.open(tmp_path)
-    with pytest.raises(OncebusError, match=r"joins a ledger in a block: with Ledger.open\('.*'\).batch\(\) as ledger"):
+    with pytest.raises(
+        OncebusError,
+        match=r"takes an open ledger batch, not a path. Write: with Ledger.open\('.*'\).batch\(\) as ledger",
+    ):
         detect_duplicates(frame, **GOOD, ledger=ledger)
 
 
-def test_a_column_that_is_there_already(frame: DataFrame) -> None:
-    for name in ("is_duplicate", "Is_Duplicate", "ORIGINAL_TIME", "__oncebus_key"):
-        with pytest.raises(OncebusError, match=f"Column '{name}' is there already; detection adds '{name.lower()}'"):
+def test_a_column_that_exists_already(frame: DataFrame) -> None:
+    for name in ("is_duplicate", "Is_Duplicate", "ORIGINAL_TIME", "__oncebus_part"):
+        with pytest.raises(OncebusError, match=f"already has a column '{name}', and detection adds '{name.lower()}'"):
             detect_duplicates(frame.withColumn(name, F.lit(1)), **GOOD)
     frame.sparkSession.conf.set("spark.sql.caseSensitive", True)
     try:
@@ -86,19 +92,17 @@ def test_a_column_that_is_there_already(frame: DataFrame) -> None:
         frame.sparkSession.conf.unset("spark.sql.caseSensitive")
 
 
-def test_workers_of_a_python_that_is_not_there(
-    frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_with_a_missing_python(frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "python"
     monkeypatch.setattr(frame.sparkSession.sparkContext, "pythonExec", str(missing))
-    with pytest.raises(WorkersDiffer, match=f"Spark's workers run the Python '{missing}', which is not there"):
+    with pytest.raises(WorkersDiffer, match=f"Spark's workers run the Python '{missing}', which does not exist"):
         detect_duplicates(frame, **GOOD)
 
 
 def test_a_key_with_a_collation(frame: DataFrame) -> None:
     collated = frame.withColumn("id", F.collate("id", "utf8_lcase"))
     with pytest.raises(
-        OncebusError, match="The key column 'id' is of type string collate UTF8_LCASE; keys are compared"
+        OncebusError, match="The key column 'id' has type string collate UTF8_LCASE, but keys are compared"
     ):
         detect_duplicates(collated, **GOOD)
 
@@ -156,7 +160,7 @@ def test_a_ledger_for_another_key_or_format(spark: SparkSession, tmp_path: Path)
     description = stream.ledger / "ledger.json"
     good = description.read_text()
     for text, message in [
-        (json.dumps({**json.loads(good), "format": 9}), "has format 9; this version of Oncebus writes format 2"),
+        (json.dumps({**json.loads(good), "format": 9}), "has format 9; this version of Oncebus writes format 3"),
         ("{", "has an unreadable 'ledger.json'"),
     ]:
         description.write_text(text)
@@ -167,7 +171,7 @@ def test_a_ledger_for_another_key_or_format(spark: SparkSession, tmp_path: Path)
     (tmp_path / "other" / "data.csv").touch()
     with pytest.raises(OncebusError, match=r"is not a ledger: it holds 'data\.csv' but no 'ledger\.json'"):
         Stream(spark, tmp_path, {"ledger": tmp_path / "other"}).checked()
-    with pytest.raises(OncebusError, match="Ledger location 'nope://x' has the scheme 'nope', which is not known"):
+    with pytest.raises(OncebusError, match="Ledger location 'nope://x' has the unknown scheme 'nope'"):
         Stream(spark, tmp_path, {"ledger": "nope://x"}).checked()
     stream.write(history[1:], first=1)
     stream.run()

@@ -1,4 +1,4 @@
-"""Who writes is decided by the driver and by Spark: nothing that user code does in a query changes it silently."""
+"""The driver and Spark decide who writes to a ledger: user code in a query cannot change it silently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark.test_streaming import history_of
 
 
 def test_a_job_group_does_not_matter(spark: SparkSession, tmp_path: Path) -> None:
-    """With several actions, some in threads, some on a persisted DataFrame; then under a new checkpoint."""
+    """The query runs several actions, some in threads, some on a persisted DataFrame; then it gets a new checkpoint."""
     history = history_of(5)
     stream = Stream(spark, tmp_path)
     stream.write(history[:3])
@@ -60,7 +60,7 @@ def test_a_job_group_does_not_matter(spark: SparkSession, tmp_path: Path) -> Non
     assert {message: verdict for batch in found for message, verdict in batch.items()} == expected(history)
 
 
-def test_a_thread_that_inherits_nothing_is_told_what_to_use(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_thread_that_inherits_nothing_gets_an_error_with_the_fix(spark: SparkSession, tmp_path: Path) -> None:
     stream = Stream(spark, tmp_path)
     stream.write(history_of(1))
 
@@ -73,8 +73,8 @@ def test_a_thread_that_inherits_nothing_is_told_what_to_use(spark: SparkSession,
     assert Ledger.open(stream.ledger).summary().runs == 0
 
 
-def test_rows_of_one_batch_are_not_judged_as_another(spark: SparkSession, tmp_path: Path) -> None:
-    """A DataFrame that outlives its batch; and a plan that is started again from a checkpoint of long ago."""
+def test_rows_of_one_batch_are_not_judged_as_another_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """A DataFrame is used after its batch, and a plan is started again from an old checkpoint."""
     history = history_of(3)
     stream = Stream(spark, tmp_path)
     stream.write(history[:2])
@@ -85,7 +85,7 @@ def test_rows_of_one_batch_are_not_judged_as_another(spark: SparkSession, tmp_pa
         batch.collect()
         kept[0].collect()
 
-    with pytest.raises(StreamingQueryException, match="has other rows as batch 1 of query"):
+    with pytest.raises(StreamingQueryException, match="has different rows as batch 1 of query"):
         stream.run(each=each)
 
     other = Stream(spark, tmp_path / "other")
@@ -101,7 +101,7 @@ def test_rows_of_one_batch_are_not_judged_as_another(spark: SparkSession, tmp_pa
     for part in ("offsets", "commits", "sources/0"):
         for path in (other.checkpoint / part).glob("*1*"):
             path.unlink()
-    # Two files where there was one: batch 1 is another one now.
+    # With two files where there was one, batch 1 has different rows now.
     (other.source / "000001.parquet").unlink()
     other.write(history[2:], first=2)
     with pytest.raises(StreamingQueryException, match="If the query's checkpoint was restored, call detect_duplicates"):
@@ -121,17 +121,19 @@ def test_two_operators_of_one_query_are_refused(spark: SparkSession, tmp_path: P
         query = writer.format("parquet").option("path", str(one.output)).trigger(availableNow=True).start()
         query.awaitTermination(300)
 
-    with pytest.raises(StreamingQueryException, match="is written by another detect_duplicates of the same query"):
+    with pytest.raises(
+        StreamingQueryException, match="is also written by another detect_duplicates call of the same query"
+    ):
         run(one.checked().union(two.checked()))
-    # As the error says: unite them first.
+    # The fix that the error suggests: build the union first.
     sources = [spark.readStream.schema(SCHEMA).parquet(str(stream.source)) for stream in (one, two)]
     options: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
     run(detect_duplicates(sources[0].union(sources[1]), **options, ledger=one.ledger))
     assert one.found() == expected([[message for batch in history for message in batch]])
 
 
-def test_a_batch_that_spark_repeats_sees_the_ledger_below_itself(spark: SparkSession, tmp_path: Path) -> None:
-    """Detection inside foreachBatch: the block has ended when the query dies, so the batch has joined."""
+def test_a_repeated_batch_does_not_see_its_own_keys(spark: SparkSession, tmp_path: Path) -> None:
+    """Detection runs inside foreachBatch. The query dies after the block has ended, when the batch has joined."""
     history = history_of(4)
     stream = Stream(spark, tmp_path)
     stream.write(history)

@@ -1,4 +1,4 @@
-"""A query that is killed at any moment and started again outputs everything once, as if nothing had happened."""
+"""A query that is killed at any moment and restarted outputs everything once, as if it had never been killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """The driver, its JVM and the Python workers, all at the same instant."""
+    """Kill the driver, its JVM and the Python workers at the same instant."""
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
@@ -45,7 +45,7 @@ def committed(stream: Stream) -> int:
 
 def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_between: int, seed: int) -> None:
     chance = random.Random(seed)
-    # Far more than is waited for: none has come to its end when it is killed, though the killer be late.
+    # There are far more batches than we wait for, so no query finishes before it is killed, even if the kill is late.
     history = history_of(2 * kills * batches_between, size=30, seed=seed)
     stream = Stream(spark, folder)
     stream.write(history)
@@ -53,7 +53,7 @@ def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_
     for _ in range(kills):
         process = start(folder)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        # Some batches after the start, and then some fraction of one.
+        # Wait for some batches, and then for a fraction of one.
         wanted = committed(stream) + chance.randint(0, 2 * batches_between - 2)
         while committed(stream) < wanted and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -61,7 +61,7 @@ def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_
         if process.poll() is None:
             done += 1
         kill(process)
-    assert done == kills, f"only {done} of {kills} kills met a living query"
+    assert done == kills, f"only {done} of {kills} kills hit a running query"
     process = start(folder)
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, errors.decode()[-2000:]
@@ -75,5 +75,5 @@ def test_killed_three_times(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(5))
 def test_killed_fifty_times(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    """Ten times in each of five histories."""
+    """Each of five histories is killed ten times."""
     kill_again_and_again(spark, tmp_path, kills=10, batches_between=3, seed=seed)

@@ -64,7 +64,7 @@ def test_a_life_on_a_cluster_that_loses_executors(cluster: Cluster, tmp_path: Pa
     try:
         killed = 0
         while process.poll() is None:
-            # With real processes there is no clock to move: a kill comes whenever it comes.
+            # Real processes have no clock that we could move, so a kill comes at an arbitrary moment.
             time.sleep(chance.uniform(3, 10))
             killed += kill_one(cluster, chance)
         _, errors = process.communicate()
@@ -77,7 +77,7 @@ def test_a_life_on_a_cluster_that_loses_executors(cluster: Cluster, tmp_path: Pa
 
 
 def kill_one(cluster: Cluster, chance: random.Random) -> int:
-    """Kill an executor of the running application; how many there were to kill."""
+    """Kill an executor of the running application. Return how many there were to choose from."""
     folders = {str(path) for path in cluster.executors()}
     found = []
     for path in Path("/proc").glob("[0-9]*"):

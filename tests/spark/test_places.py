@@ -1,6 +1,6 @@
-"""The same query on a standalone cluster, through Spark Connect and over object stores gives the same verdicts.
+"""A query gives the same verdicts on a standalone cluster, through Spark Connect and over object stores.
 
-Machines that do not share the folder of a ledger are refused.
+Machines that do not share the folder of a ledger get an error.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def use_store(spark: SparkSession, store: Server, cache: Path, monkeypatch: pyte
     """Let this process and Spark's workers reach the store."""
     for name, value in (store.environment | {"ONCEBUS_LEDGER_CACHE": str(cache)}).items():
         monkeypatch.setenv(name, value)
-        # What the workers are given: they were started with the session.
+        # Pass the address to the workers too: they have the environment of the time when the session started.
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
 
 
 def test_over_an_object_store(
     spark: SparkSession, object_store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a restart in between."""
+    """The query restarts in between."""
     use_store(spark, object_store, tmp_path / "cache", monkeypatch)
     history = history_of(4)
     location = object_store.new_location()

@@ -1,4 +1,4 @@
-"""The samples on DataFrames in README.md and in the guide for data engineers run, and print what is shown."""
+"""The DataFrame samples in README.md and in the guide for data engineers run, and print the output shown there."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def test_the_guide_prints_what_it_shows(
             exec(block.text.replace('"/data/', f'"{tmp_path}/'), names)
         elif block.language == "text":
             shown += block.text
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert shown
-    assert agrees(shown, said), said
+    assert agrees(shown, printed), printed
 
 
 def test_the_sample_of_the_readme_runs_on_a_stream(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What programs do before they start Spark."""
+"""The preparations of a program before it starts Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_workers_find_the_compiled_pyspark_before_the_zip_that_spark_puts_first(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", str(tmp_path / "other")]))
     work_beside_pyspark()
     assert os.environ["PYTHONPATH"] == os.pathsep.join([str(tmp_path / "src"), str(tmp_path / "other")])
-    # A module of PySpark, run as Spark runs its workers. This one imports the package and prints nothing.
+    # Run a module of PySpark in the way that Spark runs its workers. This one imports the package and prints nothing.
     archives = [str(path) for path in (installed / "python" / "lib").glob("*.zip")]
     assert archives
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(archives))

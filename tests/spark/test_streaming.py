@@ -1,4 +1,4 @@
-"""Streams: every way of evaluating a batch gives the verdicts of the reference model, once."""
+"""Every way of evaluating a streaming batch gives the verdicts of the reference model, once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark.streams import Stream, expected, verdicts
 
 
 def history_of(batches: int, size: int = 40, seed: int = 1) -> list[list[Message]]:
-    """Busy batches with many repeats, out of order, of several windows."""
+    """Return batches with many repeated keys, out of order, with several windows."""
     chance = random.Random(seed)
     result, sequence = [], 0
     for number in range(batches):
@@ -113,7 +113,7 @@ def test_tasks_may_be_retried(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_new_checkpoint_still_knows_the_old_keys(spark: SparkSession, tmp_path: Path) -> None:
-    """All but those of the last batch, which may never have been output, unless that is confirmed."""
+    """Except the keys of the last batch, which may never have been output, unless `confirm` says it was."""
     messages = [[Message(f"k{at}", START + at * SECOND, at, 3600 * SECOND)] for at in range(4)]
     for confirmed in (False, True):
         stream = Stream(spark, tmp_path / str(confirmed))

@@ -12,12 +12,12 @@ from oncebus.spark.workers import WorkersDiffer, check_python, check_workers
 pytestmark = pytest.mark.slow
 
 FOR_SQL = "spark.sql.execution.pyspark.python"
-HINT = f"Before Spark is started: export PYSPARK_PYTHON='{sys.executable}'"
+HINT = f"Before you start Spark, run: export PYSPARK_PYTHON='{sys.executable}'"
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def python(folder: Path, does: str) -> str:
-    """A program in the place of Python."""
+    """Write a fake Python executable."""
     path = folder / "python3"
     path.write_text(f"#!/bin/sh\n{does}\n")
     path.chmod(0o755)
@@ -28,54 +28,54 @@ def session(master: str, executable: str, **settings: str) -> Any:
     return SimpleNamespace(sparkContext=SimpleNamespace(master=master, pythonExec=executable), conf=settings)
 
 
-def test_the_same_python_will_do(tmp_path: Path) -> None:
+def test_the_same_python_passes(tmp_path: Path) -> None:
     check_python(sys.executable)
     (tmp_path / "link").symlink_to(sys.executable)
     check_python(str(tmp_path / "link"))
     check_python(python(tmp_path, f"exec '{sys.executable}' \"$@\""))
 
 
-def test_another_version_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_refused_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = python(tmp_path, "echo 3.7")
     message = f"Spark's workers run Python 3.7 ('{other}'), the driver runs {OWN}. {HINT}"
     with pytest.raises(WorkersDiffer) as raised:
         check_workers(session("local[2]", other))
     assert str(raised.value) == message
-    # As where PYSPARK_PYTHON is not set.
+    # Without PYSPARK_PYTHON, Spark runs the first python3 on the path.
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(WorkersDiffer) as raised:
         check_workers(session("local[*]", "python3"))
     assert str(raised.value) == message
 
 
-def test_a_python_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_python_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "none" / "python"
     with pytest.raises(WorkersDiffer) as raised:
         check_python(str(missing))
-    assert str(raised.value) == f"Spark's workers run the Python '{missing}', which is not there. {HINT}"
+    assert str(raised.value) == f"Spark's workers run the Python '{missing}', which does not exist. {HINT}"
 
 
 @pytest.mark.parametrize("does", ["exit 1", "echo hello", "true"])
-def test_one_that_does_not_tell_its_version_is_left_to_spark(tmp_path: Path, does: str) -> None:
+def test_a_python_without_a_version_is_left_to_spark(tmp_path: Path, does: str) -> None:
     check_python(python(tmp_path, does))
 
 
 @pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "local-cluster[2,1,1024]", "k8s://https://localhost"])
-def test_the_python_of_a_cluster_cannot_be_seen_from_here(tmp_path: Path, master: str) -> None:
+def test_the_python_of_a_cluster_is_not_checked(tmp_path: Path, master: str) -> None:
     check_workers(session(master, str(tmp_path / "none")))
     check_workers(session(master, python(tmp_path, "echo 3.7")))
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
-def test_that_of_this_machine_can(tmp_path: Path, master: str) -> None:
+def test_the_python_of_this_machine_is_checked(tmp_path: Path, master: str) -> None:
     check_workers(session(master, sys.executable))
     with pytest.raises(WorkersDiffer):
         check_workers(session(master, str(tmp_path / "none")))
 
 
-def test_the_setting_for_what_sql_starts_comes_before_that_of_the_context(tmp_path: Path) -> None:
+def test_the_setting_for_sql_overrides_the_context(tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
     check_workers(session("local[2]", missing, **{FOR_SQL: sys.executable}))
     check_workers(session("local[2]", sys.executable, **{FOR_SQL: ""}))
-    with pytest.raises(WorkersDiffer, match=f"'{missing}', which is not there"):
+    with pytest.raises(WorkersDiffer, match=f"'{missing}', which does not exist"):
         check_workers(session("local[2]", sys.executable, **{FOR_SQL: missing}))

@@ -104,12 +104,36 @@ def test_after_the_last_attempt_a_message_is_a_dead_letter(queue: Store) -> None
         settle(queue, hold(queue)[0], Action.ABANDON)
     assert [message.sequence for message in hold(queue, 9)] == [2, 3]
     (dead,) = hold(queue, sub_queue=SubQueue.DEAD_LETTER)
-    assert (dead.sequence, dead.reason, dead.deliveries) == (1, "MaxDeliveryCountExceeded", 3)
+    assert (dead.sequence, dead.reason, dead.deliveries) == (1, "MaxDeliveryCountExceeded", 2)
     assert dead.description == "Message could not be consumed after 2 delivery attempts."
     for _ in range(5):
         assert settle(queue, dead, Action.ABANDON) is Outcome.DONE
         (dead,) = hold(queue, sub_queue=SubQueue.DEAD_LETTER)
-    assert dead.reason == "MaxDeliveryCountExceeded"
+    assert (dead.reason, dead.deliveries) == ("MaxDeliveryCountExceeded", 2)
+
+
+def test_no_attempt_counts_in_a_dead_letter_queue(queue: Store) -> None:
+    settle(queue, hold(queue)[0], Action.ABANDON)
+    (message,) = hold(queue)
+    assert message.deliveries == 2
+    settle(queue, message, Action.DEAD_LETTER)
+    # Nor does the attempt that ended with the dead letter.
+    for action in (Action.ABANDON, Action.RELEASE, Action.DEFER):
+        (dead,) = hold(queue, sub_queue=SubQueue.DEAD_LETTER)
+        assert dead.deliveries == 1
+        settle(queue, dead, action)
+    (peeked,) = queue.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
+    assert peeked.deliveries == 1
+
+
+def test_a_dead_letter_cannot_be_dead_lettered_again(queue: Store) -> None:
+    settle(queue, hold(queue)[0], Action.DEAD_LETTER, reason="first")
+    (dead,) = hold(queue, sub_queue=SubQueue.DEAD_LETTER)
+    assert settle(queue, dead, Action.DEAD_LETTER, reason="second") is Outcome.ALREADY_DEAD_LETTERED
+    (peeked,) = queue.peek(QUEUE, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
+    assert peeked.reason == "first"
+    # It is still locked for its receiver.
+    assert settle(queue, dead, Action.COMPLETE) is Outcome.DONE
 
 
 def test_a_released_message_counts_as_never_delivered(queue: Store) -> None:

@@ -41,7 +41,7 @@ def test_the_configuration_in_the_docs_can_be_used() -> None:
 
 def test_every_function_is_in_the_docs() -> None:
     text = (DOCS / "templates.md").read_text()
-    listed = text.partition("**Functions**, in any case of letters: `")[2].partition("`")[0].split()
+    listed = text.partition("**Functions**, in any letter case: `")[2].partition("`")[0].split()
     evaluator = Evaluator({}, lambda name: name, Deployment(), Problems())
     assert {name.lower() for name in listed} == {*FUNCTIONS, *evaluator._lazy}
     assert {name for name in listed if name.lower() in FUNCTIONS} == {each.name for each in FUNCTIONS.values()}

@@ -49,7 +49,7 @@ def test_removing_comments_keeps_every_position(text: str) -> None:
         ('{"a": 1, "A": 2}', "an object has the member 'A' more than once."),
         ('{"a": NaN}', "NaN is not a number."),
         (b'{"a": "\xff"}', "it is not UTF-8."),
-        (r'"\ud800"', "a text in it holds half of a surrogate pair."),
+        (r'"\ud800"', "a string in it contains half of a surrogate pair."),
         ("9" * 5000, "a number in it has too many digits."),
         ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "it is nested deeper than 64 levels."),
         ("[" * 100_000, "it is nested deeper than 64 levels."),

@@ -153,8 +153,8 @@ def test_export_warns_about_what_a_template_cannot_express() -> None:
     rules = [Rule("typed", day), Rule("given", SqlFilter("a = @x", (("@x", 1),)))]
     catalogue = catalogue.created(Subscription(topic="t", name="typed"), 5, rules)
     assert export(catalogue, []).warnings == [
-        "'a~b': a tilde stands for a slash in a template, so deployment changes the name.",
-        "'t/Subscriptions/none' has no rules. Deployed, it gets one that matches all messages.",
+        "'a~b': a tilde in a template means a slash, so deploying the template changes the name.",
+        "'t/Subscriptions/none' has no rules. When deployed, it gets a rule that matches all messages.",
         "'t/Subscriptions/typed': the parameters and typed values of rule 'typed' are left out.",
         "'t/Subscriptions/typed': the parameters and typed values of rule 'given' are left out.",
     ]
@@ -174,6 +174,6 @@ def test_forwarding_to_a_deleted_entity_is_left_out_with_a_warning() -> None:
     catalogue = Catalogue(namespace=Namespace("bus")).created(Queue(name="b"), 5)
     catalogue = catalogue.created(Queue(name="a", forward_to="b"), 5).deleted(Queue(name="b"))
     written = export(catalogue, [ROOT])
-    assert written.warnings == ["'a' forwards to 'b', which does not exist; that is left out."]
+    assert written.warnings == ["'a' forwards to 'b', which does not exist. The forwarding is left out."]
     made = planned(written.template, Catalogue(namespace=Namespace("other")))
     assert made.after.queue("a").forward_to is None

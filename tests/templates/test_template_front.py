@@ -168,8 +168,11 @@ def test_a_template_for_another_namespace_is_deployed_here_with_a_warning(tmp_pa
     async def scenario(deployer: Deployer) -> None:
         answer = await deployer.put(template({"type": TYPE, "name": "prod", "sku": {"name": "Premium"}}))
         assert [each["message"] for each in answer.json["properties"]["diagnostics"]] == [
-            "The template names the namespace 'prod'; it is deployed to 'oncebus'.",
-            "The tier becomes Premium. If the setting 'tier' is given, change it too: it applies at every start.",
+            "The template names the namespace 'prod', but is deployed to 'oncebus'.",
+            (
+                "The tier becomes Premium. If the broker has the setting 'tier', change it too, "
+                "because it applies at every start."
+            ),
         ]
         assert summarized(answer.json["properties"]["changes"]) == [("Modify", "")]
 

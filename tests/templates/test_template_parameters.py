@@ -42,10 +42,10 @@ def test_a_default_may_be_an_expression_over_other_parameters() -> None:
 @pytest.mark.parametrize(
     ("about", "given", "path", "said"),
     [
-        ({"type": "string"}, None, "parameters.p", "The parameter has no value: give one, since it has no default."),
+        ({"type": "string"}, None, "parameters.p", "The parameter has no value and no default. Give a value."),
         ({"type": "strong"}, 1, "parameters.p", "The type 'strong' is not one of string, securestring, int, bool"),
         ({}, 1, "parameters.p", "The type None is not one of"),
-        ("string", 1, "parameters.p", "The declaration of a parameter is an object, not string."),
+        ("string", 1, "parameters.p", "The declaration of a parameter must be an object, not string."),
         ({"type": "int"}, "5", "parameters.p", "The value '5' is string, but the parameter's type is int."),
         ({"type": "int"}, True, "parameters.p", "The value True is bool, but the parameter's type is int."),
         ({"type": "bool"}, 1, "parameters.p", "The value 1 is int, but the parameter's type is bool."),
@@ -57,7 +57,7 @@ def test_a_default_may_be_an_expression_over_other_parameters() -> None:
         ({"type": "string", "minLength": 2}, "a", "parameters.p", "The value 'a' is shorter than 2."),
         ({"type": "array", "maxLength": 1}, [1, 2], "parameters.p", "The value [1, 2] is longer than 1."),
         ({"type": "string", "defaultValue": 7}, None, "parameters.p.defaultValue", "The value 7 is int"),
-        ({"type": "string", "defaultValue": "[x()]"}, None, "parameters.p.defaultValue", "The function 'x' is not"),
+        ({"type": "string", "defaultValue": "[x()]"}, None, "parameters.p.defaultValue", "The function 'x' is unknown"),
     ],
 )
 def test_a_value_that_violates_its_declaration_is_an_error(about: object, given: object, path: str, said: str) -> None:

@@ -74,11 +74,6 @@ def test_properties_that_conflict_are_reported_for_the_entity() -> None:
     found = problems(template(queue("a", enableExpress=True, requiresDuplicateDetection=True)))
     (text,) = found.values()
     assert "cannot be enabled together" in text
-    found = problems(template(queue("b"), queue("a", requiresSession=True, forwardTo="b")))
-    assert found == {
-        "resources[1].properties.forwardTo": "The property 'ForwardTo' cannot be set on a Queue that requires sessions."
-        " Parameter name: ForwardTo"
-    }
 
 
 def test_fixed_properties_are_reported_with_their_place() -> None:

@@ -126,24 +126,24 @@ def test_an_unknown_dependency_and_a_circle_are_reported() -> None:
 @pytest.mark.parametrize(
     ("written", "path", "said"),
     [
-        (5, "resources[0]", "A resource is an object, not int."),
+        (5, "resources[0]", "A resource must be an object, not int."),
         ({"type": TYPE}, "resources[0]", "The resource has no 'name'."),
         ({"name": "bus"}, "resources[0]", "The resource has no 'type'."),
-        ({"type": TYPE, "name": 5}, "resources[0].name", "The name of a resource is a string, not 5."),
+        ({"type": TYPE, "name": 5}, "resources[0].name", "The name of a resource must be a string, not 5."),
         (
             {"type": f"{TYPE}/queues", "name": "orders"},
             "resources[0].name",
             f"The name 'orders' has 1 parts, but the type '{TYPE}/queues' needs 2."
-            " In the name of an entity write ~ for a slash.",
+            " In the name of an entity, write ~ for a slash.",
         ),
         (
             {"type": f"{TYPE}/queues", "name": "bus/a/b"},
             "resources[0].name",
             f"The name 'bus/a/b' has 3 parts, but the type '{TYPE}/queues' needs 2."
-            " In the name of an entity write ~ for a slash.",
+            " In the name of an entity, write ~ for a slash.",
         ),
-        (queue("a") | {"condition": "yes"}, "resources[0].condition", "A condition is true or false, not 'yes'."),
-        (queue("a") | {"copy": 5}, "resources[0].copy", "The loop of a resource is an object, not int."),
+        (queue("a") | {"condition": "yes"}, "resources[0].condition", "A condition must be true or false, not 'yes'."),
+        (queue("a") | {"copy": 5}, "resources[0].copy", "The loop of a resource must be an object, not int."),
         (
             queue("a") | {"copy": {"name": "c", "count": -1}},
             "resources[0].copy.count",
@@ -158,17 +158,17 @@ def test_an_unknown_dependency_and_a_circle_are_reported() -> None:
         (
             {"type": TYPE, "name": "bus", "resources": [nested("queues", "a/b")]},
             "resources[0].resources[0].name",
-            "The name 'a/b' of a nested resource has a slash. Write ~ in its place.",
+            "The name 'a/b' of a nested resource contains a slash. Write ~ instead.",
         ),
         (
             {"type": f"{TYPE}/queue", "name": "bus/default"},
             "resources[0].type",
-            f"The type '{TYPE}/queue' is not known. There are namespaces, ",
+            f"The type '{TYPE}/queue' is unknown. Use one of namespaces, ",
         ),
         (
             {"type": "Microsoft.Resources/deployments", "name": "inner"},
             "resources[0].type",
-            "A template within a template is not supported. Deploy it by itself.",
+            "A template within a template is not supported. Deploy the inner template on its own.",
         ),
     ],
 )
@@ -186,7 +186,9 @@ def test_a_repeated_resource_is_reported() -> None:
 def test_resources_of_several_namespaces_are_rejected() -> None:
     other = queue("b") | {"name": "other/b"}
     found = problems(template(queue("a"), other))
-    assert found == {"resources": "The resources belong to several namespaces: bus, other. A broker is one."}
+    assert found == {
+        "resources": "The resources belong to several namespaces: bus, other. A broker is exactly one namespace."
+    }
 
 
 def test_resources_of_other_providers_are_left_out_with_a_warning() -> None:
@@ -205,7 +207,10 @@ def test_resources_of_other_providers_are_left_out_with_a_warning() -> None:
         "resources[2]",
         "resources[3]",
     ]
-    assert "'files' is left out: Microsoft.Storage/storageAccounts is not for this broker." in plan.wanted.warnings[0]
+    assert (
+        "'files' is left out: Microsoft.Storage/storageAccounts is not a resource of this broker."
+        in plan.wanted.warnings[0]
+    )
 
 
 def test_the_number_of_resources_is_limited() -> None:
@@ -213,7 +218,7 @@ def test_the_number_of_resources_is_limited() -> None:
         resource("queues", "", name=f"[format('bus/{letter}{{0}}', copyIndex())]", copy={"name": letter, "count": 401})
         for letter in "ab"
     ]
-    assert problems(template(*looped)) == {"resources": "There are more than 800 resources, with all copies."}
+    assert problems(template(*looped)) == {"resources": "There are more than 800 resources, including all copies."}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from oncebus.access.authorization_rule import (
     MOST_RULES,
     ROOT_RULE,
     AuthorizationRule,
-    BadRule,
+    BadAuthorizationRule,
     WhichKey,
     fresh_key,
     fresh_rule,
@@ -16,7 +16,7 @@ from oncebus.access.connection import connection_string
 from oncebus.access.guard import Guard, NamespaceRules
 from oncebus.access.keys import KeyFile, KeyFileError, RuleRefused
 from oncebus.access.refusal import AccessRefused, Reason
-from oncebus.access.rights import Operation, Right
+from oncebus.access.rights import Operation, Right, Rights
 from oncebus.access.tokens import make_token
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "ROOT_RULE",
     "AccessRefused",
     "AuthorizationRule",
-    "BadRule",
+    "BadAuthorizationRule",
     "Grant",
     "Guard",
     "KeyFile",
@@ -34,6 +34,7 @@ __all__ = [
     "Operation",
     "Reason",
     "Right",
+    "Rights",
     "RuleRefused",
     "RulesOf",
     "WhichKey",

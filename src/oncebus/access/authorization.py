@@ -17,7 +17,7 @@ RulesOf = Callable[[str], Iterable[AuthorizationRule]]
 """Returns the rules of the entity at a lower-case path. Empty if there is no such entity."""
 
 OwnerOf = Callable[[str], str]
-"""Returns the path of the entity that a path belongs to, which may be the path itself. Both are in lower case.
+"""Returns the path of the entity that a path belongs to. It may be the path itself. Both are in lower case.
 
 `orders/messages` belongs to the queue `orders`. `orders/secret` does not, whether or not such a queue exists.
 """
@@ -90,7 +90,7 @@ def verify(
 
 
 def renewed(grant: Grant, *, namespace_rules: Iterable[AuthorizationRule], rules_of: RulesOf) -> Grant | None:
-    """Return the grant under the current rules; None if no rule has the key that signed the token any more.
+    """Return the grant under the current rules; None if the key that signed the token is no longer in any rule.
 
     The result is the same as from verifying the token again, without the cost: a signature stays valid for its key.
     """

@@ -9,21 +9,21 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from oncebus.access.rights import Right, expanded
+from oncebus.access.rights import Right, Rights
 from oncebus.errors import OncebusError
 
 ROOT_RULE = "RootManageSharedAccessKey"
 KEY_BYTES = 32
 LEAST_KEY = 16
-"""Minimum characters of a key that a client chooses. Keys from files may be shorter, as the emulator's key is."""
+"""The minimum length of a key that a client chooses. Keys from files may be shorter, like the emulator's."""
 MOST_RULES = 12
-"""Per namespace or entity."""
+"""The maximum number of rules per namespace or entity."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,48}[A-Za-z0-9])?")
 _KEY = re.compile(r"[!-:<-~]{1,256}")
 
 
-class BadRule(OncebusError, ValueError):
+class BadAuthorizationRule(OncebusError, ValueError):
     """An authorization rule is invalid. The message never contains a key."""
 
 
@@ -38,7 +38,8 @@ class WhichKey(enum.StrEnum):
 class AuthorizationRule:
     """A rule of the namespace or of an entity. A token signed with one of its keys has its rights there and below.
 
-    Only rules of entities have `created_at` and `modified_at`. The repr shows no key. Raises `BadRule`.
+    `rights` becomes `Rights`, which keeps their order. Only rules of entities have `created_at` and `modified_at`. The
+    repr shows no key. Raises `BadAuthorizationRule`.
     """
 
     name: str
@@ -50,19 +51,21 @@ class AuthorizationRule:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise BadRule(
+            raise BadAuthorizationRule(
                 f"Authorization rule name {self.name!r} must be 1 to 50 letters, digits, periods, hyphens or "
-                "underscores, with a letter or digit at either end."
+                "underscores, and must begin and end with a letter or digit."
             )
         if not self.rights:
-            raise BadRule(f"Authorization rule '{self.name}' has no rights. Give it Send, Listen or Manage.")
+            raise BadAuthorizationRule(
+                f"Authorization rule '{self.name}' has no rights. Give it Send, Listen or Manage."
+            )
         for which, key in ((WhichKey.PRIMARY, self.primary_key), (WhichKey.SECONDARY, self.secondary_key)):
             if not _KEY.fullmatch(key):
-                raise BadRule(
+                raise BadAuthorizationRule(
                     f"{which} of authorization rule '{self.name}' is not a key: "
                     "1 to 256 visible ASCII characters without a semicolon."
                 )
-        object.__setattr__(self, "rights", expanded(self.rights))
+        object.__setattr__(self, "rights", Rights(self.rights))
 
     def key(self, which: WhichKey) -> str:
         """Return the primary or secondary key."""
@@ -71,11 +74,11 @@ class AuthorizationRule:
     def rotated(self, which: WhichKey, key: str | None = None) -> AuthorizationRule:
         """Return the rule with one key replaced by the given key, or by a random one.
 
-        Raises `BadRule` if the key is too short.
+        Raises `BadAuthorizationRule` if the key is too short.
         """
         new = fresh_key() if key is None else key
         if len(new) < LEAST_KEY:
-            raise BadRule(
+            raise BadAuthorizationRule(
                 f"{which} of authorization rule '{self.name}' is too short: it needs at least {LEAST_KEY} characters. "
                 "Leave it out to get a random one."
             )
@@ -89,14 +92,14 @@ def fresh_key() -> str:
 
 def fresh_rule(name: str, rights: Iterable[Right]) -> AuthorizationRule:
     """Return a rule with random keys."""
-    return AuthorizationRule(name, frozenset(rights), fresh_key(), fresh_key())
+    return AuthorizationRule(name, Rights(rights), fresh_key(), fresh_key())
 
 
 def rule_named(rules: Iterable[AuthorizationRule], name: str) -> AuthorizationRule | None:
-    """Return the rule of that name, else one whose name differs only in letter case, else None."""
+    """Return the rule called `name`, else one whose name differs only in letter case, else None."""
     alike = [rule for rule in rules if rule.name.lower() == name.lower()]
     return next((rule for rule in alike if rule.name == name), alike[0] if alike else None)
 
 
 EMULATOR_RULE = AuthorizationRule(ROOT_RULE, frozenset({Right.MANAGE}), "SAS_KEY_VALUE", "SAS_KEY_VALUE")
-"""The rule in every connection string of the official emulator. Its key is public: only for `emulator`."""
+"""The rule in every connection string of the official emulator. Its key is public, so it is only for `emulator`."""

@@ -25,10 +25,13 @@ class Entities(Protocol):
         """Return the rules of the entity at a path. Empty if there is no such entity."""
 
     def owner_of(self, path: str) -> str:
-        """Return the path of the queue or topic that a path belongs to, or the path itself."""
+        """Return the path of the queue or topic that a path belongs to.
+
+        Returns the path itself if it belongs to none.
+        """
 
     def paths_with_key(self, name: str, key: str) -> Sequence[str]:
-        """Return the paths of the queues and topics that have a rule of that name with that key."""
+        """Return the paths of the queues and topics that have this rule with this key."""
 
 
 class Guard:
@@ -77,7 +80,7 @@ class Guard:
         return tuple(self._namespace_rules())
 
     def paths_with(self, rule: str, key: str) -> list[str]:
-        """Return the paths of the queues and topics that have a rule of that name with that key."""
+        """Return the paths of the queues and topics that have this rule with this key."""
         return list(self._entities().paths_with_key(rule, key))
 
     def require(self, grant: Grant, operation: Operation, path: str, below: str = "") -> None:

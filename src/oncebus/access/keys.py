@@ -23,12 +23,12 @@ from oncebus.access.authorization_rule import (
     MOST_RULES,
     ROOT_RULE,
     AuthorizationRule,
-    BadRule,
+    BadAuthorizationRule,
     WhichKey,
     fresh_rule,
     rule_named,
 )
-from oncebus.access.rights import Right
+from oncebus.access.rights import Right, Rights
 from oncebus.errors import OncebusError
 from oncebus.files import make_folder
 
@@ -91,7 +91,7 @@ class KeyFile:
         return self._rules
 
     def rule(self, name: str) -> AuthorizationRule:
-        """Return the rule of that name. Raises `KeyFileError` if there is none."""
+        """Return the rule called `name`. Raises `KeyFileError` if there is none."""
         return _find(self.path, self.rules(), name)
 
     def add(self, name: str, rights: Iterable[Right]) -> AuthorizationRule:
@@ -173,7 +173,10 @@ def _find(path: Path, rules: Rules, name: str) -> AuthorizationRule:
 
 
 def _checked(path: Path, status: os.stat_result) -> _Stamp:
-    """Return the file's stamp. Raises `KeyFileError` unless it is a regular file that only its owner can access."""
+    """Return the file's stamp, which changes with its content.
+
+    Raises `KeyFileError` unless it is a regular file that only its owner can access.
+    """
     mode = stat.S_IMODE(status.st_mode)
     if not stat.S_ISREG(status.st_mode):
         raise KeyFileError(f"Key file '{path}' is not a regular file.")
@@ -211,13 +214,13 @@ def _parsed(content: bytes) -> Rules | None:
         rules = tuple(
             AuthorizationRule(
                 entry["name"],
-                frozenset(Right(right) for right in entry["rights"]),
+                Rights([Right(right) for right in entry["rights"]]),
                 entry["primary"],
                 entry["secondary"],
             )
             for entry in document["rules"]
         )
-    except (ValueError, TypeError, KeyError, RecursionError, BadRule):
+    except (ValueError, TypeError, KeyError, RecursionError, BadAuthorizationRule):
         return None
     return rules if len({rule.name for rule in rules}) == len(rules) else None
 
@@ -226,7 +229,7 @@ def _write(path: Path, rules: Rules, place: Callable[[Path, Path], None]) -> Non
     entries = [
         {
             "name": rule.name,
-            "rights": [right for right in Right if right in rule.rights],
+            "rights": list(Rights(rule.rights).order),
             "primary": rule.primary_key,
             "secondary": rule.secondary_key,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 _DATA = "Unauthorized access. '{claims}' claim(s) are required to perform this operation. Resource: 'sb://{resource}'."
 _READ = "{claims} claims required for this operation."
@@ -18,10 +19,24 @@ class Right(enum.StrEnum):
     MANAGE = "Manage"
 
 
-def expanded(rights: Iterable[Right]) -> frozenset[Right]:
-    """Return the rights and those they imply: Manage implies Send and Listen."""
-    given = frozenset(rights)
-    return frozenset(Right) if Right.MANAGE in given else given
+class Rights(frozenset[Right]):
+    """A set of rights, and in `order` the same rights in the order they were given, as the service shows them.
+
+    Manage implies Send and Listen. Rights that come from a set have the order of `Right`.
+    """
+
+    order: tuple[Right, ...]
+
+    def __new__(cls, rights: Iterable[Right]) -> Rights:
+        """Return the rights. Rights that come twice count once."""
+        if isinstance(rights, Rights):
+            return rights
+        given = dict.fromkeys(sorted(rights, key=list(Right).index) if isinstance(rights, AbstractSet) else rights)
+        if Right.MANAGE in given:
+            given |= dict.fromkeys(Right)
+        made = super().__new__(cls, given)
+        made.order = tuple(given)
+        return made
 
 
 class Operation(enum.Enum):

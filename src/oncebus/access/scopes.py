@@ -37,7 +37,7 @@ class Scope:
         return path[: len(self.path)] == self.path
 
     def levels(self) -> list[str]:
-        """Return the path and all paths above it, outermost first, without the namespace itself."""
+        """Return the paths of all levels from the outermost to this scope's own, without the namespace itself."""
         return ["/".join(self.path[: depth + 1]) for depth in range(len(self.path))]
 
 
@@ -68,7 +68,7 @@ def host_of(authority: str) -> str:
 
 
 def same_host(host: str, other: str) -> bool:
-    """Return whether two hosts are the same, ignoring letter case and port. An invalid host equals no other."""
+    """Return whether two hosts are the same, ignoring letter case and port. False if either is invalid."""
     try:
         return host_of(host) == host_of(other)
     except BadScope:

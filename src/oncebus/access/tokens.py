@@ -2,7 +2,7 @@
 
 resource    the URL-encoded address that the token is for
 signature   URL-encoded base64 of the HMAC-SHA256 of resource, newline, expiry, under the characters of the key.
-            Resource and expiry are signed as the token has them, because clients URL-encode in different ways
+            Resource and expiry are signed as they appear there, because clients URL-encode in different ways
 expiry      whole seconds since 1970 UTC, decimal
 rule        the name of the authorization rule whose primary or secondary key signed
 

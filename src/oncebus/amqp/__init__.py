@@ -18,22 +18,24 @@ from oncebus.amqp.head import (
     message_id,
     properties,
     with_application_properties,
-    with_message_id,
     with_properties,
 )
 from oncebus.amqp.message import (
     BATCH_FORMAT,
+    NO_HEADER,
     AmqpSequence,
     AmqpValue,
     Body,
     Header,
     Parts,
+    annotated,
     decode_body,
     deliverable,
     encode_body,
     encode_message,
     split,
     split_batch,
+    split_plain,
 )
 from oncebus.amqp.sizes import skip
 from oncebus.amqp.types import (
@@ -62,6 +64,7 @@ from oncebus.amqp.types import (
 __all__ = [
     "BATCH_FORMAT",
     "DEEPEST",
+    "NO_HEADER",
     "AmqpSequence",
     "AmqpValue",
     "Array",
@@ -89,6 +92,7 @@ __all__ = [
     "UInt",
     "ULong",
     "UShort",
+    "annotated",
     "application_properties",
     "decode",
     "decode_all",
@@ -106,7 +110,7 @@ __all__ = [
     "skip",
     "split",
     "split_batch",
+    "split_plain",
     "with_application_properties",
-    "with_message_id",
     "with_properties",
 ]

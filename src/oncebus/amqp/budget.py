@@ -17,7 +17,9 @@ _LISTS, _ARRAYS = 0xC0, 0xE0
 
 
 def check_elements(data: Buffer, offset: int, end: int, most: int) -> int:
-    """Return how many elements the value at `offset` holds, itself included. Raise `DecodeError` beyond `most`.
+    """Return how many elements the value at `offset` has, including itself.
+
+    Raises `DecodeError` if there are more than `most`.
 
     Malformed bytes end the count without an error: the decoder reports what is wrong with them.
     """

@@ -2,12 +2,12 @@
 
     00 <descriptor> <list of the fields in order>
 
-`@composite(code, name)` turns a dataclass into a composite type; each field is annotated with one of the kinds below.
-A field without a default is mandatory. A null, or a list that ends early, stands for a field's default. All fields are
-written, trailing nulls too, because some clients index them.
+`@composite(code, name)` turns a dataclass into a composite type; each field is annotated with one of the kinds below. A
+field without a default is mandatory. A null, or a list that ends early, stands for a field's default. All fields are
+written, including trailing nulls, because some clients access them by index.
 
-Reading is lenient where the meaning is clear: an integer of another width, a string for a symbol, a single value where
-several are allowed. Anything else raises `DecodeError`.
+Reading is lenient where the meaning is clear: it accepts an integer of another width, a string for a symbol, and a
+single value where several are allowed. Anything else raises `DecodeError`.
 """
 
 from __future__ import annotations
@@ -113,9 +113,9 @@ Names = Annotated[list[Symbol], Kind("symbols", _read_symbols, lambda value: Arr
 Fields = Annotated[dict[Symbol, object], Kind("fields", _read_fields, _write_fields)]
 """A map with symbols as keys. A key that is plain text is written as a symbol."""
 UnreadNames = Annotated[list[Symbol], Kind("anything", _nothing, lambda value: Array(Symbol, map(Symbol, value)))]
-"""Symbols that are written but not read: any value from the peer is accepted and discarded."""
+"""Symbols that we write but do not read: any value from the peer is accepted and discarded."""
 UnreadFields = Annotated[dict[Symbol, object], Kind("anything", _nothing, _write_fields)]
-"""A map with symbols as keys that is written but not read."""
+"""A map with symbols as keys that we write but do not read."""
 UnreadMap = Annotated[dict[Any, Any], Kind("anything", _nothing, _unchanged)]
 
 _BY_DESCRIPTOR: dict[object, _Composite] = {}
@@ -205,7 +205,7 @@ def _wire_name(field: _Field) -> str:
 
 
 def _kind(hint: Any) -> Kind:
-    """Return the kind of a field from its annotation: a kind from above, or composites, with or without None."""
+    """Return the kind of a field from its annotation: a kind from above, or a union of composites and None."""
     options = [
         option
         for option in (get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,))

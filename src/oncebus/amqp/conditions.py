@@ -12,7 +12,6 @@ RESOURCE_LIMIT_EXCEEDED = "amqp:resource-limit-exceeded"
 NOT_ALLOWED = "amqp:not-allowed"
 INVALID_FIELD = "amqp:invalid-field"
 NOT_IMPLEMENTED = "amqp:not-implemented"
-PRECONDITION_FAILED = "amqp:precondition-failed"
 
 CONNECTION_FORCED = "amqp:connection:forced"
 FRAMING_ERROR = "amqp:connection:framing-error"
@@ -25,7 +24,6 @@ UNATTACHED_HANDLE = "amqp:session:unattached-handle"
 DETACH_FORCED = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
-STOLEN = "amqp:link:stolen"
 
 
 class Violation(OncebusError):

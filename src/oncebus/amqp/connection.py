@@ -1,4 +1,7 @@
-"""The engine of one connection: takes bytes in, gives events and bytes to write. It has no socket and no clock."""
+"""The engine of one connection: it takes bytes, and returns events and bytes to write.
+
+It has no socket and no clock.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ from oncebus.amqp.limits import (
     UNTRUSTED_SESSIONS,
     UNTRUSTED_UNFINISHED_BYTES,
 )
-from oncebus.amqp.numbers import Numbers
+from oncebus.amqp.numbers import FreeNumbers
 from oncebus.amqp.output import Output
 from oncebus.amqp.performatives import (
     AmqpError,
@@ -60,14 +63,15 @@ _NEVER = 1 << 62
 
 
 class Connection:
-    """The connection to one peer. Takes bytes in, gives events and bytes to write.
+    """The connection to one peer. It takes bytes, and returns events and bytes to write.
 
     Nothing that a peer sends makes it raise. A violation becomes a close, end or detach with an error, plus the
     matching event.
 
     Once `is_closed` is set, it reads nothing more and writes only the remaining output. `is_closed_by_peer` means that
     the peer sends nothing more either. `largest_message` applies to links that are accepted without a limit of their
-    own. `largest_frame` is the largest frame that the peer may send now; the open announces `max_frame_size`.
+    own. `largest_frame` is the size of the largest frame that the peer may send now. Our open frame announces
+    `max_frame_size`.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class Connection:
         self.out = Output(most_unsettled)
         self._trusted_unfinished_bytes = most_unfinished_bytes
         self._trusted_links = most_links
-        self._channels = Numbers()
+        self._channels = FreeNumbers()
         self._handshake = Handshake(sasl_mechanisms, self.out)
         self._sessions: dict[int, Session] = {}
         self._events: list[Event] = []
@@ -118,30 +122,40 @@ class Connection:
 
     @property
     def has_output(self) -> bool:
-        """Whether `output` would return anything."""
+        """Return whether `output` would return anything."""
         return not self.out.is_empty
 
     @property
+    def has_news(self) -> bool:
+        """Whether `receive` would return or read anything without further bytes."""
+        return bool(self._events) or len(self._pending) >= self._needed
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether there is nothing to write, nothing to continue and nothing to close."""
+        return self.out.is_at_rest and not (self._is_close_sent or self.is_closed)
+
+    @property
     def is_closing(self) -> bool:
-        """Whether our close has been written."""
+        """Return whether our close has been written."""
         return self._is_close_sent
 
     @property
     def sessions(self) -> list[Session]:
-        """The sessions that have not ended."""
+        """Return the sessions that have not ended."""
         return [session for session in self._sessions.values() if session.is_open]
 
     @property
     def most_held_bytes(self) -> int:
-        """How many bytes of answers may wait for a peer that does not read them."""
+        """Return how many bytes of answers may wait for a peer that does not read them."""
         return 2 * self.most_unfinished_bytes
 
     def receive(self, data: bytes) -> list[Event]:
         """Read bytes and return the events they complete, in order.
 
-        Call it with no bytes after `answer_sasl` to read the bytes that waited for the answer.
+        After `answer_sasl`, call it with empty bytes to process the bytes that waited for the answer.
         """
-        if not self.is_closed and (data or self._pending):
+        if (data or self._pending) and not self.is_closed:
             try:
                 self._read(data)
                 if self._low:
@@ -161,7 +175,7 @@ class Connection:
     def tick(self, now: float) -> float | None:
         """Write a heartbeat if the peer asked for heartbeats and one is due.
 
-        Return when to call again, or None if the peer does not need heartbeats (yet).
+        Return the time of the next call, or None if the peer has not asked for heartbeats.
         """
         if self.remote_open is None or not self.remote_open.idle_time_out or self.is_closed:
             return None
@@ -187,7 +201,7 @@ class Connection:
         self._write_close(error)
 
     def trust(self) -> None:
-        """Apply the full limits: the peer has authenticated."""
+        """Apply the full limits, because the peer has authenticated."""
         self.is_trusted = True
         self.largest_frame = self.max_frame_size
         self.most_links = self._trusted_links
@@ -242,7 +256,7 @@ class Connection:
         self._low[session] = None
 
     def write(self, channel: int, performative: Performative) -> None:
-        """Write a frame. An error that does not fit the peer's frame size loses its details."""
+        """Write a frame. If an error does not fit the peer's frame size, its details are left out."""
         if self._is_finished:
             return
         body = encode_performative(performative)
@@ -276,13 +290,13 @@ class Connection:
                 break
         else:
             at = self._read_frames(data, at)
-        if not self.is_closed:
+        if at < len(data) and not self.is_closed:
             self._pending += data[at:]
             self._check_held()
 
     def _check_held(self) -> None:
         if self._handshake.is_asked and len(self._pending) > MOST_HELD_BYTES:
-            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"More than {MOST_HELD_BYTES} bytes came before SASL ended.")
+            raise Violation(RESOURCE_LIMIT_EXCEEDED, f"More than {MOST_HELD_BYTES} bytes arrived before SASL ended.")
 
     def _read_frames(self, data: bytes, at: int) -> int:
         end = len(data)
@@ -390,7 +404,7 @@ class Connection:
         self._finish(close.error)
 
     def _fail(self, error: AmqpError) -> None:
-        """Close the connection because of an error by the peer, and read nothing more."""
+        """Close the connection because of the peer's error, and read nothing more."""
         if self._handshake.is_done and not self._is_close_sent:
             self._write_close(error)
         self._finish(error)

@@ -23,7 +23,7 @@ from typing import Any
 
 from oncebus.amqp.budget import check_elements
 from oncebus.amqp.limits import MOST_ELEMENTS
-from oncebus.amqp.sizes import Buffer
+from oncebus.amqp.sizes import TRUNCATED, Buffer
 from oncebus.amqp.types import (
     DEEPEST,
     Array,
@@ -50,8 +50,11 @@ Reader = Callable[[Buffer, int, int, int], tuple[Any, int]]
 
 _SEEDED = frozenset((str, Symbol, Char, bytes))
 _MOST_GUESSABLE = 64
-"""The most keys of other types in one map. Python does not randomize their hashes, so a peer could send many keys that
-collide, and building the map would take quadratic time."""
+"""The maximum number of keys in one map that are neither text nor binary.
+
+Python does not randomize their hashes, so a peer could send many keys that collide, and building the map would take
+quadratic time.
+"""
 
 _ONE = struct.Struct(">I").unpack_from
 _TWO = struct.Struct(">II").unpack_from
@@ -88,7 +91,7 @@ def open_list(data: Buffer, offset: int, end: int, name: str = "list") -> tuple[
 
 
 def open_map(data: Buffer, offset: int, end: int, name: str = "map") -> tuple[int, int, int]:
-    """Do the same as `open_list` for a map. Its elements are keys and values in turn."""
+    """Do the same as `open_list` for a map. Its elements are alternating keys and values."""
     return _open(data, offset, end, name, 0xC1)
 
 
@@ -106,7 +109,7 @@ def _open(data: Buffer, offset: int, end: int, name: str, short: int) -> tuple[i
 
 
 def _truncated(name: str, offset: int) -> DecodeError:
-    return DecodeError(name, offset, "it runs past the end of the bytes that enclose it")
+    return DecodeError(name, offset, TRUNCATED)
 
 
 def _fixed(name: str, layout: str, make: Callable[[Any], object] | None = None) -> Reader:
@@ -129,7 +132,7 @@ def _fixed(name: str, layout: str, make: Callable[[Any], object] | None = None) 
 
 
 def _table(name: str, values: list[Any]) -> Reader:
-    """Return a reader of one byte that selects one of up to 256 values."""
+    """Return a reader that reads one byte and returns the value at that index."""
     made = tuple(values)
 
     def read(data: Buffer, at: int, end: int, depth: int) -> tuple[Any, int]:  # noqa: ARG001

@@ -48,7 +48,7 @@ def list_of(encoded: Sequence[bytes]) -> bytes:
 
 
 def map_of(encoded: Sequence[bytes]) -> bytes:
-    """Return the encoding of a map, given its encoded keys and values in turn."""
+    """Return the encoding of a map, given its encoded keys and values, alternating."""
     return _framed(0xC1, len(encoded), b"".join(encoded))
 
 

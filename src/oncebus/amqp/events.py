@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class SaslInit:
     """The peer chose one of the offered mechanisms. Nothing more is read until `Connection.answer_sasl` answers it.
 
-    A peer that starts without SASL causes no such event. It is as anonymous as one that chose ANONYMOUS.
+    A peer that starts without SASL causes no such event. It is treated like one that chose ANONYMOUS.
     """
 
     mechanism: str
@@ -40,7 +40,9 @@ class SessionBegun:
 
 @dataclass(slots=True)
 class SessionEnded:
-    """The session has ended; its links were reported detached before. `error` was sent or caused by the peer.
+    """The session has ended. Events have already reported its links as detached.
+
+    `error` was sent or caused by the peer.
 
     Comes once for each `SessionBegun`. After `Session.end` it comes once the peer has answered.
     """
@@ -60,10 +62,10 @@ class LinkAttached:
 class LinkDetached:
     """The link has ended. `error` was sent or caused by the peer.
 
-    It needs no answer, but an `OutgoingLink` may still owe settlements: see its docstring.
+    It needs no answer, but the peer may still wait for settlements of an `OutgoingLink`: see its docstring.
 
-    Comes once for each `LinkAttached`, also when its session or the connection ends, but not after `Link.detach` or
-    `Link.refuse`. Without `closed`, the peer intends to attach again under the same name.
+    Comes once for each `LinkAttached`, including when its session or the connection ends, but not after `Link.detach`
+    or `Link.refuse`. Without `closed`, the peer intends to attach again under the same name.
     """
 
     link: Link
@@ -81,7 +83,7 @@ class Delivered:
 
 @dataclass(slots=True)
 class CreditChanged:
-    """The peer changed credit or drain, or there is room again in the session's window or in the output.
+    """The peer changed its credit or drain, or the session's window or the output has room again.
 
     May come before the link is accepted, because peers grant their first credit without waiting. So check `sendable`
     and `drain` after `accept` too.

@@ -21,8 +21,8 @@ from oncebus.amqp.performatives import Disposition, Flow, Transfer, decode_perfo
 
 TRANSFER, DISPOSITION, FLOW = 0x14, 0x15, 0x13
 
-TransferFields = tuple[int, int | None, bytes | None, int | None, bool | None, bool, bool, int]
-"""Handle, delivery-id, delivery-tag, message-format, settled, more, aborted, and where the payload begins."""
+TransferFields = tuple[int, int | None, bytes | None, int | None, bool | None, bool, bool, int, Outcome | None]
+"""Handle, delivery-id, delivery-tag, message-format, settled, more, aborted, where the payload begins, state."""
 
 DispositionFields = tuple[bool, int, int, bool, Outcome | None]
 """Role, first, last, settled, state."""
@@ -58,7 +58,7 @@ _STATES: dict[bytes, tuple[Outcome | None, int]] = {
     ]
     for batchable in (b"", _NULL, _TRUE, _FALSE)
 }
-"""By the bytes after `settled`: the outcome they encode, and how many fields they are."""
+"""Maps the bytes after `settled` to the outcome that they encode and the number of fields."""
 
 
 def read_transfer(data: bytes, at: int, end: int) -> TransferFields:
@@ -157,7 +157,7 @@ def read_transfer(data: bytes, at: int, end: int) -> TransferFields:
             elif count != 6:
                 return _any_transfer(data, begin, end)
         if at == stop <= end and count > 0:
-            return handle, delivery_id, tag, message_format, settled, more, False, at
+            return handle, delivery_id, tag, message_format, settled, more, False, at, None
     except (IndexError, struct.error):
         pass
     return _any_transfer(data, begin, end)
@@ -180,6 +180,7 @@ def transfer_fields(transfer: Transfer, payload_at: int) -> TransferFields:
         transfer.more,
         transfer.aborted,
         payload_at,
+        transfer.state,
     )
 
 

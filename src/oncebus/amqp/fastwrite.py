@@ -1,6 +1,6 @@
 """Fast writers for the three frames that go with each message. `oncebus.amqp.fastread` lists their fields.
 
-All fields are written, trailing nulls too, because some clients index them.
+All fields are written, including trailing nulls, because some clients access them by index.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import struct
 from dataclasses import replace
 
 from oncebus.amqp.composites import to_bytes
-from oncebus.amqp.outcomes import Accepted, Modified, Outcome, Rejected, Released
+from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Outcome, Rejected, Released, TransactionalState
 from oncebus.amqp.types import EncodeError
 
 LONGEST_TAG = 32
@@ -25,7 +25,7 @@ _pack_flow = struct.Struct(">IBBHIBBBIBIBIBI").pack
 _pack_link_flow = struct.Struct(">BIBIBBBB").pack
 
 _CONTINUED = b"\x40\x40\x40"
-"""Delivery-id, tag and format in every later frame of a delivery: null, as the first frame has them."""
+"""Delivery-id, tag and format in every later frame of a delivery: null, because only the first frame has them."""
 _ENDS = {
     (settled, more): (b"\x41" if settled else b"\x42") + (b"\x41" if more else b"\x42") + b"\x40" * 5
     for settled in (False, True)
@@ -43,18 +43,26 @@ def encode_uint(number: int) -> bytes:
 
 
 def encode_state(outcome: Outcome, largest_frame: int) -> bytes:
-    """Return the encoding of an outcome. One that does not fit the peer's frame size loses its details."""
+    """Return the encoding of an outcome. If it does not fit the peer's frame size, its details are left out."""
     if type(outcome) is Accepted:
         return _ACCEPTED
     if type(outcome) is Released:
         return _RELEASED
     state = to_bytes(outcome)
-    if len(state) > largest_frame - _LARGEST_DISPOSITION:
-        if isinstance(outcome, Rejected) and outcome.error is not None:
-            return to_bytes(Rejected(outcome.error.shortened()))
-        if isinstance(outcome, Modified):
-            return to_bytes(replace(outcome, message_annotations=None))
-    return state
+    return to_bytes(_shortened(outcome)) if len(state) > largest_frame - _LARGEST_DISPOSITION else state
+
+
+def _shortened(outcome: Outcome) -> Outcome:
+    match outcome:
+        case Rejected(AmqpError() as error):
+            return Rejected(error.shortened())
+        case Modified():
+            return replace(outcome, message_annotations=None)
+        case TransactionalState(txn_id, Rejected(AmqpError() as error)):
+            return TransactionalState(txn_id, Rejected(error.shortened()))
+        case TransactionalState(txn_id, Modified() as modified):
+            return TransactionalState(txn_id, replace(modified, message_annotations=None))
+    return outcome
 
 
 def delivery_fields(handle: bytes, delivery_id: int, tag: bytes, message_format: int) -> bytes:
@@ -106,7 +114,7 @@ def flow_frame(
     outgoing_window: int,
     link: bytes = b"\x40" * 7,
 ) -> bytes:
-    """Return a flow frame of a session. `link` is the result of `link_flow`; the default concerns no link."""
+    """Return a flow frame of a session. `link` is the result of `link_flow`; the default is for no link."""
     size = len(link)
     head = _pack_flow(
         34 + size,

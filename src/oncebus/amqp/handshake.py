@@ -73,16 +73,16 @@ class Handshake:
 
     @property
     def is_done(self) -> bool:
-        """Whether the handshake is complete and AMQP frames follow."""
+        """Return whether the handshake is complete and AMQP frames follow."""
         return self._state == _DONE
 
     @property
     def is_asked(self) -> bool:
-        """Whether the peer waits for `answer`."""
+        """Return whether the peer waits for `answer`."""
         return self._state == _ASKED
 
     def read(self, data: bytes, at: int, largest_frame: int) -> tuple[int, SaslInit | None]:
-        """Read one step if it is complete. Return the position after it, and its event if it has one."""
+        """Read the next step if all its bytes are there. Return the position after it, and its event or None."""
         if self._state == _INIT:
             return self._read_init(data, at, largest_frame)
         return self._read_header(data, at), None

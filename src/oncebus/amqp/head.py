@@ -1,5 +1,7 @@
 """The head of a message: the bytes of its properties and application-properties sections. Either may be missing.
 
+Before them, an annotated head has the sections of its sender's header and annotations (see `message.annotated`).
+
 The properties are a list: message-id, user-id, to, subject, reply-to, correlation-id, content-type, content-encoding,
 absolute-expiry-time, creation-time, group-id, group-sequence, reply-to-group-id. It may be shorter, or have nulls.
 Service Bus calls the subject Label and the group session.
@@ -40,6 +42,7 @@ Id = str | bytes | uuid.UUID | ULong
 
 _PROPERTIES = b"\x00\x53\x73"
 _APPLICATION_PROPERTIES = b"\x00\x53\x74"
+_BARE = (_PROPERTIES, _APPLICATION_PROPERTIES)
 _GROUP_ID = 10
 
 
@@ -103,7 +106,10 @@ def identity(head: bytes) -> Identity:
                 return Identity(str(head[8:stop], "utf-8"), None)
             except UnicodeDecodeError:
                 pass
-    kind, start, stop = section(head, 0, size)
+    at = bare_at(head)
+    if at == size:
+        return _NOBODY
+    kind, start, stop = section(head, at, size)
     if kind != PROPERTIES:
         return _NOBODY
     at, end, count = open_list(head, start, stop, "properties")
@@ -122,6 +128,19 @@ def identity(head: bytes) -> Identity:
     return Identity(message_id, group_id)
 
 
+def bare_at(head: bytes) -> int:
+    """Return the offset in a head where the properties and application properties begin: 0 unless it is annotated."""
+    if head.startswith(_BARE) or not head:
+        return 0
+    at, end = 0, len(head)
+    while at < end:
+        kind, _, stop = section(head, at, end)
+        if kind >= PROPERTIES:
+            break
+        at = stop
+    return at
+
+
 def message_id(head: bytes) -> Id | None:
     """Return the message-id, or None."""
     return identity(head).message_id
@@ -134,7 +153,7 @@ def group_id(head: bytes) -> str | None:
 
 def properties(head: bytes) -> Properties:
     """Return all fields of the properties section. Raises `DecodeError` if a field has the wrong type."""
-    start, stop, _ = _locate(head)
+    _, start, stop, _ = _locate(head)
     if start < 0:
         return Properties()
     fields, _ = decode(head, start, stop)
@@ -147,7 +166,7 @@ def properties(head: bytes) -> Properties:
 
 def application_properties(head: bytes) -> dict[str, Any]:
     """Return the application properties by name, each value in its AMQP type."""
-    _, _, start = _locate(head)
+    _, _, _, start = _locate(head)
     if start < 0:
         return {}
     pairs, _ = decode(head, start)
@@ -157,23 +176,18 @@ def application_properties(head: bytes) -> dict[str, Any]:
 
 
 def id_text(value: Id) -> str | bytes:
-    """Return the form in which ids are compared.
+    """Return an id in the form in which ids are compared.
 
     A uuid equals its canonical text, a ulong its decimal text, a binary only the same bytes.
     """
     return bytes(value) if isinstance(value, bytes) else str(value)
 
 
-def with_message_id(head: bytes, value: Id) -> bytes:
-    """Return the head with this message-id. A head that already has a message-id is returned unchanged."""
-    return head if message_id(head) is not None else with_properties(head, {"message_id": value})
-
-
 def with_properties(head: bytes, changes: Mapping[str, object]) -> bytes:
     """Return the head with some fields changed. Names are those of `Properties`; the value None removes a field."""
     if not changes:
         return head
-    start, stop, _ = _locate(head)
+    bare, start, stop, _ = _locate(head)
     fields: list[bytes] = []
     if start >= 0:
         at, end, count = open_list(head, start, stop, "properties")
@@ -185,18 +199,18 @@ def with_properties(head: bytes, changes: Mapping[str, object]) -> bytes:
         index = _NAMES.index(name)
         fields += [_NULL] * (index + 1 - len(fields))
         fields[index] = encode(_as_field(name, value))
-    return _PROPERTIES + list_of(fields) + head[stop:]
+    return head[:bare] + _PROPERTIES + list_of(fields) + head[stop:]
 
 
 def with_application_properties(head: bytes, changes: Mapping[str, object], removed: Iterable[str] = ()) -> bytes:
     """Return the head with some application properties set and others removed. Names are compared exactly.
 
-    A changed property keeps its position. A head without application properties has no such section.
+    A changed property keeps its position. If no application property is left, the section is left out.
     """
     removed = set(removed)
     if not changes and not removed:
         return head
-    _, stop, start = _locate(head)
+    _, _, stop, start = _locate(head)
     entries: dict[str, tuple[bytes, bytes]] = {}
     if start >= 0:
         at, end, count = open_map(head, start, len(head), "application-properties")
@@ -259,7 +273,11 @@ def filter_properties(head: bytes) -> tuple[dict[str, object], dict[str, object]
 
 
 _INTEGERS = frozenset({UByte, UShort, UInt, ULong, Byte, Short, Int})
-_TICKS_AT_1970 = 621_355_968_000_000_000
+# Described types of .NET.
+URI = "com.microsoft:uri"
+DATE = "com.microsoft:datetime-offset"
+TICKS_AT_1970 = 621_355_968_000_000_000
+"""The ticks of .NET, tenths of microseconds since the year 1, at the start of 1970."""
 _TICKS_PER_MILLISECOND = 10_000
 
 
@@ -272,28 +290,31 @@ def _plain(value: Any) -> object:
     if kind is Float:
         return float(value)
     if kind is Described:
-        if value.descriptor == "com.microsoft:uri" and isinstance(value.value, str):
+        if value.descriptor == URI and isinstance(value.value, str):
             return str(value.value)
-        if value.descriptor == "com.microsoft:datetime-offset" and type(value.value) is int:
-            return Timestamp((value.value - _TICKS_AT_1970) // _TICKS_PER_MILLISECOND)
+        if value.descriptor == DATE and type(value.value) is int:
+            return Timestamp((value.value - TICKS_AT_1970) // _TICKS_PER_MILLISECOND)
     return value
 
 
-def _locate(head: bytes) -> tuple[int, int, int]:
-    """Return where the value of the properties begins, where that section ends, and where the value of the application
-    properties begins. -1 stands for a missing section."""
-    end = len(head)
-    if end == 0:
-        return -1, 0, -1
-    kind, value, stop = section(head, 0, end)
+def _locate(head: bytes) -> tuple[int, int, int, int]:
+    """Return four offsets: where the bare head begins, and where the sections in it are.
+
+    The order is: the bare head, the value of the properties, the end of the properties, the value of the application
+    properties. -1 stands for the value of a missing section; missing properties end where the bare head begins.
+    """
+    bare, end = bare_at(head), len(head)
+    if bare == end:
+        return bare, -1, bare, -1
+    kind, value, stop = section(head, bare, end)
     if kind == PROPERTIES:
         if stop == end:
-            return value, stop, -1
+            return bare, value, stop, -1
         kind, more, last = section(head, stop, end)
         if kind == APPLICATION_PROPERTIES and last == end:
-            return value, stop, more
+            return bare, value, stop, more
     elif kind == APPLICATION_PROPERTIES and stop == end:
-        return -1, 0, value
+        return bare, -1, bare, value
     raise DecodeError("head", 0, "it holds other sections than properties and application-properties")
 
 

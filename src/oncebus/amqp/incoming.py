@@ -16,8 +16,8 @@ from oncebus.amqp.events import Delivered
 from oncebus.amqp.fastread import FlowFields, TransferFields
 from oncebus.amqp.fastwrite import LONGEST_TAG
 from oncebus.amqp.link import Link
+from oncebus.amqp.numbers import MASK, ahead
 from oncebus.amqp.performatives import RECEIVER, SETTLED, Attach, Outcome
-from oncebus.amqp.serial import MASK, ahead
 
 if TYPE_CHECKING:
     from oncebus.amqp.session import Session
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Delivery:
-    """A complete delivery from the peer. `id` is unique in the session; `format` is the message-format."""
+    """A complete delivery from the peer. `id` is unique in the session; `format` is the message-format.
+
+    `state` is the peer's; a transactional state says which transaction the delivery belongs to.
+    """
 
     id: int
     tag: bytes
     format: int
     settled: bool
     payload: bytes
+    state: Outcome | None = None
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class _Unfinished:
     format: int
     settled: bool
     payload: bytearray
+    state: Outcome | None
 
 
 class IncomingLink(Link):
@@ -59,7 +64,10 @@ class IncomingLink(Link):
         self._unfinished: _Unfinished | None = None
 
     def grant(self, credit: int) -> None:
-        """Raise the credit to this number and notify the peer. Credit is never revoked and never renews itself."""
+        """Raise the credit to this number and notify the peer.
+
+        Credit is never revoked, and is not renewed automatically.
+        """
         if self.is_open and credit > self.credit:
             self.credit = credit
             self._most_granted = max(self._most_granted, credit)
@@ -75,7 +83,7 @@ class IncomingLink(Link):
         if self.is_over:
             # The peer sent it before it received our detach.
             return
-        _, delivery_id, tag, message_format, settled, more, aborted, _ = fields
+        _, delivery_id, tag, message_format, settled, more, aborted, _, state = fields
         if self._unfinished is not None:
             self._continue(fields, payload)
             return
@@ -93,17 +101,17 @@ class IncomingLink(Link):
         self.delivery_count = (self.delivery_count + 1) & MASK
         is_settled = settled is True or self.attach.snd_settle_mode == SETTLED
         if more:
-            self._unfinished = _Unfinished(delivery_id, tag, message_format or 0, is_settled, bytearray())
+            self._unfinished = _Unfinished(delivery_id, tag, message_format or 0, is_settled, bytearray(), state)
             self._add(payload)
         elif len(payload) > self.largest_message:
             self._refuse_size(len(payload))
         else:
             self.connection.report(
-                Delivered(self, Delivery(delivery_id, tag, message_format or 0, is_settled, payload))
+                Delivered(self, Delivery(delivery_id, tag, message_format or 0, is_settled, payload, state))
             )
 
     def on_flow(self, fields: FlowFields) -> None:
-        """Handle a flow: the peer may have advanced its delivery-count, which gives up credit."""
+        """Handle a flow: the peer may have advanced its delivery-count and so given up credit."""
         delivery_count = fields[5]
         if delivery_count is not None:
             steps = ahead(self.delivery_count, delivery_count)
@@ -114,13 +122,13 @@ class IncomingLink(Link):
             self.write_flow()
 
     def forget(self) -> None:
-        """Discard a delivery of which only a part came."""
+        """Discard a delivery that has arrived only in part."""
         if self._unfinished is not None:
             self.connection.unfinished_bytes -= len(self._unfinished.payload)
             self._unfinished = None
 
     def _continue(self, fields: TransferFields, payload: bytes) -> None:
-        _, delivery_id, _, _, settled, more, aborted, _ = fields
+        _, delivery_id, _, _, settled, more, aborted, _, state = fields
         unfinished = self._unfinished
         assert unfinished is not None
         if aborted:
@@ -137,11 +145,18 @@ class IncomingLink(Link):
             return
         if settled:
             unfinished.settled = True
+        if state is not None:
+            unfinished.state = state
         if not self._add(payload) or more:
             return
         self.forget()
         whole = Delivery(
-            unfinished.id, unfinished.tag, unfinished.format, unfinished.settled, bytes(unfinished.payload)
+            unfinished.id,
+            unfinished.tag,
+            unfinished.format,
+            unfinished.settled,
+            bytes(unfinished.payload),
+            unfinished.state,
         )
         self.connection.report(Delivered(self, whole))
 

@@ -13,6 +13,10 @@ UNTRUSTED_UNFINISHED_BYTES = 64 * 1024
 """Bytes of incomplete deliveries."""
 UNTRUSTED_WAITING_BYTES = 64 * 1024
 """Bytes of answers that the peer has not read."""
+UNTRUSTED_MESSAGE_BYTES = 64 * 1024
+"""Bytes of one WebSocket message."""
+UNTRUSTED_MESSAGES = 200
+"""WebSocket frames of any kind. An empty one costs ten times the work of an empty frame of AMQP."""
 UNTRUSTED_SESSIONS = 16
 UNTRUSTED_LINKS = 32
 UNTRUSTED_FRAME_ELEMENTS = 256
@@ -21,10 +25,12 @@ UNTRUSTED_FRAME_ELEMENTS = 256
 TRUSTED_FRAME_SIZE = 64 * 1024
 """The largest frame, in bytes."""
 TRUSTED_UNFINISHED_BYTES = 128 * MEGABYTE
+TRUSTED_MESSAGE_BYTES = MEGABYTE
+"""Bytes of one WebSocket message. The largest frame of AMQP fits; a message may hold several."""
 TRUSTED_LINKS = 2000
 
 MOST_ELEMENTS = 65_536
-"""Values nested in one decoded value: a section of a message, or the body of a request."""
+"""Values inside one decoded value: a section of a message, or the body of a request."""
 MOST_SECTIONS = 10_000
 """Sections of one message. A body may have many, and a batch has one for each of its messages."""
 MOST_FRAME_ELEMENTS = 2048
@@ -38,6 +44,9 @@ MOST_UNSETTLED = 50_000
 """Unsettled deliveries of a connection."""
 MOST_LAPSED = 10_000
 """Deliveries of a session whose lock expired before they were settled, remembered to answer a late settlement."""
+
+WEBSOCKET_READ_BYTES = 32 * 1024
+"""Bytes that one turn of the event loop reads from a WebSocket. They may be thousands of frames."""
 
 MOST_HELD_BYTES = 64 * 1024
 """Bytes that a peer may send before SASL is answered."""

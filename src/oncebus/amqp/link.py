@@ -23,8 +23,8 @@ _ASKED, _OPEN, _DETACHED, _OVER = range(4)
 class Link:
     """A link that the peer has attached. No method has an effect once the link is over.
 
-    `attach` is the peer's; after the answer it keeps only the few fields that are used later. `handle` is ours.
-    `context` is free for the code that answers the link. Only the session calls methods that begin with `on_`.
+    `attach` is the peer's attach; after the answer it has only the few fields that are used later. `handle` is our
+    handle. `context` is for the code that answers the link. Only the session calls methods that begin with `on_`.
     """
 
     __slots__ = (
@@ -60,12 +60,12 @@ class Link:
 
     @property
     def properties(self) -> dict[Symbol, object]:
-        """The properties of the peer's attach."""
+        """Return the properties of the peer's attach."""
         return self.attach.properties or {}
 
     @property
     def is_over(self) -> bool:
-        """Whether the link has ended, for any reason."""
+        """Return whether the link has ended, for any reason."""
         return self._state >= _DETACHED
 
     def accept(
@@ -83,8 +83,8 @@ class Link:
 
         Arguments default to the peer's values; properties and capabilities default to none.
 
-        `max_message_size` is announced to the peer and, if the peer sends, enforced. It defaults to the connection's
-        `largest_message` if the peer sends; if the peer receives, none is announced by default.
+        `max_message_size` is announced to the peer and, if the peer sends, enforced. If the peer sends, it defaults to
+        the connection's `largest_message`. If the peer receives, there is no default, and nothing is announced.
         """
         if self._state != _ASKED:
             return
@@ -124,7 +124,7 @@ class Link:
         self.session.on_detached(self, error)
 
     def fail(self, condition: str, description: str) -> None:
-        """Detach the link because of an error by the peer, and report it detached."""
+        """Detach the link because of the peer's error, and report it as detached."""
         error = AmqpError(condition, description)
         self.detach(error)
         self.connection.report(LinkDetached(self, error, True))

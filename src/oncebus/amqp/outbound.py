@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from oncebus.amqp.fastwrite import continued_fields, room, transfer_head
 from oncebus.amqp.limits import MOST_LAPSED
-from oncebus.amqp.serial import MASK, ahead, lies_within
+from oncebus.amqp.numbers import MASK, ahead, lies_within
 
 if TYPE_CHECKING:
     from oncebus.amqp.outcomes import Outcome
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class _Rest:
     """The unwritten rest of a delivery. `fields` are the first fields of its next transfer.
 
-    Without a payload it is a flow of the link, which must not overtake the deliveries before it. `held` is the number
-    of bytes that count as waiting answers.
+    Without a payload it is a flow of the link, which must not overtake earlier deliveries. `held` is the number of its
+    bytes that count as waiting answers.
     """
 
     link: OutgoingLink
@@ -38,7 +38,7 @@ class Outbound:
 
     `window` is how many transfers the peer accepts. `unsettled` holds all deliveries of the session that neither side
     has settled, by id, in the order they were sent. `lapsed` holds the answers for deliveries that were given up, in
-    case the peer still settles them; it forgets the oldest.
+    case the peer still settles them. When it is full, it forgets the oldest.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Outbound:
 
     @property
     def room(self) -> int:
-        """How many deliveries may begin now on any link of the session, if each fits in one frame."""
+        """Return how many deliveries may begin now on any link of the session, if each fits in one frame."""
         output = self._output
         if self._waiting or output.is_full:
             return 0
@@ -90,7 +90,7 @@ class Outbound:
         self.pump()
 
     def follow(self, link: OutgoingLink, flow: bytes) -> bool:
-        """Queue a flow of a link after its waiting deliveries. Return False if none waits, and queue nothing."""
+        """Queue a flow of a link after its waiting deliveries. If none is waiting, queue nothing and return False."""
         if not link.waiting:
             return False
         self._waiting.append(_Rest(link, None, flow, b"", None, True, len(flow)))
@@ -126,7 +126,7 @@ class Outbound:
                 rest.link.waiting -= 1
 
     def set_window(self, next_incoming: int | None, window: int) -> bool:
-        """Apply the peer's window from a flow. Return whether new deliveries may begin that could not before."""
+        """Apply the peer's window from a flow. Return whether deliveries may now begin that could not begin before."""
         was_shut = self.window <= 0 or bool(self._waiting)
         # A peer that has not seen our begin yet has received nothing; our transfers count from 0.
         on_the_way = ahead(next_incoming or 0, self.next_transfer)
@@ -161,7 +161,10 @@ class Outbound:
         return [(each, self.lapsed.pop(each)) for each in found]
 
     def disposed(self, first: int, last: int) -> dict[OutgoingLink, list[OutgoingDelivery]]:
-        """Return the unsettled deliveries in a range, by link. The cost is at most that of all unsettled deliveries."""
+        """Return the unsettled deliveries in a range, by link.
+
+        The cost is bounded by the number of unsettled deliveries, not by the range.
+        """
         unsettled = self.unsettled
         found: dict[OutgoingLink, list[OutgoingDelivery]] = {}
         if first == last:

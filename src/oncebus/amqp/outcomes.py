@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oncebus.amqp.composites import Bool, Fields, Name, Text, Uint, Ulong, composite
+from oncebus.amqp.composites import Binary, Bool, Fields, Name, Text, Uint, Ulong, composite
 from oncebus.amqp.types import Described
 
 _FEW_WORDS = 100
@@ -66,5 +66,22 @@ class Modified:
     message_annotations: Fields | None = None
 
 
-Outcome = Accepted | Rejected | Released | Modified | Received | Described
-"""Transactional outcomes are not supported and stay described values."""
+@composite(0x33, "declared")
+@dataclass(slots=True)
+class Declared:
+    """The coordinator has begun a transaction with this id."""
+
+    txn_id: Binary
+
+
+@composite(0x34, "transactional-state")
+@dataclass(slots=True)
+class TransactionalState:
+    """The delivery belongs to a transaction. `outcome` counts once the transaction is committed."""
+
+    txn_id: Binary
+    outcome: Accepted | Rejected | Released | Modified | Received | Described | None = None
+
+
+Outcome = Accepted | Rejected | Released | Modified | Received | Declared | TransactionalState | Described
+"""An unknown outcome stays a described value."""

@@ -11,8 +11,8 @@ from oncebus.amqp.events import CreditChanged
 from oncebus.amqp.fastread import FlowFields, TransferFields
 from oncebus.amqp.fastwrite import delivery_fields, link_flow
 from oncebus.amqp.link import Link
+from oncebus.amqp.numbers import MASK, ahead
 from oncebus.amqp.performatives import SENDER, Attach, Outcome
-from oncebus.amqp.serial import MASK, ahead
 from oncebus.errors import OncebusError
 
 if TYPE_CHECKING:
@@ -37,14 +37,15 @@ class OutgoingDelivery:
 class OutgoingLink(Link):
     """A link on which the peer receives.
 
-    `credit` is how many deliveries the peer asks for. With `drain` it wants them now, and gives up the credit that
-    cannot be used. `unsettled` holds the deliveries that neither side has settled, by id, in the order they were sent.
-    `waiting` counts the deliveries that are not completely written; `is_answering` is whether answers were among them.
-    Once the link is over, `unsent` holds the unsettled deliveries that the peer cannot have received completely.
+    `credit` is how many deliveries the peer asks for. With `drain`, the peer wants them now and gives up the credit
+    that cannot be used. `unsettled` holds the deliveries that neither side has settled, by id, in the order they were
+    sent. `waiting` counts the deliveries that are not completely written; `is_answering` says whether answers were
+    among them. Once the link is over, `unsent` holds the unsettled deliveries that the peer cannot have received
+    completely.
 
-    A peer may report outcomes, wait for them to be settled, and detach meanwhile. It gets these settlements before the
-    answer to its detach: `settle` still works then, although the link is over. The code that answers the link calls
-    `finish` when there is nothing more to settle.
+    A peer may report outcomes and then detach while it still waits for us to settle them. It gets these settlements
+    before the answer to its detach: `settle` still works then, although the link is over. The code that answers the
+    link calls `finish` when there is nothing more to settle.
     """
 
     __slots__ = ("_is_leaving_closed", "_owed", "drain", "is_answering", "unsent", "unsettled", "waiting")
@@ -62,7 +63,7 @@ class OutgoingLink(Link):
 
     @property
     def sendable(self) -> int:
-        """How many deliveries may begin now, given the credit, the session's window and the waiting output."""
+        """Return how many deliveries may begin now, given the credit, the session's window and the waiting output."""
         if not self.is_open or self.credit <= 0:
             return 0
         return min(self.credit, self.session.outbound.room)
@@ -137,6 +138,19 @@ class OutgoingLink(Link):
         if not owed:
             self.finish()
 
+    def answer(self, deliveries: Sequence[OutgoingDelivery], outcome: Outcome) -> None:
+        """Answer a `Disposed` event without settling. The peer may report another outcome later.
+
+        This is for outcomes in a transaction, which count when it is committed, and for outcomes that are refused.
+        """
+        if not self.is_open and self._is_leaving_closed is None:
+            return
+        ids = [delivery.id for delivery in deliveries if delivery.id in self.unsettled]
+        self._owed.difference_update(ids)
+        self.session.answer(SENDER, ids, outcome)
+        if not self._owed:
+            self.finish()
+
     def lapse(self, deliveries: Sequence[OutgoingDelivery], answer: Outcome) -> None:
         """Give up deliveries that the peer has not settled, to make room for others.
 
@@ -159,7 +173,10 @@ class OutgoingLink(Link):
             self.fail(NOT_ALLOWED, f"The link {self.name!r:.200} was attached to receive, not to send.")
 
     def on_disposed(self, deliveries: list[OutgoingDelivery]) -> list[OutgoingDelivery]:
-        """Note that the peer waits for these to be settled. Return those that it reports for the first time."""
+        """Record that the peer waits for us to settle these deliveries.
+
+        Return those that it reports for the first time.
+        """
         owed = self._owed
         if owed:
             deliveries = [delivery for delivery in deliveries if delivery.id not in owed]

@@ -1,10 +1,10 @@
-"""The output to a peer that waits to be written."""
+"""The output for a peer that is waiting to be written."""
 
 from __future__ import annotations
 
 from oncebus.amqp.fastwrite import disposition_frame
 from oncebus.amqp.limits import ENOUGH, MOST_UNSETTLED
-from oncebus.amqp.serial import after
+from oncebus.amqp.numbers import after
 
 
 class Output:
@@ -50,13 +50,18 @@ class Output:
 
     @property
     def is_full(self) -> bool:
-        """Whether deliveries should wait."""
+        """Return whether deliveries should wait."""
         return self.is_paused or self.size >= ENOUGH
 
     @property
     def is_empty(self) -> bool:
-        """Whether no output waits."""
+        """Return whether no output waits."""
         return not self._chunks and self._state is None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no output waits, here or in a session, and no link must be notified of room."""
+        return not (self._chunks or self._state is not None or self.held or self.has_been_full or self.is_stuck)
 
     def write(self, frame: bytes) -> None:
         """Add a frame."""

@@ -30,7 +30,17 @@ from oncebus.amqp.composites import (
 )
 from oncebus.amqp.decoding import decode
 from oncebus.amqp.limits import MOST_FRAME_ELEMENTS
-from oncebus.amqp.outcomes import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
+from oncebus.amqp.outcomes import (
+    Accepted,
+    AmqpError,
+    Declared,
+    Modified,
+    Outcome,
+    Received,
+    Rejected,
+    Released,
+    TransactionalState,
+)
 from oncebus.amqp.sizes import Buffer
 from oncebus.amqp.types import DecodeError, Described, Symbol
 
@@ -41,6 +51,7 @@ __all__ = [
     "Begin",
     "Close",
     "Coordinator",
+    "Declared",
     "Detach",
     "Disposition",
     "End",
@@ -54,6 +65,7 @@ __all__ = [
     "Released",
     "Source",
     "Target",
+    "TransactionalState",
     "Transfer",
     "decode_performative",
     "encode_performative",
@@ -207,7 +219,7 @@ class Transfer:
     settled: Bool | None = None
     more: Bool = False
     rcv_settle_mode: Ubyte | None = None
-    state: Accepted | Rejected | Released | Modified | Received | Described | None = None
+    state: Outcome | None = None
     resume: Bool = False
     aborted: Bool = False
     batchable: Bool = False
@@ -222,7 +234,7 @@ class Disposition:
     first: Uint
     last: Uint | None = None
     settled: Bool = False
-    state: Accepted | Rejected | Released | Modified | Received | Described | None = None
+    state: Outcome | None = None
     batchable: Bool = False
 
 

@@ -1,4 +1,7 @@
-"""Runs a connection over an asyncio transport. No other module of the package does I/O or reads the clock."""
+"""Runs a connection over an asyncio transport: of a socket, of TLS, or of a WebSocket (`oncebus.amqp.websocket`).
+
+No other module of the package does I/O or reads the clock.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Peer(Protocol):
     """Handles the events of one connection."""
 
     def on_events(self, events: list[Event]) -> None:
-        """Handle events in order. Must not block. The output that it causes is written afterwards."""
+        """Handle events in order. Must not block. Output that this causes is written afterwards."""
 
     def on_lost(self) -> None:
         """Clean up after the transport is lost. Called once, as the last call, after the event `Closed`."""
@@ -43,7 +46,7 @@ class Wire:
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer reads its output. If not, nothing is sendable until `CreditChanged`."""
+        """Return whether the peer reads its output. If not, nothing is sendable until `CreditChanged`."""
         return self._protocol.is_writable
 
     def flush(self) -> None:
@@ -66,13 +69,35 @@ class Wire:
         self._protocol.abort()
 
 
+class Flushes:
+    """Connections to flush: one callback of the event loop for all that have output in the same iteration."""
+
+    def __init__(self) -> None:
+        self._due: list[Callable[[], None]] = []
+
+    def add(self, flush: Callable[[], None]) -> None:
+        """Call `flush` soon."""
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._flush_all)
+        self._due.append(flush)
+
+    def _flush_all(self) -> None:
+        due, self._due = self._due, []
+        for flush in due:
+            try:
+                flush()
+            except Exception:
+                # One connection must not keep the others from writing.
+                log.exception("Failed to write to a peer")
+
+
 class AmqpProtocol(asyncio.Protocol):
     """A connection over an asyncio transport.
 
     It disconnects a peer that does not authenticate within `handshake_seconds`, that neither answers a close nor
     disconnects within `close_seconds`, or that leaves more than `most_waiting_bytes` of output, or too many answers,
     unread. While a peer does not read, deliveries and answers wait; other frames are still written, up to that limit.
-    A silent peer is never disconnected for being silent.
+    An authenticated peer is never disconnected for being silent.
     """
 
     def __init__(
@@ -84,7 +109,9 @@ class AmqpProtocol(asyncio.Protocol):
         handshake_seconds: float = HANDSHAKE_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
         most_waiting_bytes: int = MOST_WAITING_BYTES,
+        flushes: Flushes | None = None,
     ) -> None:
+        """`flushes` may be shared by the connections of one event loop."""
         self.connection = connection
         self.is_writable = False
         self._make_peer = make_peer
@@ -92,6 +119,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._handshake_seconds = handshake_seconds
         self._close_seconds = close_seconds
         self._most_waiting_bytes = most_waiting_bytes
+        self._flushes = flushes or Flushes()
         self._transport: asyncio.Transport | None = None
         self._peer: Peer | None = None
         self._remote = "unknown"
@@ -124,11 +152,13 @@ class AmqpProtocol(asyncio.Protocol):
             log.exception("Failed to process bytes from a peer", extra={"fields": {"remote": self._remote}})
             self.abort()
             return
-        self._hand_over(events)
+        if events:
+            self._hand_over(events)
         if not self._is_beating and self.connection.remote_open is not None:
             self._is_beating = True
             self._beat()
-        self._write()
+        if not self.connection.is_at_rest:
+            self._write()
 
     def pause_writing(self) -> None:
         """See `asyncio.BaseProtocol`."""
@@ -161,7 +191,7 @@ class AmqpProtocol(asyncio.Protocol):
         """See `Wire.flush`."""
         if not self._is_flush_due and self._transport is not None:
             self._is_flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._flushes.add(self._flush)
 
     def set_reading(self, on: bool) -> None:
         """See `Wire.pause` and `Wire.resume`."""
@@ -177,10 +207,19 @@ class AmqpProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def check_unread(self) -> bool:
+        """Disconnect the peer if it leaves too many bytes unread. Return whether it stays connected."""
+        waiting = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if waiting > self._most_waiting_bytes or (waiting > UNTRUSTED_WAITING_BYTES and not self.connection.is_trusted):
+            self._disconnect_unread(waiting)
+            return False
+        return True
+
     def _flush(self) -> None:
         self._is_flush_due = False
-        # Bytes that waited for the answer to SASL can be read now.
-        self._hand_over(self.connection.receive(b""))
+        if self.connection.has_news:
+            # Bytes that waited for the answer to SASL can be read now.
+            self._hand_over(self.connection.receive(b""))
         self._write()
 
     def _hand_over(self, events: list[Event]) -> None:
@@ -188,9 +227,9 @@ class AmqpProtocol(asyncio.Protocol):
             try:
                 self._peer.on_events(events)
             except Exception:
-                log.exception("Failed to handle events of a peer", extra={"fields": {"remote": self._remote}})
+                log.exception("Failed to handle events from a peer", extra={"fields": {"remote": self._remote}})
                 self.connection.close(AmqpError(INTERNAL_ERROR, "The server had an internal error."))
-            events = self.connection.receive(b"")
+            events = self.connection.receive(b"") if self.connection.has_news else []
 
     def _write(self) -> None:
         transport, connection = self._transport, self.connection
@@ -200,10 +239,10 @@ class AmqpProtocol(asyncio.Protocol):
         if chunks and not self._is_ending:
             # Joining a single chunk does not copy it.
             transport.write(b"".join(chunks))
-            waiting = transport.get_write_buffer_size()
-            if waiting > self._most_waiting_bytes or (waiting > UNTRUSTED_WAITING_BYTES and not connection.is_trusted):
-                self._disconnect_unread(waiting)
+            if not self.check_unread():
                 return
+        if connection.is_at_rest:
+            return
         if connection.out.held > connection.most_held_bytes:
             self._disconnect_unread(connection.out.held)
             return
@@ -224,7 +263,7 @@ class AmqpProtocol(asyncio.Protocol):
         self.set_reading(True)
 
     def _end(self) -> None:
-        """Disconnect, but let a peer that still sends read why: closing a socket at once would lose unread output."""
+        """Disconnect, but let a peer that is still sending read the reason: an immediate close loses unread output."""
         if self._is_ending or self._transport is None:
             return
         self._is_ending = True

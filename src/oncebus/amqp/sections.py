@@ -10,13 +10,15 @@
     0x77 amqp-value             anything, once             ┘
     0x78 footer                 map
 
-They come in this order. All but the body are optional; here the body is optional too, because some clients send empty
-messages without one. A descriptor is nearly always the number in its shortest form (00 53 70). The long form and the
-symbol (amqp:header:list) mean the same.
+We write them in this order, which is the standard's. We accept any order, because some clients write the footer before
+the body, or delivery annotations at the end. All but the body are optional; here the body is optional too, because some
+clients send empty messages without one. A descriptor is nearly always the number in its shortest form (00 53 70). The
+long form and the symbol (amqp:header:list) mean the same.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
 from oncebus.amqp.decoding import decode
@@ -51,6 +53,7 @@ _TYPES = {
     AMQP_VALUE: ("value", frozenset(range(256))),
     FOOTER: ("map", _MAPS),
 }
+_BODIES = frozenset({DATA, AMQP_SEQUENCE, AMQP_VALUE})
 _KINDS: dict[object, int] = {
     **{kind: kind for kind in _NAMES},
     **{f"amqp:{name}:{'*' if kind == AMQP_VALUE else _TYPES[kind][0]}": kind for kind, name in _NAMES.items()},
@@ -76,25 +79,42 @@ def section(data: Buffer, at: int, end: int) -> tuple[int, int, int]:
 
 
 def sections(data: Buffer) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each section of a message: its kind, where it begins, where its value begins, where it ends.
+    """Yield each section of a message in order: its kind, where it begins, where its value begins, where it ends.
 
-    Raises `DecodeError` for sections that are out of order, repeated, unknown or too many. Values are not checked.
+    Raises `DecodeError` for sections that are repeated, unknown or too many. Values are not checked.
     """
     at, end, last = 0, len(data), 0
     left = MOST_SECTIONS
+    seen: set[int] | None = None
     while at < end:
         if not left:
             raise DecodeError("message", at, f"it has more than {MOST_SECTIONS} sections")
         left -= 1
         kind, value, stop = section(data, at, end)
-        if kind <= last:
-            if kind != last or not DATA <= kind <= AMQP_SEQUENCE:
-                where = "comes twice" if kind == last else f"comes after {_NAMES[last]}"
-                raise DecodeError(_NAMES[kind], at, f"the section {where}")
-        elif last >= DATA and kind <= AMQP_VALUE:
-            raise DecodeError(_NAMES[kind], at, f"the body already has a section of {_NAMES[last]}")
+        # Which kinds came before matters only if they do not come in the usual order.
+        if (kind <= last or last >= DATA) and not (kind == last and DATA <= kind <= AMQP_SEQUENCE):
+            if seen is None:
+                seen = {before for before, *_ in sections(data[:at])}
+            _check_new(kind, seen, at)
+        if seen is not None:
+            seen.add(kind)
         yield kind, at, value, stop
         at, last = stop, kind
+
+
+def _check_new(kind: int, seen: set[int], at: int) -> None:
+    """Raise `DecodeError` if a section of this kind cannot be in the same message as those before it."""
+    if kind in seen and not DATA <= kind <= AMQP_SEQUENCE:
+        raise DecodeError(_NAMES[kind], at, "the section comes twice")
+    if kind in _BODIES:
+        for other in _BODIES & seen - {kind}:
+            raise DecodeError(_NAMES[kind], at, f"the body already has a section of {_NAMES[other]}")
+
+
+def in_order(data: Buffer) -> bytes:
+    """Return the message with its sections in the order of the standard."""
+    found = sorted(sections(data), key=operator.itemgetter(0))
+    return b"".join(data[at:stop] for _, at, _, stop in found)
 
 
 def _kind_at(data: Buffer, at: int, end: int) -> tuple[int, int]:

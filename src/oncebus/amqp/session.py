@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oncebus.amqp.conditions import (
     ERRANT_LINK,
@@ -27,7 +27,7 @@ from oncebus.amqp.fastwrite import encode_state, flow_frame
 from oncebus.amqp.incoming import IncomingLink
 from oncebus.amqp.limits import LONGEST_NAME, WINDOW
 from oncebus.amqp.link import Link
-from oncebus.amqp.numbers import Numbers
+from oncebus.amqp.numbers import MASK, FreeNumbers
 from oncebus.amqp.outbound import Outbound
 from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import (
@@ -45,7 +45,6 @@ from oncebus.amqp.performatives import (
     Received,
     Transfer,
 )
-from oncebus.amqp.serial import MASK
 
 if TYPE_CHECKING:
     from oncebus.amqp.connection import Connection
@@ -55,7 +54,7 @@ _NO_LINK = b"\x40" * 7
 
 
 class Session:
-    """A session that the peer has begun. `channel` is ours.
+    """A session that the peer has begun. `channel` is ours. `context` is free for the code that answers its links.
 
     Only the connection and the links call methods that begin with `on_`.
     """
@@ -71,6 +70,7 @@ class Session:
         "_window",
         "channel",
         "connection",
+        "context",
         "is_open",
         "outbound",
         "remote_channel",
@@ -81,9 +81,10 @@ class Session:
         self.channel = channel
         self.remote_channel = remote_channel
         self.is_open = True
+        self.context: Any = None
         self.outbound = Outbound(connection.out, channel, connection.remote_frame_size, begin.incoming_window)
         self._handle_max = begin.handle_max
-        self._handles = Numbers()
+        self._handles = FreeNumbers()
         self._next_incoming = begin.next_outgoing_id
         self._window = WINDOW
         self._by_handle: dict[int, Link] = {}
@@ -102,12 +103,12 @@ class Session:
 
     @property
     def links(self) -> list[Link]:
-        """The links that have not ended, in the order they were attached."""
+        """Return the links that have not ended, in the order they were attached."""
         return [link for link in self._by_handle.values() if not link.is_over]
 
     @property
     def link_count(self) -> int:
-        """The number of links the peer holds here, including those that only one side has detached."""
+        """Return the number of links the peer holds here, including those that only one side has detached."""
         return len(self._by_handle) + len(self._leaving)
 
     def end(self, error: AmqpError | None = None) -> None:
@@ -117,7 +118,7 @@ class Session:
             self.write(End(error=error))
 
     def fail(self, condition: str, description: str) -> None:
-        """End the session because of an error by the peer, and report it ended."""
+        """End the session because of the peer's error, and report it as ended."""
         error = AmqpError(condition, description)
         self.end(error)
         self.report_end(error)
@@ -161,7 +162,7 @@ class Session:
             self.write_flow()
 
     def settle(self, role: bool, delivery_ids: Iterable[int], outcome: Outcome) -> None:
-        """Write that deliveries are settled with an outcome. Consecutive ids become one range."""
+        """Write dispositions that settle deliveries with an outcome. Consecutive ids become one range."""
         state = encode_state(outcome, self.connection.remote_frame_size)
         settle = self.connection.out.settle
         first = last = following = -1
@@ -174,6 +175,11 @@ class Session:
             following = (delivery_id + 1) & MASK
         if first >= 0:
             settle(self.channel, role, first, last, state)
+
+    def answer(self, role: bool, delivery_ids: Iterable[int], outcome: Outcome) -> None:
+        """Write the outcome of deliveries that are not settled yet."""
+        for delivery_id in delivery_ids:
+            self.write(Disposition(role=role, first=delivery_id, last=delivery_id, settled=False, state=outcome))
 
     def report_room(self) -> None:
         """Report `CreditChanged` for each link that has credit or had answers waiting, if there is room."""
@@ -231,16 +237,16 @@ class Session:
                 self._release(link)
 
     def on_detached(self, link: Link, error: AmqpError | None) -> None:
-        """Note that we detached a link. It stays until the peer answers."""
+        """Record that we detached a link. It stays until the peer answers."""
         if error is not None:
             self._errant.add(link.remote_handle)
 
     def on_leaving(self, link: OutgoingLink) -> None:
-        """Note that the peer detached a link. Our handle stays in use until we answer."""
+        """Record that the peer detached a link. Our handle stays in use until we answer."""
         self._leaving.append(link)
 
     def on_left(self, link: OutgoingLink) -> None:
-        """Free a link for which our answer to the peer's detach is due now."""
+        """Free a link after the peer's detach, because nothing is left to settle and our answer is due."""
         self._leaving.remove(link)
         self._release(link)
 
@@ -278,7 +284,7 @@ class Session:
     def on_disposition(self, fields: DispositionFields) -> None:
         """Handle a disposition of deliveries to the peer.
 
-        A disposition of the peer's own deliveries is ignored: we settle those in one step.
+        A disposition of deliveries from the peer is ignored, because we settle those in one step.
         """
         role, first, last, settled, state = fields
         if role != RECEIVER or (state is None and not settled):

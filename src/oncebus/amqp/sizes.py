@@ -26,7 +26,7 @@ WIDTHS = [_BY_CATEGORY[code >> 4] if code in CODES else UNKNOWN for code in rang
 WIDTHS[0] = DESCRIBED
 
 _ONE = struct.Struct(">I").unpack_from
-_TRUNCATED = "it runs past the end of the bytes that enclose it"
+TRUNCATED = "it runs past the end of the bytes that enclose it"
 
 
 def skip(data: Buffer, offset: int, end: int) -> int:
@@ -34,7 +34,7 @@ def skip(data: Buffer, offset: int, end: int) -> int:
     at, values = offset, 1
     while True:
         if at >= end:
-            raise DecodeError("value", at, _TRUNCATED)
+            raise DecodeError("value", at, TRUNCATED)
         width = WIDTHS[data[at]]
         if width >= 0:
             at += 1 + width
@@ -50,7 +50,7 @@ def skip(data: Buffer, offset: int, end: int) -> int:
         else:
             raise DecodeError("value", at, f"format code 0x{data[at]:02x} is unknown")
         if at > end:
-            raise DecodeError("value", offset, _TRUNCATED)
+            raise DecodeError("value", offset, TRUNCATED)
         if values == 1:
             return at
         values -= 1

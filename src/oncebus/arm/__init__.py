@@ -1,1 +1,1 @@
-"""ARM: the Resource Manager API that azure-mgmt-servicebus and deployments speak, over a broker."""
+"""ARM: the Resource Manager API of azure-mgmt-servicebus and of deployments, served by a broker."""

@@ -6,7 +6,7 @@ from starlette.responses import JSONResponse, Response
 
 from oncebus.access import AccessRefused, Reason
 from oncebus.entities import QuotaExceeded
-from oncebus.http.errors import Refused, verdict
+from oncebus.http.errors import Refused, error_answer
 from oncebus.management.authorization_rules import RulesFixed
 from oncebus.management.reading import NotAnObject
 
@@ -32,13 +32,18 @@ class ArmRefused(Refused):
         self.code = code
 
 
+def bad_content(text: str) -> ArmRefused:
+    """Return the error for a request whose body is invalid. `text` says why."""
+    return ArmRefused(400, "InvalidRequestContent", text)
+
+
 def answer(error: Exception) -> Response:
     """Return the response to a request that failed."""
     if isinstance(error, NotAnObject):
-        error = ArmRefused(400, "InvalidRequestContent", str(error))
+        error = bad_content(str(error))
     elif isinstance(error, RulesFixed):
         error = Refused(405, str(error), {"allow": "GET"})
-    status, text, headers = verdict(error)
+    status, text, headers = error_answer(error)
     if isinstance(error, AccessRefused) and error.reason in (Reason.RIGHT, Reason.AUDIENCE):
         # The Atom API answers 401 here. The Resource Manager answers 403 if the caller is known but lacks the right.
         status = 403

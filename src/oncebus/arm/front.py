@@ -1,4 +1,4 @@
-"""The Resource Manager's API: requests become changes or queries, answered as JSON.
+"""The Resource Manager's API: turns requests into changes or queries, and answers in JSON.
 
 The broker is one namespace. It accepts any Azure subscription and resource group, and returns them in the ids.
 """
@@ -24,8 +24,8 @@ from oncebus.entities.descriptions import forward_targets
 from oncebus.errors import shown
 from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
-from oncebus.http.paths import number_in, query_of
-from oncebus.http.requests import Asked
+from oncebus.http.paths import page_in, query_of
+from oncebus.http.requests import HttpRequest
 from oncebus.http.routes import admit, answered
 from oncebus.management.authorization import GivenRule
 from oncebus.management.authorization_rules import AuthorizationRules
@@ -34,16 +34,12 @@ from oncebus.management.reading import RESOURCE_WINDOW, Members, read_descriptio
 from oncebus.management.rules import read_rule
 from oncebus.management.runtime import Observer
 
-PAGE = 100
-"""Resources of a page if the client does not say how many."""
-LARGEST_BODY = 1 << 20
-_LAST_SKIP = (1 << 31) - 1
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?")
 
 
 class _Does(NamedTuple):
     operation: Operation
-    handler: Callable[[Asked, ResourceName, Grant], Awaitable[Response]]
+    handler: Callable[[HttpRequest, ResourceName, Grant], Awaitable[Response]]
 
 
 class Arm:
@@ -102,11 +98,11 @@ class Arm:
         """Return whether a path is one of the Resource Manager's."""
         return is_resource(scope["raw_path"])
 
-    async def respond(self, request: Asked) -> Response:
+    async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
         return await answered(request, self._respond(request), answer)
 
-    async def _respond(self, request: Asked) -> Response:
+    async def _respond(self, request: HttpRequest) -> Response:
         grant = admit(request, self._guard, self._limits)
         version = query_of(request.scope["query_string"]).get("api-version", "")
         if not version:
@@ -132,7 +128,7 @@ class Arm:
         return await does.handler(request, target, grant)
 
     def _resolved(self, target: ResourceName) -> ResourceName:
-        """Replace tildes in the name by slashes, as Azure does, unless an entity has a tilde in its name."""
+        """Return the target with its tildes replaced by slashes, as Azure does, unless an entity with tildes exists."""
         if "~" in target.name and self._broker.catalogue.find(target.name) is None:
             return target._replace(name=target.name.replace("~", "/"))
         return target
@@ -146,21 +142,18 @@ class Arm:
                 f"The namespace '{target.namespace}' could not be found. This broker is the namespace '{name}'.",
             )
 
-    async def _body(self, request: Asked) -> Members:
-        body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
-        if body is None:
-            raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes.")
-        return reading.read_object(body)
+    async def _body(self, request: HttpRequest) -> Members:
+        return reading.read_object(await request.read_whole(self._limits.description_bytes, self._limits.body_seconds))
 
     # The namespace
 
-    async def _namespaces(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _namespaces(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         return _json({"value": [self._namespace_resource(request, target)]})
 
-    async def _namespace(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _namespace(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         return _json(self._namespace_resource(request, target))
 
-    async def _put_namespace(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _put_namespace(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         tier = reading.read_tier(await self._body(request))
         name = self._broker.catalogue.namespace.name
         if target.namespace.lower() != name.lower():
@@ -176,19 +169,19 @@ class Arm:
         await self._broker.change(how)
         return _json(self._namespace_resource(request, target))
 
-    async def _delete_namespace(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _delete_namespace(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         raise Refused(
             405,
             f"The namespace '{target.namespace}' cannot be deleted. Stop the broker, and remove its data folder.",
             {"allow": "GET, PUT, PATCH"},
         )
 
-    def _namespace_resource(self, request: Asked, target: ResourceName) -> resources.Resource:
+    def _namespace_resource(self, request: HttpRequest, target: ResourceName) -> resources.Resource:
         host = request.named_host or self._broker.catalogue.namespace.name
         endpoint = f"{request.scope['scheme']}://{host}/"
         return resources.namespace(self._broker.catalogue, target, endpoint, self._broker.clock.now())
 
-    async def _check_name(self, request: Asked, _: ResourceName, __: Grant) -> Response:
+    async def _check_name(self, request: HttpRequest, _: ResourceName, __: Grant) -> Response:
         name, own = reading.read_name(await self._body(request)), self._broker.catalogue.namespace.name
         is_own = name.lower() == own.lower()
         return _json(
@@ -201,10 +194,10 @@ class Arm:
 
     # Queues, topics, subscriptions
 
-    async def _get(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _get(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         return await self._described(self._broker.catalogue, target)
 
-    async def _put(self, request: Asked, target: ResourceName, grant: Grant) -> Response:
+    async def _put(self, request: HttpRequest, target: ResourceName, grant: Grant) -> Response:
         properties = reading.properties_of(await self._body(request))
         new = target.blank
         given, window = read_description(properties, type(new)), reading.read_window(properties, type(new))
@@ -219,7 +212,7 @@ class Arm:
 
         return await self._described(await self._broker.change(how), target)
 
-    async def _delete(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _delete(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         try:
             await self._broker.change(lambda catalogue, _: catalogue.deleted(target.blank))
         except NotFound:
@@ -231,7 +224,7 @@ class Arm:
         runtime = await self._observer.runtime_of(entity)
         return _json(resources.entity(entity, runtime, catalogue, target))
 
-    async def _list(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _list(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         catalogue = self._broker.catalogue
         entities = catalogue.listed(type(target.blank), target.name)
         skip, top = self._page_of(request)
@@ -241,12 +234,13 @@ class Arm:
         values = [resources.entity(entity, runtime, catalogue, target) for entity, runtime in pairs]
         return self._paged(request, values, len(entities), skip, top)
 
-    def _page_of(self, request: Asked) -> tuple[int, int]:
+    def _page_of(self, request: HttpRequest) -> tuple[int, int]:
         query = query_of(request.scope["query_string"])
-        skip = number_in(query, "$skip", 0, 0, _LAST_SKIP)
-        return skip, number_in(query, "$top", PAGE, 1, self._limits.page)
+        return page_in(query, self._limits.page)
 
-    def _paged(self, request: Asked, values: list[resources.Resource], count: int, skip: int, top: int) -> Response:
+    def _paged(
+        self, request: HttpRequest, values: list[resources.Resource], count: int, skip: int, top: int
+    ) -> Response:
         content: resources.Resource = {"value": values}
         if skip + top < count:
             version = query_of(request.scope["query_string"])["api-version"]
@@ -258,20 +252,20 @@ class Arm:
 
     # Rules
 
-    async def _rules(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _rules(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         owner = self._broker.catalogue.subscription(target.name, target.subscription)
         skip, top = self._page_of(request)
         values = [resources.rule(rule, owner, target) for rule in owner.rules[skip : skip + top]]
         return self._paged(request, values, len(owner.rules), skip, top)
 
-    async def _get_rule(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _get_rule(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         return _rule(self._broker.catalogue, target)
 
-    async def _put_rule(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _put_rule(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         rule = read_rule(reading.properties_of(await self._body(request)), target.rule)
         return _rule(await self._broker.change(put_rule(target.name, target.subscription, rule)), target)
 
-    async def _delete_rule(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _delete_rule(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         try:
             await self._broker.change(
                 lambda catalogue, _: catalogue.delete_rule(target.name, target.subscription, target.rule)
@@ -282,26 +276,26 @@ class Arm:
 
     # Authorization rules and keys
 
-    async def _authorization_rules(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _authorization_rules(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         owner = self._called(target)
         return _json({"value": [resources.authorization_rule(rule, owner) for rule in self._rules_of(target)]})
 
-    async def _get_authorization(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _get_authorization(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         return self._authorization(target)
 
-    async def _put_authorization(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _put_authorization(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         rights = reading.read_rule_rights(await self._body(request))
         await self._authorizations.put(target.owner, GivenRule(target.rule, rights))
         return self._authorization(target)
 
-    async def _delete_authorization(self, _: Asked, target: ResourceName, __: Grant) -> Response:
+    async def _delete_authorization(self, _: HttpRequest, target: ResourceName, __: Grant) -> Response:
         is_deleted = await self._authorizations.delete(target.owner, target.rule)
         return Response(b"", 200) if is_deleted else Response(status_code=204)
 
-    async def _list_keys(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _list_keys(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         return self._keys(request, target)
 
-    async def _regenerate(self, request: Asked, target: ResourceName, _: Grant) -> Response:
+    async def _regenerate(self, request: HttpRequest, target: ResourceName, _: Grant) -> Response:
         which, key = reading.read_new_key(await self._body(request))
         await self._authorizations.regenerate(target.owner, target.rule, which, key)
         return self._keys(request, target)
@@ -318,7 +312,7 @@ class Arm:
             return resources.namespace_called(target)
         return resources.called(self._broker.catalogue.get(target.path, target.kind), target)
 
-    def _keys(self, request: Asked, target: ResourceName) -> Response:
+    def _keys(self, request: HttpRequest, target: ResourceName) -> Response:
         rule = self._authorizations.get(target.owner, target.rule)
         host = request.named_host or self._broker.catalogue.namespace.name
         entity = None if target.kind is None else self._broker.catalogue.get(target.path, target.kind).name

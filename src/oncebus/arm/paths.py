@@ -27,9 +27,7 @@ from oncebus.entities.descriptions import EntityKind, blank
 from oncebus.errors import shown
 from oncebus.http.paths import segments_of
 from oncebus.management.authorization_rules import Owner
-
-GROUP = "local"
-"""The resource group of the namespace if the client names none."""
+from oncebus.management.writing import GROUP
 
 _SERVICE_BUS = r"providers/microsoft\.servicebus"
 _PROVIDER = re.compile(
@@ -54,10 +52,10 @@ class Shape(enum.Enum):
 
 
 class ResourceName(NamedTuple):
-    """The parts of a path. `scope` is the path down to the provider, as the client wrote it.
+    """The parts of a path. `scope` is the path down to and including the provider, as the client wrote it.
 
     `kind` is the kind of the entity that the path names, or that owns the resource; None for the namespace. `name` is
-    the name of a queue or a topic, also if the path names a subscription of that topic.
+    the name of the queue or topic, even if the path names a subscription of that topic.
     """
 
     shape: Shape
@@ -75,12 +73,12 @@ class ResourceName(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return the path of the entity, for which a token must be valid; empty for the namespace."""
+        """Return the path of the entity, which a request's token must cover; empty for the namespace."""
         return subscription_path(self.name, self.subscription) if self.subscription else self.name
 
     @property
     def blank(self) -> Entity:
-        """Return a new entity with this kind and name."""
+        """Return a description of this kind and name with the service's defaults."""
         assert self.kind is not None
         is_subscription = self.kind is Subscription
         return blank(self.kind, self.subscription if is_subscription else self.name, self.name)
@@ -99,7 +97,7 @@ def is_resource(raw_path: bytes) -> bool:
 
 
 def resource_of(raw_path: bytes) -> ResourceName:
-    """Return what a path names. Raises `ArmRefused`."""
+    """Parse the path of a request. Raises `ArmRefused`."""
     text = raw_path.removesuffix(b"/").decode("latin-1")
     for each in _PATHS:
         match = each.pattern.fullmatch(text)
@@ -111,7 +109,7 @@ def resource_of(raw_path: bytes) -> ResourceName:
 
 
 class _Segment(Convertor[str]):
-    """One segment of a path, decoded once."""
+    """Matches one segment of a path, and decodes it once."""
 
     regex = "[^/]+"
 
@@ -123,7 +121,10 @@ class _Segment(Convertor[str]):
 
 
 class _Queue(_Segment):
-    """A name that may contain plain slashes. It ends before a word that begins the next part of the path."""
+    """Matches a name that may contain plain slashes.
+
+    It ends before the fixed word that begins the next part of the path.
+    """
 
     regex = "[^/]+(?:/(?!authorizationrules(?:/|$))[^/]+)*"
 
@@ -133,7 +134,7 @@ class _Topic(_Segment):
 
 
 class _Group(_Segment):
-    """The path down to the provider, within a resource group."""
+    """Matches the path down to the provider, with a resource group."""
 
     regex = rf"subscriptions/[^/]+/resourcegroups/[^/]+/{_SERVICE_BUS}"
 
@@ -142,7 +143,10 @@ class _Group(_Segment):
 
 
 class _Provider(_Segment):
-    """The path down to the provider. Without a group it gets the default one, because ids of resources need one."""
+    """Matches the path down to the provider, without a resource group.
+
+    Adds the default group, because resource ids need one.
+    """
 
     regex = rf"(?:subscriptions/[^/]+/(?:resourcegroups/[^/]+/)?)?{_SERVICE_BUS}"
 

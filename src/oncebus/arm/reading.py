@@ -1,11 +1,11 @@
-"""Reading the bodies of requests. Names, nulls and unknown names are treated as in `oncebus.management.reading`."""
+"""Reads the bodies of requests. Names, nulls and unknown names are treated as in `oncebus.management.reading`."""
 
 from __future__ import annotations
 
 import json
 
-from oncebus.access import Right, WhichKey
-from oncebus.arm.errors import ArmRefused
+from oncebus.access import Rights, WhichKey
+from oncebus.arm.errors import bad_content
 from oncebus.entities import BadRequest, Subscription, Tier, parse_timespan
 from oncebus.entities.descriptions import EntityKind
 from oncebus.errors import shown
@@ -39,18 +39,21 @@ def read_object(body: bytes) -> Members:
         json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         reason = error if isinstance(error, json.JSONDecodeError) else "it contains an invalid text or number"
-        raise ArmRefused(400, "InvalidRequestContent", f"The body of the request is not JSON: {reason}.") from None
+        raise bad_content(f"The body of the request is not JSON: {reason}.") from None
     return members_of(content, "The body of the request")
 
 
 def properties_of(body: Members, *more: str) -> Members:
-    """Return the properties of a resource. `more` are members that it may have beside the usual ones."""
+    """Return the properties in the body of a resource.
+
+    `more` names members that are allowed in addition to the usual ones.
+    """
     check_known(body, (*_ENVELOPE, *more), "The member", "Properties of an entity belong below 'properties'.")
     return members_of(body.get("properties", {}), "The member 'properties'")
 
 
 def read_window(properties: Members, kind: EntityKind) -> int | None:
-    """Return the window that a subscription's properties give, or None. It must equal the topic's."""
+    """Return the window that a subscription's properties set, or None. The caller checks that it equals the topic's."""
     given = properties.get(RESOURCE_WINDOW.lower()) if kind is Subscription else None
     return None if given is None else parse_timespan(read_text(given, RESOURCE_WINDOW), RESOURCE_WINDOW)
 
@@ -80,7 +83,7 @@ def read_tier(body: Members) -> Tier | None:
     return None
 
 
-def read_rule_rights(body: Members) -> frozenset[Right]:
+def read_rule_rights(body: Members) -> Rights:
     """Return the rights in the description of an authorization rule. Raises `BadRequest`."""
     properties = properties_of(body)
     check_known(properties, ("rights",))
@@ -104,7 +107,7 @@ def read_new_key(body: Members) -> tuple[WhichKey, str | None]:
 
 
 def read_name(body: Members) -> str:
-    """Return the name in a check of its availability."""
+    """Return the name whose availability a request asks for."""
     check_known(body, ("name", "type"))
     return read_text(body.get("name"), "name")
 

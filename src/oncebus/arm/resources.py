@@ -1,4 +1,4 @@
-"""Resources as JSON. In ids, a tilde replaces each slash in an entity's name, as in Azure."""
+"""Renders resources as JSON. In ids, a tilde replaces each slash in an entity's name, as in Azure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from oncebus.http.times import iso8601
 from oncebus.management.reading import RESOURCE_WINDOW
 from oncebus.management.rules import rule_properties
 from oncebus.management.runtime import Runtime, namespace_times
-from oncebus.management.writing import authorization_properties, entity_properties, resource_path, resource_type
+from oncebus.management.writing import (
+    LOCATION,
+    authorization_properties,
+    entity_properties,
+    resource_path,
+    resource_type,
+)
 
-LOCATION = "local"
 _TYPE = "Microsoft.ServiceBus/namespaces"
 
 Resource = dict[str, Any]
@@ -27,7 +32,7 @@ class Called(NamedTuple):
 
 
 def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: int) -> Resource:
-    """Return the namespace. `endpoint` is its address."""
+    """Return the namespace as JSON. `endpoint` is its URL."""
     created, updated = namespace_times(catalogue, now)
     tier = catalogue.namespace.tier
     sku = {"name": tier.value, "tier": tier.value} | ({"capacity": 1} if tier is Tier.PREMIUM else {})
@@ -50,7 +55,7 @@ def namespace(catalogue: Catalogue, target: ResourceName, endpoint: str, now: in
 
 
 def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: ResourceName) -> Resource:
-    """Return a queue, a topic or a subscription, with its counts and sizes."""
+    """Return a queue, a topic or a subscription as JSON, with its counts and sizes."""
     owner = called(described, target)
     properties = entity_properties(described)
     properties |= {
@@ -79,20 +84,20 @@ def entity(described: Entity, runtime: Runtime, catalogue: Catalogue, target: Re
 
 
 def rule(described: Rule, subscription: Subscription, target: ResourceName) -> Resource:
-    """Return a rule of a subscription."""
+    """Return a rule of a subscription as JSON."""
     owner = called(subscription, target)
     envelope = _envelope(f"{owner.id}/rules/{described.name}", described.name, f"{owner.type}/rules")
     return {**envelope, "properties": rule_properties(described)}
 
 
 def authorization_rule(given: AuthorizationRule, owner: Called) -> Resource:
-    """Return an authorization rule, without its keys."""
+    """Return an authorization rule as JSON, without its keys."""
     id, kind = f"{owner.id}/authorizationRules/{given.name}", f"{owner.type}/authorizationRules"  # noqa: A001
     return {**_envelope(id, given.name, kind), "properties": authorization_properties(given)}
 
 
 def access_keys(given: AuthorizationRule, host: str, port: int | None, is_plain: bool, entity: str | None) -> Resource:
-    """Return the keys of a rule and the connection strings with them. `is_plain` is true without TLS."""
+    """Return the keys of a rule, and the connection strings that contain them. `is_plain` is true without TLS."""
     strings = {which: connection_string(host, port, given, is_plain, entity=entity, which=which) for which in WhichKey}
     return {
         "keyName": given.name,

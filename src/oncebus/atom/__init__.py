@@ -1,1 +1,1 @@
-"""Atom: the management API that Service Bus' administration clients speak, over a broker."""
+"""Atom: the management API of Service Bus' administration clients, served by a broker."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from oncebus.access import AuthorizationRule
 from oncebus.atom import markup
-from oncebus.atom.document import Node
+from oncebus.atom.document import Element
 from oncebus.entities import BadRequest
 from oncebus.errors import shown
 from oncebus.http.times import iso8601
@@ -22,19 +22,19 @@ from oncebus.management.authorization import GivenRule, read_rights, rights_in_o
 _TYPE = "SharedAccessAuthorizationRule"
 
 
-def read_rules(node: Node) -> tuple[GivenRule, ...]:
+def read_rules(node: Element) -> tuple[GivenRule, ...]:
     """Return the rules in an element. Raises `BadRequest`."""
     return tuple(_rule(each) for each in node)
 
 
 def written_rules(rules: Iterable[AuthorizationRule]) -> str:
-    """Return the element for rules, with their keys."""
+    """Return the XML element that holds the rules, including their keys."""
     return markup.tag("AuthorizationRules", "".join(_written(rule) for rule in rules))
 
 
-def _rule(node: Node) -> GivenRule:
+def _rule(node: Element) -> GivenRule:
     if node.name != "AuthorizationRule":
-        raise BadRequest(f"The element {shown(node.name)} is not known among the authorization rules.")
+        raise BadRequest(f"The element {shown(node.name)} is not allowed among the authorization rules.")
     if node.type not in (None, _TYPE):
         raise BadRequest(f"The authorization rule has type {shown(node.type)}. Not {_TYPE}.")
     members = node.members()

@@ -1,4 +1,4 @@
-"""Requests of the Atom API as changes of the catalogue: functions for `Broker.change`.
+"""Turns requests of the Atom API into changes to the catalogue: functions for `Broker.change`.
 
 Each function looks up what it needs in the catalogue that it is given. Anything looked up earlier may have changed.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from oncebus.access import Grant, Guard
 from oncebus.atom.descriptions import KINDS, MESSAGE_SIZE, read_description, written_description
-from oncebus.atom.document import Node
+from oncebus.atom.document import Element
 from oncebus.atom.entries import RULE, etag_of, matches
 from oncebus.atom.paths import AtomPath, Shape
 from oncebus.atom.rules import read_rule, written_rule
@@ -21,12 +21,15 @@ from oncebus.management import changes
 from oncebus.management.changes import Change
 
 FIRST_VERSION = "2017-04"
-"""The first api-version. It does not have the property for the largest message."""
+"""The first api-version. It lacks the property for the maximum message size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The caller of a change, and its conditions. `tokens` are the supplementary tokens by forwarding field."""
+    """The caller of a change, with the conditions of its request.
+
+    `tokens` has supplementary tokens by forwarding field.
+    """
 
     guard: Guard
     grant: Grant
@@ -38,15 +41,19 @@ class Asker:
         self.guard.require_forwarding(self.grant, forward_targets(old), forward_targets(new), self.tokens)
 
     def check_unchanged(self, path: str, etag: str) -> None:
-        """Raise `Refused` with 412 if the request was meant for another state of the entity."""
+        """Raise `Refused` with status 412 if the request's If-Match header does not match the current ETag."""
         if self.if_match is not None and not matches(self.if_match, etag):
             raise Refused(
-                412, f"The entity '{path}' has changed since: its ETag is {etag}, but If-Match is {self.if_match}."
+                412,
+                (
+                    f"The entity '{path}' has changed in the meantime: its ETag is {etag}, but If-Match is "
+                    f"{self.if_match}."
+                ),
             )
 
 
-def put(target: AtomPath, description: Node, version: str, asker: Asker) -> Change:
-    """Return the change for a PUT. It creates the entity or rule; with If-Match it updates an existing one."""
+def put(target: AtomPath, description: Element, version: str, asker: Asker) -> Change:
+    """Return the change for a PUT request. It creates an entity or rule; with If-Match it updates an existing one."""
     if target.shape is Shape.RULE:
         _check_kind(target, description, RULE)
         return _put_rule(target, read_rule(description, target.rule), asker)
@@ -56,7 +63,7 @@ def put(target: AtomPath, description: Node, version: str, asker: Asker) -> Chan
         _check_kind(target, description, "QueueDescription", "TopicDescription")
     given = read_description(description)
     if version == FIRST_VERSION and "max_message_size_in_kilobytes" in given.values:
-        raise BadRequest(f"The property '{MESSAGE_SIZE}' is not known to the api-version {version}.")
+        raise BadRequest(f"The property '{MESSAGE_SIZE}' does not exist in the api-version {version}.")
     is_subscription = target.shape is Shape.SUBSCRIPTION
     new = blank(KINDS[description.name], target.subscription if is_subscription else target.name, target.name)
     if asker.if_match is None:
@@ -92,7 +99,7 @@ def found(catalogue: Catalogue, target: AtomPath) -> Entity:
 
 
 def description_etag(entity: Entity) -> str:
-    """Return the ETag of an entity's description. Its messages do not count."""
+    """Return the ETag of an entity's description. Messages do not change it."""
     return etag_of(written_description(entity))
 
 
@@ -112,6 +119,6 @@ def _put_rule(target: AtomPath, rule: Rule, asker: Asker) -> Change:
     return how
 
 
-def _check_kind(target: AtomPath, description: Node, *names: str) -> None:
+def _check_kind(target: AtomPath, description: Element, *names: str) -> None:
     if description.name not in names:
         raise BadRequest(f"The content for '{target.path}' is a '{description.name}'. Not a {' or a '.join(names)}.")

@@ -1,21 +1,21 @@
-"""Reading and writing a queue, a topic or a subscription as XML.
+"""Reads and writes a queue, a topic or a subscription as XML, and writes the namespace.
 
-Elements may come in any order, and are written in the service's order. An element with `i:nil` counts as not given;
-read-only elements (counts, times) are ignored; an unknown element is an error that names it.
+Elements may come in any order; they are written in the service's order. An element with `i:nil` counts as missing.
+Read-only elements (counts, times) are ignored. The error for an unknown element names it.
 """
 
 from __future__ import annotations
 
 from oncebus.atom import markup
 from oncebus.atom.authorization import read_rules, written_rules
-from oncebus.atom.document import INSTANCE, Node
+from oncebus.atom.document import INSTANCE, Element
 from oncebus.atom.rules import check_known, read_rule
-from oncebus.entities import Queue, Subscription, Topic
+from oncebus.entities import Catalogue, Queue, Subscription, Tier, Topic
 from oncebus.entities.descriptions import FORWARDING
 from oncebus.http.times import iso8601
 from oncebus.management.given import Given
 from oncebus.management.properties import PROPERTIES, ValueType, read, written
-from oncebus.management.runtime import Runtime
+from oncebus.management.runtime import Runtime, namespace_times
 
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 NAMESPACES = {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE}
@@ -23,6 +23,7 @@ _COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _RULES = "AuthorizationRules"
 _DEFAULT_RULE = "DefaultRuleDescription"
 MESSAGE_SIZE = "MaxMessageSizeInKilobytes"
+FILTER_COUNTS = ("SqlFilterCount", "CorrelationFilterCount")
 
 KINDS: dict[str, type[Queue | Topic | Subscription]] = {
     "QueueDescription": Queue,
@@ -79,8 +80,7 @@ _ORDER: dict[type[Queue | Topic | Subscription], tuple[str, ...]] = {
         "SupportOrdering",
         "CountDetails",
         "SubscriptionCount",
-        "SqlFilterCount",
-        "CorrelationFilterCount",
+        *FILTER_COUNTS,
         "AutoDeleteOnIdle",
         "EnablePartitioning",
         "EntityAvailabilityStatus",
@@ -112,8 +112,8 @@ _ORDER: dict[type[Queue | Topic | Subscription], tuple[str, ...]] = {
 }
 
 
-def read_description(node: Node) -> Given:
-    """Return the values that an element of one of the `KINDS` gives. Raises `BadRequest`."""
+def read_description(node: Element) -> Given:
+    """Return the values that an element of one of the `KINDS` sets. Raises `BadRequest`."""
     kind = KINDS[node.name]
     check_known(node, _ORDER[kind])
     members = node.members()
@@ -136,7 +136,7 @@ def written_description(
 ) -> str:
     """Return the element that describes an entity, with counts and sizes if `runtime` is given.
 
-    With `host`, the entities that it forwards to are written as addresses on that host, as the service does.
+    With `host`, forward targets are written as addresses on that host, as the service does.
     """
     kind = type(entity)
     elements = {name: _property(entity, name, host) for name in PROPERTIES[kind]}
@@ -145,6 +145,22 @@ def written_description(
         elements[_RULES] = written_rules(entity.authorization_rules)
     content = "".join(elements.get(name, "") for name in _ORDER[kind] if name not in left_out)
     return markup.tag(NAMES[kind], content, NAMESPACES)
+
+
+def written_namespace(catalogue: Catalogue, now: int) -> tuple[str, int, int]:
+    """Return the XML of a namespace, the time of its creation, and the time of its last change."""
+    namespace = catalogue.namespace
+    created, updated = namespace_times(catalogue, now)
+    content = [markup.field("CreatedTime", iso8601(created)), markup.field("MessagingSKU", namespace.tier.value)]
+    if namespace.tier is Tier.PREMIUM:
+        # Clients require this element in the Premium tier. The broker runs on one machine.
+        content.append(markup.field("MessagingUnits", "1"))
+    content += [
+        markup.field("ModifiedTime", iso8601(updated)),
+        markup.field("Name", namespace.name),
+        markup.field("NamespaceType", "Messaging"),
+    ]
+    return markup.tag("NamespaceInfo", "".join(content), NAMESPACES), created, updated
 
 
 def _property(entity: Queue | Topic | Subscription, name: str, host: str) -> str:
@@ -171,8 +187,7 @@ def _read_only(entity: Queue | Topic | Subscription, runtime: Runtime | None) ->
             "SizeInBytes": str(runtime.size),
             "MessageCount": str(runtime.messages),
             "SubscriptionCount": str(runtime.subscriptions),
-            "SqlFilterCount": str(runtime.sql_filters),
-            "CorrelationFilterCount": str(runtime.correlation_filters),
+            **dict(zip(FILTER_COUNTS, map(str, (runtime.sql_filters, runtime.correlation_filters)), strict=True)),
         }
     elements = {name: markup.field(name, value) for name, value in values.items()}
     if runtime is not None:

@@ -1,4 +1,4 @@
-"""An untrusted XML document as a small tree. Document types are rejected, and with them entity declarations."""
+"""Parses an untrusted XML document into a small tree. Rejects document types, and so entity declarations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SEPARATOR = " "
 
 
 @dataclass(slots=True)
-class Node:
-    """An element. `text` is its own text, without that of its children; attributes are keyed by (namespace, name)."""
+class Element:
+    """An element. `text` excludes the text of its children. The keys of `attributes` are (namespace, name)."""
 
     namespace: str
     name: str
     attributes: dict[tuple[str, str], str]
-    children: list[Node] = field(default_factory=list)
+    children: list[Element] = field(default_factory=list)
     text: str = ""
 
     @property
@@ -38,25 +38,25 @@ class Node:
         """Return whether `xsi:nil` marks the element as null."""
         return self.attributes.get((INSTANCE, "nil"), "").strip() in ("true", "1")
 
-    def child(self, name: str) -> Node | None:
-        """Return the child with a name; None if there is none, or if it is nil."""
+    def child(self, name: str) -> Element | None:
+        """Return the child called `name`; None if there is none, or if it is nil."""
         return self.members().get(name)
 
-    def members(self) -> dict[str, Node]:
-        """Return the children by name, without those that are nil. Raises `BadRequest` if a name comes twice."""
-        found: dict[str, Node] = {}
+    def members(self) -> dict[str, Element]:
+        """Return the children that are not nil, by name. Raises `BadRequest` if a name occurs twice."""
+        found: dict[str, Element] = {}
         for node in self.children:
             if node.name in found:
-                raise BadRequest(f"The element {shown(node.name)} is given more than once.")
+                raise BadRequest(f"The element {shown(node.name)} occurs more than once.")
             if not node.is_nil:
                 found[node.name] = node
         return found
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[Element]:
         return iter(self.children)
 
 
-def read_document(body: bytes) -> Node:
+def read_document(body: bytes) -> Element:
     """Return the root of a document. Raises `BadRequest`."""
     reader = _Reader()
     try:
@@ -75,7 +75,7 @@ def read_document(body: bytes) -> Node:
 
 
 class _Reader:
-    root: Node
+    root: Element
 
     def __init__(self) -> None:
         self.parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
@@ -87,7 +87,7 @@ class _Reader:
         self.parser.StartDoctypeDeclHandler = self._document_type
         self.parser.EntityDeclHandler = self._document_type
         self.parser.ProcessingInstructionHandler = self._instruction
-        self._open: list[Node] = []
+        self._open: list[Element] = []
         self._pieces: list[list[str]] = []
         self._count = 0
 
@@ -98,7 +98,7 @@ class _Reader:
         if len(self._open) >= MOST_DEPTH:
             raise BadRequest(f"The elements of the request's body are nested more than {MOST_DEPTH} deep.")
         pairs = zip(attributes[::2], attributes[1::2], strict=True)
-        node = Node(*_split(name), {_split(key): value for key, value in pairs})
+        node = Element(*_split(name), {_split(key): value for key, value in pairs})
         if self._open:
             self._open[-1].children.append(node)
         else:
@@ -116,7 +116,9 @@ class _Reader:
         raise BadRequest("The body of the request has a document type, which is not allowed.")
 
     def _instruction(self, target: str, _: str) -> NoReturn:
-        raise BadRequest(f"The body of the request has an instruction, {shown(target)}, which is not allowed.")
+        raise BadRequest(
+            f"The body of the request has the processing instruction {shown(target)}, which is not allowed."
+        )
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from oncebus.atom import markup
 from oncebus.atom.descriptions import KINDS, SERVICE_BUS
-from oncebus.atom.document import Node, read_document
+from oncebus.atom.document import Element, read_document
 from oncebus.entities import BadRequest
 from oncebus.errors import shown
 from oncebus.http.times import iso8601
@@ -30,7 +30,7 @@ class Site:
     author: str
 
     def address(self, path: str, **query: int) -> str:
-        """Return the absolute address of a path, with the request's api-version."""
+        """Return the absolute URL of a path, with the request's api-version."""
         parameters = urlencode(
             {"api-version": self.api_version, **{f"${key}": value for key, value in query.items()}}, safe="$"
         )
@@ -39,7 +39,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the feed. Times are in microseconds since 1970; `etag` changes with the description."""
+    """An entry of the feed. Times are in microseconds since 1970. `etag` changes when the description changes."""
 
     path: str
     title: str
@@ -49,7 +49,7 @@ class Entry:
     etag: str | None = None
 
     def markup(self, site: Site, namespace: bool = True) -> str:
-        """Return the entry as XML. Within a feed it needs no namespace of its own."""
+        """Return the entry as XML. Pass `namespace=False` inside a feed, which declares the XML namespace itself."""
         address = site.address(self.path)
         parts = (
             markup.field("id", address),
@@ -89,7 +89,7 @@ def feed_response(
     return _response(markup.tag("feed", "".join(parts), {"xmlns": ATOM}), "feed", 200, None)
 
 
-def read_entry(body: bytes) -> Node:
+def read_entry(body: bytes) -> Element:
     """Return the description in an entry. Raises `BadRequest`."""
     if not body.strip():
         raise BadRequest("The request has no body. It needs an Atom entry with a description.")
@@ -105,17 +105,17 @@ def read_entry(body: bytes) -> Node:
             f"The content is the element {shown(description.name)}. Not one of {', '.join((*KINDS, RULE))}."
         )
     if description.namespace != SERVICE_BUS:
-        raise BadRequest(f"The element '{description.name}' is not of the namespace '{SERVICE_BUS}'.")
+        raise BadRequest(f"The element '{description.name}' is not in the XML namespace '{SERVICE_BUS}'.")
     return description
 
 
 def etag_of(content: str) -> str:
-    """Return an ETag: a hash of the content."""
+    """Return the ETag of a content: its hash."""
     return f'"{hashlib.blake2b(content.encode(), digest_size=8).hexdigest()}"'
 
 
 def matches(if_match: str, etag: str) -> bool:
-    """Return whether the header If-Match names this ETag, or any."""
+    """Return whether the If-Match header contains this ETag, or is `*`."""
     tags = [tag.strip().removeprefix("W/") for tag in if_match.split(",")]
     return "*" in tags or etag in tags
 

@@ -1,4 +1,4 @@
-"""The management API of Service Bus' administration clients: requests become changes or queries, answered as Atom."""
+"""The management API of Service Bus' administration clients: runs requests and answers in Atom."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from starlette.responses import Response
+from starlette.types import Scope
 
 from oncebus.access import Grant, Guard, Operation
 from oncebus.atom.changes import FIRST_VERSION, Asker, delete, description_etag, found, put, rule_etag
-from oncebus.atom.descriptions import MESSAGE_SIZE, NAMESPACES, written_description
+from oncebus.atom.descriptions import (
+    FILTER_COUNTS,
+    MESSAGE_SIZE,
+    NAMESPACES,
+    written_description,
+    written_namespace,
+)
 from oncebus.atom.entries import Entry, Site, entry_response, feed_response, read_entry
-from oncebus.atom.namespace import written_namespace
 from oncebus.atom.paths import AtomPath, Shape, target_of
 from oncebus.atom.rules import written_rule
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, Entity, Queue, Rule, Subscription, Topic
-from oncebus.entities.descriptions import FORWARDING, EntityKind
+from oncebus.entities.descriptions import FORWARDING, EntityKind, rules_by_name
 from oncebus.entities.names import rule_path
 from oncebus.errors import shown
-from oncebus.http.errors import Refused, answer, bad, wrong_method
+from oncebus.http.errors import answer, bad, wrong_method
 from oncebus.http.limits import Limits
-from oncebus.http.paths import number_in, query_of
-from oncebus.http.requests import Asked
+from oncebus.http.paths import PAGE, has_api_version, page_in, query_of
+from oncebus.http.requests import HttpRequest
 from oncebus.http.routes import admit, answered
 from oncebus.management.runtime import Observer, Runtime
 
-API_VERSIONS = (FIRST_VERSION, "2021-05", "2024-05")
-PAGE = 100
-"""Entries of a page if the client does not say how many."""
-LARGEST_BODY = 1 << 20
-_LAST_SKIP = (1 << 31) - 1
+_LAST_VERSION = "2024-05"
+API_VERSIONS = (FIRST_VERSION, "2021-05", _LAST_VERSION)
+_HOST = "localhost"
 
 _LISTS = {Shape.QUEUES: "Queues", Shape.TOPICS: "Topics", Shape.SUBSCRIPTIONS: "Subscriptions", Shape.RULES: "Rules"}
 _SUPPLEMENTARY = dict(
@@ -49,11 +53,17 @@ class Atom:
         self._limits = limits
         self._observer = observer
 
-    async def respond(self, request: Asked) -> Response:
+    async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
         return await answered(request, self._respond(request), answer)
 
-    async def _respond(self, request: Asked) -> Response:
+    def owns(self, scope: Scope) -> bool:
+        """Return whether a request manages entities. It has an api-version, except at the root."""
+        return has_api_version(scope["query_string"]) or (scope["raw_path"] == b"/" and scope["method"] == "GET")
+
+    async def _respond(self, request: HttpRequest) -> Response:
+        if request.scope["raw_path"] == b"/" and request.method == "GET":
+            return self._root(request)
         grant = admit(request, self._guard, self._limits)
         query = query_of(request.scope["query_string"])
         target = target_of(request.scope["raw_path"])
@@ -73,24 +83,27 @@ class Atom:
             return self._namespace(site)
         return await self._list(target, query, site)
 
-    def _site(self, request: Asked, query: dict[str, str]) -> Site:
+    def _site(self, request: HttpRequest, query: dict[str, str]) -> Site:
         version = query.get("api-version", "")
         if version not in API_VERSIONS:
-            raise bad(f"The api-version {shown(version)} is not supported. There are {', '.join(API_VERSIONS)}.")
+            raise bad(f"The api-version {shown(version)} is not supported. Use one of {', '.join(API_VERSIONS)}.")
         name = self._broker.catalogue.namespace.name
         return Site(request.scope["scheme"], request.named_host or name, version, name)
 
+    def _root(self, request: HttpRequest) -> Response:
+        """Return what the service shows everybody at the root: its list of public services, which is empty."""
+        site = Site(request.scope["scheme"], request.named_host or _HOST, _LAST_VERSION, "")
+        return feed_response("", "Publicly Listed Services", (), site, self._broker.clock.now(), 0, PAGE, False)
+
     # One entity or rule
 
-    async def _put(self, request: Asked, target: AtomPath, grant: Grant, site: Site) -> Response:
-        body = await request.read_body(LARGEST_BODY, self._limits.body_seconds)
-        if body is None:
-            raise Refused(413, f"The body of the request exceeds the limit of {LARGEST_BODY} bytes for a description.")
+    async def _put(self, request: HttpRequest, target: AtomPath, grant: Grant, site: Site) -> Response:
+        body = await request.read_whole(self._limits.description_bytes, self._limits.body_seconds)
         asker = self._asker(request, grant)
         catalogue = await self._broker.change(put(target, read_entry(body), site.api_version, asker))
         return entry_response(await self._entry(catalogue, target, site), site, 201 if asker.if_match is None else 200)
 
-    def _asker(self, request: Asked, grant: Grant) -> Asker:
+    def _asker(self, request: HttpRequest, grant: Grant) -> Asker:
         headers = request.headers
         tokens = {field: headers.get(name) for field, name in _SUPPLEMENTARY.items()}
         return Asker(self._guard, grant, headers.get("if-match"), tokens)
@@ -111,13 +124,12 @@ class Atom:
     async def _list(self, target: AtomPath, query: dict[str, str], site: Site) -> Response:
         if "$filter" in query:
             raise bad("The parameter '$filter' is not supported. List all entities, and filter them yourself.")
-        skip = number_in(query, "$skip", 0, 0, _LAST_SKIP)
-        top = number_in(query, "$top", PAGE, 1, self._limits.page)
+        skip, top = page_in(query, self._limits.page)
         catalogue = self._broker.catalogue
         entries: list[Entry]
         if target.shape is Shape.RULES:
             subscription = catalogue.subscription(target.name, target.subscription)
-            rules, has_more = _page(subscription.rules, skip, top)
+            rules, has_more = _page(rules_by_name(subscription), skip, top)
             entries = [_rule_entry(subscription, rule) for rule in rules]
         else:
             page, has_more = _page(_listed(catalogue, target), skip, top)
@@ -127,7 +139,7 @@ class Atom:
         return feed_response(target.path, _LISTS[target.shape], entries, site, now, skip, top, has_more)
 
 
-def _operation(request: Asked, target: AtomPath) -> Operation:
+def _operation(request: HttpRequest, target: AtomPath) -> Operation:
     if request.method == "PUT":
         return Operation.UPDATE_ENTITY if "if-match" in request.headers else Operation.CREATE_ENTITY
     if request.method == "DELETE":
@@ -140,8 +152,10 @@ def _operation(request: Asked, target: AtomPath) -> Operation:
 
 
 def _entry_of(entity: Entity, runtime: Runtime, site: Site) -> Entry:
-    left_out = frozenset({MESSAGE_SIZE}) if site.api_version == FIRST_VERSION else frozenset[str]()
-    content = written_description(entity, runtime, host=site.host, left_out=left_out)
+    left_out: set[str] = {MESSAGE_SIZE} if site.api_version == FIRST_VERSION else set()
+    if site.api_version != _LAST_VERSION:
+        left_out.update(FILTER_COUNTS)
+    content = written_description(entity, runtime, host=site.host, left_out=frozenset(left_out))
     return Entry(entity.path, entity.name, entity.created_at, entity.updated_at, content, description_etag(entity))
 
 

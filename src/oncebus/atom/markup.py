@@ -1,4 +1,4 @@
-"""Writing XML as text. Prefixes are the service's own, because some clients look for them by name."""
+"""Builds XML as text. It uses the service's namespace prefixes, because some clients look for them by name."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _IN_ATTRIBUTES = {**_LINES, "\n": "&#10;", "\t": "&#9;", '"': "&quot;"}
 
 
 def text(value: str) -> str:
-    """Return text escaped as the content of an element. Characters that XML cannot contain are replaced."""
+    """Return text, escaped for use inside an element. Characters that XML cannot contain are replaced."""
     return escape(NOT_XML.sub("\ufffd", value), _LINES)
 
 
 def tag(name: str, content: str = "", attributes: Mapping[str, str] | None = None) -> str:
-    """Return an element around content that is XML already."""
+    """Return an element. `content` is XML already, so it is not escaped."""
     given = "".join(f' {key}="{_quoted(value)}"' for key, value in (attributes or {}).items())
     return f"<{name}{given}>{content}</{name}>" if content else f"<{name}{given}/>"
 
 
 def field(name: str, value: str) -> str:
-    """Return an element around plain text."""
+    """Return an element that contains plain text, which this function escapes."""
     return tag(name, text(value))
 
 

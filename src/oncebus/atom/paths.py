@@ -5,8 +5,9 @@
     /$Resources/queues, /$Resources/topics                      all of them
     /$namespaceinfo
 
-An entity's path may contain slashes, escaped or not. Fixed words may have any case. A name may have the segment
-`subscriptions` only at its beginning, so the first one after that separates a topic from its subscriptions.
+An entity's path may contain slashes, escaped or not. Fixed words may have any letter case. An entity's name may contain
+the segment `subscriptions` only as its first one, so any later `subscriptions` separates a topic from its
+subscriptions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from oncebus.http.paths import segments_of
 
 
 class Shape(enum.Enum):
-    """The kind of thing that a path names."""
+    """The kind of resource that a path names."""
 
     NAMESPACE = "namespace"
     QUEUES = "queues"
@@ -44,7 +45,7 @@ class AtomPath(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return the path in its normal form. A token must be valid for it."""
+        """Return the normalised path. A request's token must be valid for this path."""
         match self.shape:
             case Shape.NAMESPACE:
                 return "$namespaceinfo"
@@ -62,7 +63,7 @@ class AtomPath(NamedTuple):
 
 
 def target_of(raw_path: bytes) -> AtomPath:
-    """Return what a path names. Raises `Refused` with 404."""
+    """Parse the path of a request. Raises `Refused` with status 404."""
     segments = "/".join(segments_of(raw_path)).split("/")
     words = [segment.lower() for segment in segments]
     if words == ["$namespaceinfo"]:
@@ -70,7 +71,7 @@ def target_of(raw_path: bytes) -> AtomPath:
     if words[0] == "$resources":
         if words[1:] not in (["queues"], ["topics"]):
             raise Refused(
-                404, f"There is no list at the path {shown('/'.join(segments))}. There are queues and topics."
+                404, f"There is no list at the path {shown('/'.join(segments))}. The lists are queues and topics."
             )
         return AtomPath(Shape(words[1]))
     if SUBSCRIPTIONS.lower() not in words[1:]:

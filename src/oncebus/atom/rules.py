@@ -1,15 +1,15 @@
-"""A rule as XML: a filter, an action and a name.
+"""Reads and writes a rule as XML: a filter, an action and a name.
 
     <RuleDescription><Filter i:type="SqlFilter"><SqlExpression>color = 'red'</SqlExpression>…</Filter>
       <Action i:type="EmptyRuleAction"/><CreatedAt>…</CreatedAt><Name>red</Name></RuleDescription>
 
-A filter that matches all or none is written with an expression too, because some clients read only that.
+A filter that matches all or no messages is written with an expression too, because some clients read only that.
 """
 
 from __future__ import annotations
 
 from oncebus.atom import markup
-from oncebus.atom.document import Node
+from oncebus.atom.document import Element
 from oncebus.atom.values import read_values, written_values
 from oncebus.entities import (
     BadRequest,
@@ -30,7 +30,7 @@ _COMPATIBILITY = 20
 _SQL = ("SqlExpression", "CompatibilityLevel", "Parameters", "RequiresPreprocessing")
 
 
-def read_rule(node: Node, name: str | None = None) -> Rule:
+def read_rule(node: Element, name: str | None = None) -> Rule:
     """Return the rule that an element describes. A given name overrides the element's. Raises `BadRequest`."""
     members = node.members()
     check_known(node, ("Filter", "Action", "CreatedAt", "Name"))
@@ -54,14 +54,14 @@ def written_rule(rule: Rule, name: str = "RuleDescription", attributes: dict[str
     return markup.tag(name, "".join(content), attributes)
 
 
-def check_known(node: Node, names: tuple[str, ...] | set[str]) -> None:
-    """Raise `BadRequest` if an element has an unknown child: a misspelt property would count as not given."""
+def check_known(node: Element, names: tuple[str, ...] | set[str]) -> None:
+    """Raise `BadRequest` if an element has an unknown child, because a misspelt property would otherwise be ignored."""
     for child in node:
         if child.name not in names:
-            raise BadRequest(f"The element {shown(child.name)} is not known in a {node.name}.")
+            raise BadRequest(f"The element {shown(child.name)} is not allowed in a {node.name}.")
 
 
-def _filter(node: Node) -> Filter:
+def _filter(node: Element) -> Filter:
     match node.type:
         case "TrueFilter":
             return TrueFilter()
@@ -82,7 +82,7 @@ def _filter(node: Node) -> Filter:
     )
 
 
-def _action(node: Node) -> SqlAction | None:
+def _action(node: Element) -> SqlAction | None:
     if node.type == "EmptyRuleAction" or (node.type is None and not node.children):
         return None
     if node.type != "SqlRuleAction":
@@ -91,12 +91,12 @@ def _action(node: Node) -> SqlAction | None:
     return SqlAction(_expression(node), read_values(node.child("Parameters")), _level(node), _is_preprocessed(node))
 
 
-def _expression(node: Node) -> str:
+def _expression(node: Element) -> str:
     child = node.child("SqlExpression")
     return child.text if child is not None else ""
 
 
-def _level(node: Node) -> int:
+def _level(node: Element) -> int:
     child = node.child("CompatibilityLevel")
     if child is None:
         return _COMPATIBILITY
@@ -106,7 +106,7 @@ def _level(node: Node) -> int:
     return int(text)
 
 
-def _is_preprocessed(node: Node) -> bool:
+def _is_preprocessed(node: Element) -> bool:
     child = node.child("RequiresPreprocessing")
     return child is not None and child.text.strip().lower() in ("true", "1")
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from oncebus.atom import markup
-from oncebus.atom.document import Node
+from oncebus.atom.document import Element
 from oncebus.entities import BadRequest, FilterValue, iso_timespan, parse_timespan
 from oncebus.entities.descriptions import Parameters
 from oncebus.errors import shown
@@ -35,7 +35,7 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def read_values(node: Node | None) -> Parameters:
+def read_values(node: Element | None) -> Parameters:
     """Return the names and values in an element, in order. Raises `BadRequest`."""
     return tuple(_pair(each) for each in node or ())
 
@@ -45,9 +45,9 @@ def written_values(name: str, values: Parameters) -> str:
     return markup.tag(name, "".join(_written_pair(key, value) for key, value in values))
 
 
-def _pair(node: Node) -> tuple[str, FilterValue]:
+def _pair(node: Element) -> tuple[str, FilterValue]:
     if not node.name.startswith("KeyValueOf"):
-        raise BadRequest(f"The element {shown(node.name)} is not known. Not a {_PAIR}.")
+        raise BadRequest(f"The element {shown(node.name)} is not allowed here. It must be a {_PAIR}.")
     members = node.members()
     if "Key" not in members or "Value" not in members:
         raise BadRequest(f"A {_PAIR} needs a Key and a Value.")
@@ -59,7 +59,7 @@ def _pair(node: Node) -> tuple[str, FilterValue]:
     try:
         return key, read(value.text)
     except (ValueError, OverflowError):
-        raise BadRequest(f"The value of {shown(key)} is {shown(value.text)}. Not of the type {kind}.") from None
+        raise BadRequest(f"The value of {shown(key)} is {shown(value.text)}. It must have the type {kind}.") from None
 
 
 def _string(text: str) -> str:

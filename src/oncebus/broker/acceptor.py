@@ -1,13 +1,15 @@
 """Group commit: rows that arrive while the disk is busy become durable together, with one write and one fsync.
 
-Senders that were answered together send again together, if each waits for its answer before it sends again. The first
-of them should not get a commit of its own while the others are on their way. So a commit waits for as many calls as the
-last one had, but only for a moment, and not if commits are quicker than that moment or full without waiting.
+If each sender waits for its answer before it sends again, then senders that were answered together also send again
+together. The first of them should not get a commit of its own while the others are on their way. So a commit waits for
+as many calls as the last commit had, but only for a moment. It does not wait if commits take less than that moment, or
+if it is already full.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,42 +19,56 @@ from oncebus.broker.errors import BrokerClosed
 from oncebus.broker.latencies import Latency
 from oncebus.inbox import InboxError, InboxWriter, Row, RowsRefused
 
+log = logging.getLogger(__name__)
+
 MOST_ROWS = 20_000
 MOST_BYTES = 16 << 20
 GATHER_SECONDS = 0.001
 """How long a commit waits for the callers of the last commit."""
 QUICK_SECONDS = 0.0005
-"""A commit that takes less than this is not worth saving by waiting."""
+"""If a commit takes less time than this, waiting in order to save one is not worth it."""
 
 
-class Appending(NamedTuple):
-    """Rows of one entity to make durable together, and the future that their caller waits for."""
+Answer = Callable[[int | Exception], None]
+"""Called with the commit that made a caller's rows durable, or with the error if they are not accepted."""
+
+
+class Charge(NamedTuple):
+    """What rows cost one of their entities: their number, their size in bytes, and the work that they make."""
 
     entity: int
-    rows: Sequence[Row]
+    rows: int
     size: int
-    weight: int
-    catalogue: int
-    durable: asyncio.Future[int]
     work: int
 
 
+class Appending(NamedTuple):
+    """Rows to make durable together, and what to call then. One charge for each entity."""
+
+    rows: Sequence[Row]
+    charges: Sequence[Charge]
+    weight: int
+    catalogue: int
+    answer: Answer
+    callers: int
+
+
 Done = Callable[[Sequence[Appending], int | None], None]
-"""Called with the commit that made the rows durable, or with None if they were refused, before the callers' futures are
-resolved."""
+"""Called with the commit that made the rows durable, or with None if they were refused, before the callers are
+answered."""
 
 
 class Acceptor:
     """Appends rows to the inbox, in the order of the calls.
 
-    The future that `append` returns resolves to the number of the commit once its rows are durable, all or none. If the
-    inbox fails, the future raises its error and the rows are not accepted. Cancelling the future does not take the rows
-    back.
+    Each caller gets the number of the commit once its rows are durable, all or none. If the inbox fails, it gets the
+    error and the rows are not accepted.
     """
 
     def __init__(self, inbox: InboxWriter, done: Done, latency: Latency, passed: Callable[[], int]) -> None:
-        """`done` is called for each group of rows, `latency` observes commits, `passed` is a monotonic clock in
-        microseconds.
+        """`done` is called for each group of rows. `latency` observes commits.
+
+        `passed` is a monotonic clock in microseconds.
         """
         self._inbox = inbox
         self._done = done
@@ -62,7 +78,8 @@ class Acceptor:
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._task: asyncio.Task[None] | None = None
         self._unanswered = 0
-        # How many calls to wait for: those in the last commit plus those that arrived during it.
+        self._callers = 0
+        # How many callers to wait for: those in the last commit plus those that arrived during it.
         self._expected = 0
         # Resolved when they have all arrived, or the wait is over.
         self._all_arrived: asyncio.Future[None] | None = None
@@ -94,23 +111,28 @@ class Acceptor:
         return self._inbox.size
 
     def append(
-        self, entity: int, rows: Sequence[Row], size: int, weight: int, catalogue: int, work: int = 0
-    ) -> asyncio.Future[int]:
-        """Make rows durable that were accepted under a version of the catalogue. Raises `BrokerClosed` after `close`.
+        self,
+        rows: Sequence[Row],
+        charges: Sequence[Charge],
+        weight: int,
+        catalogue: int,
+        answer: Answer,
+        callers: int = 1,
+    ) -> None:
+        """Append rows, which were accepted under the given catalogue version. Raises `BrokerClosed` after `close`.
 
-        `size` is the rows' size in bytes. `weight` limits what goes into one commit: the size, or more if the pipeline
-        will make many copies. `work` is passed on to `Done`.
+        `weight` limits what goes into one commit: the size in bytes, or more if the pipeline will make many copies.
+        `charges` are passed on to `Done`. `answer` is called in the event loop; `callers` is how many wait for it.
         """
         if self._is_closed:
             raise BrokerClosed
-        durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unanswered += 1
-        self._waiting.append(Appending(entity, rows, size, weight, catalogue, durable, work))
-        if len(self._waiting) >= self._expected:
+        self._callers += callers
+        self._waiting.append(Appending(rows, charges, weight, catalogue, answer, callers))
+        if self._callers >= self._expected:
             self._stop_gathering()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._commit_all())
-        return durable
 
     async def forget_up_to(self, commit: int) -> None:
         """Delete segments of the inbox that hold no commit after this one."""
@@ -127,13 +149,15 @@ class Acceptor:
     async def _commit_all(self) -> None:
         loop = asyncio.get_running_loop()
         while self._waiting:
-            if len(self._waiting) < self._expected:
+            if self._callers < self._expected:
                 await self._gather()
             group = self._next_group()
+            callers = sum([each.callers for each in group])
+            self._callers -= callers
             is_full, began = bool(self._waiting), loop.time()
             await self._commit(group)
             is_quick = loop.time() - began < QUICK_SECONDS
-            self._expected = 0 if is_full or is_quick else len(group) + len(self._waiting)
+            self._expected = 0 if is_full or is_quick else callers + self._callers
 
     async def _gather(self) -> None:
         """Wait a moment for the callers of the last commit."""
@@ -177,7 +201,7 @@ class Acceptor:
         return commit
 
     def _next_group(self) -> list[Appending]:
-        """Remove and return the calls for one commit: at least one, all under the same version of the catalogue."""
+        """Remove and return the calls for one commit: at least one, and all under the same catalogue version."""
         group = [self._waiting.popleft()]
         rows, weight = len(group[0].rows), group[0].weight
         while self._waiting and self._waiting[0].catalogue == group[0].catalogue:
@@ -191,14 +215,28 @@ class Acceptor:
     def _answer(self, group: Sequence[Appending], commit: int) -> None:
         self._unanswered -= len(group)
         self._done(group, commit)
-        for each in group:
-            # The caller may have been cancelled; its rows are accepted anyway.
-            if not each.durable.done():
-                each.durable.set_result(commit)
+        _tell(group, commit)
 
     def _refuse(self, group: Sequence[Appending], error: Exception) -> None:
         self._unanswered -= len(group)
         self._done(group, None)
-        for each in group:
-            if not each.durable.done():
-                each.durable.set_exception(error)
+        _tell(group, error)
+
+
+def _tell(group: Sequence[Appending], answer: int | Exception) -> None:
+    for each in group:
+        try:
+            each.answer(answer)
+        except Exception:
+            # One caller's failure must not keep the answer from the others.
+            log.exception("Failed to answer a caller")
+
+
+def resolve(durable: asyncio.Future[int], answer: int | Exception) -> None:
+    """Resolve a future with an answer, unless its caller was cancelled: the rows are accepted anyway."""
+    if durable.done():
+        return
+    if isinstance(answer, Exception):
+        durable.set_exception(answer)
+    else:
+        durable.set_result(answer)

@@ -1,4 +1,4 @@
-"""Checks that all parts of a data folder come from the same copy, and none was restored from another one.
+"""Checks that all parts of a data folder belong together, and that none was restored from an older backup.
 
 A broker runs them when it opens, before it changes anything. A crash at any instant leaves the parts like this:
 
@@ -31,7 +31,7 @@ def check_inbox_is_there(folders: Folders) -> None:
 
 
 def check_parts(folders: Folders, appended: int, store: Store, versions: Sequence[int]) -> None:
-    """Raise `DataMismatch` unless the parts fit each other.
+    """Raise `DataMismatch` unless the parts belong together.
 
     `appended` is the inbox's last commit, `versions` are the versions of the catalogue that exist.
     """
@@ -56,8 +56,8 @@ def _check_positions(folders: Folders, appended: int, position: int) -> None:
         )
     if judged < position:
         raise DataMismatch(f"{ingested}, but outbox '{folders.outbox}' ends with commit {judged}")
-    if outbox.goes_on(position) < judged:
-        raise DataMismatch(f"{ingested}, but outbox '{folders.outbox}' does not have the commits that come next")
+    if outbox.complete_up_to(position) < judged:
+        raise DataMismatch(f"{ingested}, but outbox '{folders.outbox}' lacks the commits that come next")
 
 
 def _check_catalogue(folders: Folders, appended: int, store: Store, versions: Sequence[int]) -> None:
@@ -81,7 +81,7 @@ def _check_catalogue(folders: Folders, appended: int, store: Store, versions: Se
 def check_bodies(folders: Folders, store: Store, awaited: Collection[str]) -> None:
     """Raise `DataMismatch` unless every body file that messages name exists.
 
-    `awaited` are the names in rows that the store has not ingested yet.
+    `awaited` has the names in rows that the store has not ingested yet.
     """
     found = {*BodyFiles(folders.body_files).names()}
     missing = sorted({name for name in (*store.needed_body_files(), *awaited) if name not in found})

@@ -1,4 +1,4 @@
-"""The backlog: how many bytes of each entity are accepted and still in the pipeline, and since when."""
+"""The backlog: how many bytes of each entity are accepted and still in the pipeline, and how long they have waited."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-MOST_STRETCHES = 4096
-"""The most stretches to keep, however long the pipeline is down. With more commits, several share a stretch."""
+MOST_GROUPS = 4096
+"""The maximum number of groups, however long the pipeline is down. More commits share groups."""
 
 
 @dataclass(slots=True)
-class _Stretch:
-    """Consecutive commits. `since` is when the first of them became durable."""
+class _CommitGroup:
+    """A group of consecutive commits. `since` is when the first of them became durable."""
 
     first: int
     last: int
@@ -24,14 +24,14 @@ class _Stretch:
 class Backlog:
     """Bytes by entity, from the moment they are appended until their commit is ingested.
 
-    All figures are exact up to `MOST_STRETCHES` commits. Beyond that, several commits share a stretch, which counts
-    until its last commit is ingested. Bytes and age are then too large by at most a two-thousandth of the total.
+    All figures are exact up to `MOST_GROUPS` commits. Beyond that, consecutive commits are grouped, and a group
+    counts until its last commit is ingested. Bytes and age are then too large by at most a two-thousandth of the total.
     """
 
     def __init__(self) -> None:
         self.total = 0
         self._sizes: Counter[int] = Counter()
-        self._stretches: deque[_Stretch] = deque()
+        self._groups: deque[_CommitGroup] = deque()
         self._width = 1
 
     def of(self, entity: int) -> int:
@@ -46,7 +46,7 @@ class Backlog:
     @property
     def oldest(self) -> int | None:
         """Return when the commit that has waited longest became durable; None if none waits."""
-        return self._stretches[0].since if self._stretches else None
+        return self._groups[0].since if self._groups else None
 
     def add(self, entity: int, size: int) -> None:
         """Count bytes that are being appended."""
@@ -64,50 +64,56 @@ class Backlog:
                 del self._sizes[entity]
 
     def commit(self, number: int, sizes: Iterable[tuple[int, int]], now: int) -> None:
-        """Note that (entity, bytes) which were added before are durable now, in the newest commit."""
-        newest = self._stretches[-1] if self._stretches else None
+        """Record that bytes which were added before are durable now, in the newest commit.
+
+        `sizes` has pairs (entity, bytes).
+        """
+        newest = self._groups[-1] if self._groups else None
         if newest is None or number - newest.first >= self._width:
-            newest = _Stretch(number, number, now, Counter())
-            self._stretches.append(newest)
+            newest = _CommitGroup(number, number, now, Counter())
+            self._groups.append(newest)
         newest.last = number
         for entity, size in sizes:
             newest.sizes[entity] += size
-        if len(self._stretches) > MOST_STRETCHES:
+        if len(self._groups) > MOST_GROUPS:
             self._join()
 
     def add_commit(self, number: int, sizes: Iterable[tuple[int, int]], now: int) -> None:
-        """Add (entity, bytes) that are durable already, in the newest commit."""
+        """Add bytes that are already durable, in the newest commit. `sizes` has pairs (entity, bytes)."""
         known = list(sizes)
         for entity, size in known:
             self.add(entity, size)
         self.commit(number, known, now)
 
     def take(self, position: int) -> list[int]:
-        """Remove commits up to `position`, which are ingested. Return since when each of their stretches waited."""
+        """Remove the ingested commits, up to `position`.
+
+        Return the time at which each removed group of commits began to wait.
+        """
         since = []
-        while self._stretches and self._stretches[0].last <= position:
-            taken = self._stretches.popleft()
+        while self._groups and self._groups[0].last <= position:
+            taken = self._groups.popleft()
             since.append(taken.since)
             self.remove(taken.sizes)
-        if not self._stretches:
+        if not self._groups:
             self._width = 1
         return since
 
     def _join(self) -> None:
-        """Merge every two stretches into one."""
+        """Halve the number of groups by merging neighbours."""
         self._width *= 2
-        before = list(self._stretches)
-        self._stretches = deque(_joined(one, other) for one, other in itertools.zip_longest(before[::2], before[1::2]))
+        before = list(self._groups)
+        self._groups = deque(_joined(one, other) for one, other in itertools.zip_longest(before[::2], before[1::2]))
 
 
-def _joined(one: _Stretch, other: _Stretch | None) -> _Stretch:
+def _joined(one: _CommitGroup, other: _CommitGroup | None) -> _CommitGroup:
     if other is None:
         return one
-    return _Stretch(one.first, other.last, one.since, one.sizes + other.sizes)
+    return _CommitGroup(one.first, other.last, one.since, one.sizes + other.sizes)
 
 
 def spread(size: int, rows: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Divide `size` bytes among entities in proportion to their rows, as (entity, bytes)."""
+    """Divide `size` bytes among entities in proportion to their rows. Return pairs (entity, bytes)."""
     left, found = sum(rows.values()), []
     for entity, count in rows.items():
         part = size * count // left

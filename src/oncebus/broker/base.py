@@ -18,10 +18,10 @@ from oncebus.folders import Folders
 from oncebus.store import DUPLICATES_KEPT, Counts, IngestReport, Policy, Store
 
 READ_YOUR_SENDS_SECONDS = 2.0
-"""How long a query of an entity waits for messages that were accepted before it."""
+"""How long a query about an entity waits for messages that were accepted before it."""
 DEFAULT_PIPELINE_BYTES = 4 << 30
 COUNTED_AT_ONCE = 200
-"""How many entities to count before other callers get their turn at the store."""
+"""The number of entities to count before other callers may use the store."""
 
 
 class BrokerBase:
@@ -34,7 +34,8 @@ class BrokerBase:
     def __init__(self, core: Core, read_your_sends: float) -> None:
         """Use `open` instead."""
         self._core = core
-        self._turn = 0
+        self._admission = core.admission
+        self._committer = core.committer
         self._read_your_sends = read_your_sends
         # The wall time at which `passed` was 0. Read once, so that an access always shows the same time.
         self._began = core.clock.now() - core.clock.passed()
@@ -56,7 +57,7 @@ class BrokerBase:
         """Open the broker in these folders, or create one there. Nothing runs before `start`.
 
         A new broker gets `namespace`. The pipeline counts as having been silent for `silent_for` seconds. Raises
-        `DataMismatch` if a part of the data was restored from another copy, `TimesAhead` if the data has times in the
+        `DataMismatch` if a part of the data was restored from another backup, `TimesAhead` if the data has times in the
         future.
         """
         # The store may be opened in another thread than the one that uses it later: one thread at a time is enough.
@@ -70,7 +71,7 @@ class BrokerBase:
         self._core.start()
 
     async def close(self) -> None:
-        """Stop all work, wait for what is being made durable, and close the files. A second call only waits."""
+        """Stop all work, wait for writes in progress, and close the files. A second call only waits."""
         await self._core.close()
 
     @property
@@ -96,14 +97,14 @@ class BrokerBase:
         return self._core.catalogue
 
     async def change(self, how: Callable[[Catalogue, int], Catalogue]) -> Catalogue:
-        """Change the catalogue. `how` gets it and the time, and returns the next version or raises.
+        """Change the catalogue. `how` takes the current version and the time, and returns the next version or raises.
 
         Messages sent after this returns are accepted and routed under the new version.
         """
         return await self._core.change(how)
 
     def held(self, entity: Entity) -> int:
-        """Return how many bytes count towards an entity's quota: in the pipeline now, and in the store a moment ago."""
+        """Return how many bytes count towards an entity's quota, in the pipeline and (a moment ago) in the store."""
         return self._core.held(entity)
 
     def accessed_at(self, entity: Entity) -> int:
@@ -117,7 +118,10 @@ class BrokerBase:
         return self._core.refusals
 
     def note_refusal(self, path: str, error: Exception) -> None:
-        """Count a refused request for the entity at a path. The path may be one that a stranger made up."""
+        """Count a refused request for the entity at a path.
+
+        The path is untrusted: an unauthenticated client may have made it up.
+        """
         try:
             entity = self.catalogue.find(parse_address(path).path)
         except OncebusError:

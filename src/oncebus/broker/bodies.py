@@ -1,4 +1,7 @@
-"""Large bodies: written to a file before the row that names it is appended, deleted when nobody needs them any more."""
+"""Bodies of messages.
+
+A large body has its own file, which is written before the row that names it and deleted after the message.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from oncebus.inbox import BodyFiles, InboxError
-from oncebus.store import Store
+from oncebus.store import Message, Store
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +25,7 @@ StartTask = Callable[[Coroutine[Any, Any, object]], None]
 
 
 class Bodies:
-    """The bodies that have files of their own. `start_task` runs work that nobody waits for."""
+    """The bodies that have their own files. `start_task` runs a coroutine in the background."""
 
     def __init__(self, body_files: BodyFiles, start_task: StartTask) -> None:
         self._body_files = body_files
@@ -47,12 +50,12 @@ class Bodies:
         return await asyncio.to_thread(lambda: bytes(self._body_files.read(name)))
 
     def discard(self, names: Sequence[str]) -> None:
-        """Delete files that no row will ever name, without waiting for it."""
+        """Delete files that no row will ever name, in the background."""
         if names:
             self._start_task(asyncio.to_thread(self._body_files.delete, names))
 
     def refused(self, names: list[str]) -> None:
-        """Note files whose rows were refused. They stay as long as a crash could bring those rows back."""
+        """Record files whose rows were refused. They are kept as long as a crash could bring those rows back."""
         if names:
             self._refused.append(names)
 
@@ -63,7 +66,7 @@ class Bodies:
             self._refused.popleft()
 
     async def delete_unused(self, unused: Sequence[str]) -> list[str]:
-        """Delete those of the unused files that have been unused for `KEPT_SECONDS`, and return their names."""
+        """Delete those files in `unused` that have been unused for `KEPT_SECONDS`, and return their names."""
         now = asyncio.get_running_loop().time()
         self._unused = {name: self._unused.get(name, now) for name in unused}
         old = [name for name, since in self._unused.items() if now - since >= KEPT_SECONDS]
@@ -83,6 +86,33 @@ class Bodies:
 
     async def _undo(self, writing: asyncio.Future[list[str]]) -> None:
         await asyncio.to_thread(self._body_files.delete, await writing)
+
+
+class Received(NamedTuple):
+    """A delivered message with its whole body."""
+
+    message: Message
+    body: bytes
+
+
+async def with_bodies(messages: Sequence[Message], bodies: Bodies) -> list[Received]:
+    """Return the messages with their bodies. Leaves out messages whose body cannot be read.
+
+    A message that is left out and was locked stays locked until its lock expires, and is then delivered again.
+    """
+    whole = []
+    for message in messages:
+        if message.blob is None:
+            whole.append(Received(message, message.body or b""))
+            continue
+        try:
+            body = await bodies.read(message.blob)
+        except Exception as error:
+            # Any error: even no memory or no thread for one message is no reason to lose the others.
+            log.error("Cannot read the body of message %d of entity %d: %s", message.sequence, message.entity, error)
+        else:
+            whole.append(Received(message, body))
+    return whole
 
 
 def sweep_bodies(body_files: BodyFiles, store: Store, awaited: Collection[str]) -> None:

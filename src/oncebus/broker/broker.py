@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from oncebus.broker import lookup
+from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
-from oncebus.broker.received import Received
+from oncebus.broker.bodies import Received
 from oncebus.broker.receiving import Receiving
-from oncebus.broker.sending import Incoming, check, check_quota, row_of, with_id
-from oncebus.entities import BadRequest, EntityDisabled, Queue, Topic, may_send
-from oncebus.inbox import Row
+from oncebus.broker.sending import Incoming
+from oncebus.broker.transactions import Transactions
+from oncebus.entities import EntityDisabled, Queue, Topic, may_send
 from oncebus.messages import LARGEST_INLINE_BODY
 from oncebus.store import Counts, Duplicate, Outcome, Place, Quarantined, SubQueue
 
@@ -30,9 +30,7 @@ class Broker(Receiving):
         """
         began = self.clock.passed()
         entity, size = self._check_send(path, messages)
-        work = self._core.work_of(entity.id, len(messages), size)
-        if not self._core.shares.has_room(entity.id, work):
-            await self._core.shares.turn(entity.id, work, size)
+        if await self._admission.turn(entity, len(messages), size):
             entity, _ = self._check_send(path, messages)
         large = [message.body for message in messages if len(message.body) > LARGEST_INLINE_BODY]
         names = await self._core.bodies.write(large) if large else []
@@ -41,7 +39,7 @@ class Broker(Receiving):
                 # The entity may have changed, filled up or been deleted while the bodies were written.
                 entity, _ = self._check_send(path, messages)
             # No await from here to the append: sequence numbers must have the order of the inbox.
-            rows = self._rows_of(entity, messages, names)
+            rows = self._admission.rows(entity, messages, names)
             appended = self._core.append(entity.id, rows)
         except BaseException:
             self._core.bodies.discard(names)
@@ -50,38 +48,57 @@ class Broker(Receiving):
         self.latencies.send.observe(self.clock.passed() - began)
         return [row["sequence"] for row in rows]
 
+    async def schedule(self, path: str, messages: Sequence[Incoming]) -> list[int]:
+        """Do the same as `send`: a message with a `scheduled` time in the future is scheduled."""
+        return await self.send(path, messages)
+
+    def accept(
+        self, path: str, messages: Sequence[Incoming], callers: int, answered: Callable[[Exception | None], None]
+    ) -> bool:
+        """Begin a `send` without waiting for its end. Return False if it cannot begin at once.
+
+        `answered` is called later, in the event loop, once the messages are durable, or with the error. If this returns
+        False or raises what `send` raises, nothing has happened, and `answered` is not called.
+        """
+        began = self.clock.passed()
+        entity, size = self._check_send(path, messages)
+        if not self._admission.has_turn(entity, len(messages), size):
+            return False
+        if size > LARGEST_INLINE_BODY and any(len(message.body) > LARGEST_INLINE_BODY for message in messages):
+            return False
+
+        def answer(commit: int | Exception) -> None:
+            if isinstance(commit, Exception):
+                answered(commit)
+            else:
+                self.latencies.send.observe(self.clock.passed() - began, callers)
+                answered(None)
+
+        self._core.append_then(entity.id, self._admission.rows(entity, messages, ()), answer, callers)
+        return True
+
     def _check_send(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:
-        entity = lookup.sendable(self.catalogue, path)
-        if not messages:
-            raise BadRequest("The batch of messages is empty.")
-        size = check(entity, self._core.catalogue.namespace, messages)
-        self._core.check_room(entity, size)
-        check_quota(entity, self._core.held(entity), size)
-        self._core.note_access(entity)
+        entity, size = self._admission.check(path, messages)
+        self._admission.check_room(entity, size)
         return entity, size
 
-    def _rows_of(self, entity: Queue | Topic, messages: Sequence[Incoming], names: Sequence[str]) -> list[Row]:
-        """Return the rows of messages. `names` are the body files of the large ones, in the same order."""
-        complete = [with_id(message) for message in messages]
-        now, numbers = self._core.clock.stamp(), self._core.numbers
-        files = iter(names)
-        rows = []
-        for message, has_own_id in complete:
-            self._turn += 1
-            file = next(files) if len(message.body) > LARGEST_INLINE_BODY else None
-            rows.append(row_of(entity, message, numbers, now, self._turn, is_checked=has_own_id, body_file=file))
-        return rows
+    def transactions(self) -> Transactions:
+        """Return an object that holds the transactions of one client."""
+        return Transactions(self._committer, self._see_sends)
 
     def sendable(self, path: str) -> Queue | Topic:
-        """Return the queue or topic at a path if messages can be sent to it; else raise what `send` would raise."""
-        entity = lookup.sendable(self.catalogue, path)
+        """Return the queue or topic at a path if messages can be sent to it.
+
+        Otherwise raises the error that `send` would raise.
+        """
+        entity = addresses.sendable(self.catalogue, path)
         if not may_send(entity.status):
             raise EntityDisabled(entity.path)
         return entity
 
     async def cancel_scheduled(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Cancel scheduled messages. Return an outcome for each."""
-        entity = lookup.sendable(self.catalogue, path)
+        entity = addresses.sendable(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.cancel_scheduled(entity.id, sequences))
 
@@ -89,7 +106,7 @@ class Broker(Receiving):
 
     async def counts(self, path: str) -> Counts:
         """Return the counts of an entity, including messages that were sent before the call."""
-        entity = lookup.found(self.catalogue, path)
+        entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.counts(entity.id))
 
@@ -98,9 +115,9 @@ class Broker(Receiving):
     ) -> list[Duplicate]:
         """Return a page of the dropped duplicates of a queue or topic, oldest first.
 
-        `after` is the `number` of the last one on the page before.
+        `after` is the `number` of the last duplicate on the previous page.
         """
-        entity = lookup.found(self.catalogue, path)
+        entity = addresses.found(self.catalogue, path)
         await self._see_sends(entity)
         return await self._core.run(
             lambda store: store.duplicates(entity.id, message_id=message_id, since=since, limit=limit, after=after)
@@ -108,7 +125,7 @@ class Broker(Receiving):
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
         """Return a page of the quarantined messages, of one entity or of all. `after` is as for `duplicates`."""
-        entity = lookup.found(self.catalogue, path).id if path is not None else None
+        entity = addresses.found(self.catalogue, path).id if path is not None else None
         return await self._core.run(lambda store: store.quarantined(entity, limit, after))
 
     async def discard_quarantined(self, numbers: Sequence[int]) -> list[Outcome]:
@@ -122,12 +139,17 @@ class Broker(Receiving):
         self._core.wake_chores()
         return outcomes
 
-    async def delete_messages(self, address: Address, enqueued_before: int, count: int) -> int:
-        """Delete up to `count` of the oldest messages that nobody has locked, and return how many."""
-        entity = lookup.holding(self.catalogue, address)
+    async def delete_messages(
+        self, address: Address, enqueued_before: int, count: int, session: str | None = None
+    ) -> int:
+        """Delete up to `count` of the oldest messages that nobody has locked, and return how many.
+
+        With `session`, only messages of that session.
+        """
+        entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
         return await self._core.run(
-            lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue)
+            lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue, session)
         )
 
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
@@ -135,7 +157,7 @@ class Broker(Receiving):
 
         They skip detection and come after all messages that were accepted before.
         """
-        entity = lookup.holding(self.catalogue, Address(path))
+        entity = addresses.holding(self.catalogue, Address(path))
         policy, now, behind = self._policy(entity), self._core.clock.stamp(), self._core.clock.behind()
         self._core.note_access(entity)
         outcomes = await self._core.run(lambda store: store.resubmit(entity.id, sequences, policy, now, behind=behind))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from oncebus.broker import bodies
 from oncebus.broker.requeue import Requeuer
-from oncebus.broker.trouble import Trouble
+from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
 from oncebus.entities import Catalogue, Entity
 from oncebus.store import Store, Sweep
 
@@ -27,15 +27,14 @@ SOONEST_SECONDS = 0.01
 SELDOM_SECONDS = 1.0
 """The interval of chores that are not urgent."""
 PULSE_SECONDS = 10.0
-BACK_OFF_SECONDS = 0.5
 
 
 class Chore:
-    """Recurring work. If it fails, it shows its trouble and is retried for ever; other chores are not affected."""
+    """Recurring work. If it fails, its error is shown and it is retried for ever. Other chores are not affected."""
 
     def __init__(self, name: str, do: Callable[[], Awaitable[bool | None]], every: float = 0.0) -> None:
         """`do` does a step of bounded length and returns whether there is more to do at once."""
-        self.trouble = Trouble(f"A chore failed and will be tried again, {name}")
+        self.trouble = Trouble(f"A chore failed and will be retried: {name}")
         self.next = float("-inf")
         self._do = do
         self._every = every
@@ -80,6 +79,7 @@ class Chores:
             # The next two stamp messages, so they fail while the clock is wrong.
             Chore("schedule", self._fall_due),
             self._forwarding,
+            Chore("transactions", core.committer.step),
             Chore("expiry", self._expire, SELDOM_SECONDS),
             Chore("record of drops", self._prune_duplicates, SELDOM_SECONDS),
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
@@ -89,7 +89,7 @@ class Chores:
 
     @property
     def trouble(self) -> str | None:
-        """Return the error of the first chore that fails right now; None if none does."""
+        """Return the error of the first chore that is failing right now; None if none is."""
         return next((chore.trouble.text for chore in self.all if chore.trouble.text is not None), None)
 
     def wake(self) -> None:
@@ -113,7 +113,7 @@ class Chores:
             await self.round()
 
     def _pause(self) -> float:
-        """Return how many seconds to wait for the next round: less if a message falls due or a lock expires sooner."""
+        """Return how many seconds to wait before the next round: at most until a message falls due or a lock ends."""
         now = self._core.clock.steady()
         pause = EVERY_SECONDS if self._is_in_use() else IDLE_EVERY_SECONDS
         if self._next_end is not None:

@@ -17,7 +17,7 @@ MOST_LEAP = 10 * 60 * 1_000_000
 """How far the wall clock may run ahead of the monotonic clock since it was last read, in microseconds."""
 
 LONG_PAUSE = 7 * DAY
-"""The longest window that is allowed: after such a pause all ids are forgotten."""
+"""The longest window that is allowed: after a pause of this length all ids are forgotten."""
 
 SHOWN = 60 * SECOND
 """How far the wall clock may be behind before the broker counts as unhealthy."""
@@ -42,13 +42,13 @@ def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_unt
     """Compare the newest time in each part of a data folder with the clock. `stored` maps a part's name to its time.
 
     Raises `TimesAhead` if one is ahead by more than `MOST_LEAP`: time would stand still until then, and ids would be
-    remembered that much longer. Raises it also if the lock that ends at `held_until` must have been granted that far
-    ahead: nobody could receive its message until then. Logs a smaller lead. Also logs a clock that is far ahead of all
-    parts, because the broker cannot tell whether it was stopped for so long or the clock is wrong.
+    remembered that much longer. Also raises it if the lock that ends at `held_until` must have been granted by a clock
+    that far ahead, because nobody could receive its message until then. Logs a smaller lead. Also logs a clock that is
+    far ahead of all parts, because the broker cannot tell whether it was stopped for so long or the clock is wrong.
     """
     part, newest = max(stored.items(), key=lambda item: item[1])
     repair = (
-        f"but the clock says {utc_text(now)}. If the clock is wrong now, set it right. If it was wrong then, run: "
+        f"but the clock says {utc_text(now)}. If the clock is wrong now, correct it. If it was wrong then, run: "
         f"oncebus repair clock --data '{data}'"
     )
     if newest - now > MOST_LEAP:
@@ -57,14 +57,14 @@ def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_unt
         raise TimesAhead(f"A message or session in the store is locked until {utc_text(held_until)}, {repair}")
     if newest - now > _NOTED:
         log.warning(
-            "The newest message was accepted at %s, but the clock says %s; time stands still until then",
+            "The newest message was accepted at %s, but the clock says %s; new messages get the same time until then",
             utc_text(newest),
             utc_text(now),
         )
     elif newest and now - newest > LONG_PAUSE:
         log.warning(
-            "The newest message was accepted at %s, and the clock says %s: if the broker was not stopped for so long, "
-            "stop it now and set the clock right",
+            "The newest message was accepted at %s, and the clock says %s: unless the broker was stopped for so long, "
+            "stop it now and correct the clock",
             utc_text(newest),
             utc_text(now),
         )
@@ -84,7 +84,7 @@ class Clock:
     """The broker's clock. `last` is the newest stamp that was ever given; no later stamp is before it.
 
     When the machine's clock is set back, stamps stand still until it has caught up. When it leaps forward, `stamp`
-    raises `ClockLeapt` until the clock is set right or the broker restarts: a wrong time in one message would make all
+    raises `ClockLeapt` until the clock is corrected or the broker restarts: a wrong time in one message would make all
     later ones wrong. Meanwhile `now` continues as if there had been no leap, so that a wrong clock expires nothing.
     `steady` continues in both cases: an hour's wait takes an hour.
     """
@@ -107,14 +107,15 @@ class Clock:
         self._steady = (max(self._steady[0], last), self._steady[1])
 
     def now(self) -> int:
-        """Return the time to compare with times of others: the machine's time, without a leap."""
+        """Return the time to compare with times from other machines: this machine's time, without a leap."""
         wall, leap = self._read()
         return wall if leap <= MOST_LEAP else wall - leap
 
     def steady(self) -> int:
-        """Return the time for locks, schedules and expiry: `now`, or, while that is set back, a slightly slower clock.
+        """Return the time for locks, schedules and expiry: `now`, or a slower clock while the machine's is set back.
 
-        Because it is slower, `now` catches up with it, and it does not outrun a clock that is always a little slow.
+        Because it is slower, `now` catches up with it. It also does not run ahead of a machine clock that is always a
+        little slow.
         """
         before, at = self._steady
         passed = self._passed()
@@ -128,37 +129,38 @@ class Clock:
 
     @property
     def trouble(self) -> str | None:
-        """Return why time stands still; None unless the clock is more than a minute behind."""
+        """Return a text for the operator if the clock is more than a minute behind the newest stamp; else None."""
         behind = self.last - self._wall()
         if behind <= SHOWN:
             return None
         return (
-            f"The clock is {behind / 1e6:.0f} s behind the newest message, and time stands still. Set it right; if it "
-            "is right, stop the broker and run 'oncebus repair clock'."
+            f"The clock is {behind / 1e6:.0f} s behind the newest message, whose time all new messages get. Correct "
+            "the clock; if it is right, stop the broker and run 'oncebus repair clock'."
         )
 
     def passed(self) -> int:
-        """Return microseconds since some moment, on a monotonic clock."""
+        """Return microseconds on a monotonic clock. Only differences have a meaning."""
         return self._passed()
 
     def stamp(self, least: int = 0) -> int:
         """Return the time to write into a message. Raises `ClockLeapt`.
 
-        It is not before `least`, unless `least` is after `steady`. So a message that falls due while stamps stand still
-        does not get a time before it was due.
+        The result is not before `least`, unless `least` is after `steady`. So a message that falls due while stamps
+        stand still does not get a time before it was due.
         """
         wall, leap = self._read()
         if leap > MOST_LEAP:
             raise ClockLeapt(
-                f"The clock leapt {leap / 1e6:.0f} s forward. Messages are refused until it is set right; if it is "
-                "right now, start the broker again."
+                f"The clock leapt {leap / 1e6:.0f} s forward. Messages are refused until it is corrected; if it is "
+                "right now, restart the broker."
             )
         if least > self.last:
             self.last = max(self.last, min(least, self.steady()))
         if wall < self.last:
             if not self._is_back and self.last - wall > _NOTED:
                 log.warning(
-                    "The clock is %.1f s behind the newest message; time stands still", (self.last - wall) / 1e6
+                    "The clock is %.1f s behind the newest message, whose time all new messages get",
+                    (self.last - wall) / 1e6,
                 )
                 self._is_back = True
             return self.last

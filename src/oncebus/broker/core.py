@@ -1,4 +1,4 @@
-"""The core of the broker: its parts, how they are opened and closed, and what they share."""
+"""The core of the broker: opens, closes and connects its parts."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any, TypeVar
 
 from oncebus.agreement import check_no_repair
-from oncebus.broker.acceptor import Acceptor, Appending
+from oncebus.broker.acceptor import Acceptor, Answer, Appending, Charge, resolve
+from oncebus.broker.admission import Admission
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog, spread
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
+from oncebus.broker.committing import Committer
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.idle import Accesses, Use
 from oncebus.broker.ingest import Ingester
 from oncebus.broker.latencies import Latencies
-from oncebus.broker.numbers import Numbers
 from oncebus.broker.policies import policies_of
 from oncebus.broker.refusals import Refusals
+from oncebus.broker.sending import SequenceNumbers
 from oncebus.broker.shares import Shares, work_of
-from oncebus.broker.transactions import Transactions
+from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
@@ -68,7 +71,7 @@ class Core:
         }
         check_stored_times(stored, self.clock.now(), folders.data, store.last_lock_end())
         self.clock.begin_at(max(0, *stored.values()))
-        self.numbers = Numbers(
+        self.numbers = SequenceNumbers(
             [(mark.entity, mark.partition, mark.sequence) for mark in store.highest()]
             + [(entity, partition, sequence) for (entity, partition), sequence in marks.sequences.items()]
         )
@@ -90,7 +93,7 @@ class Core:
         self._use = Use(self.accesses, self.arrivals, self.clock.passed)
         self.shares = Shares(self.clock.passed, lambda entity: self._use.is_alone(entity, self.catalogue))
         self._files = CatalogueFiles(folders.catalogue)
-        self._transactions = Transactions(store)
+        self._store_thread = StoreThread(store)
         self._most_bytes = most_bytes
         self._sizes = {entity: store.size_of(entity) for entity in self.policies}
         self._last_sent: dict[int, int] = {}
@@ -98,6 +101,8 @@ class Core:
         self._published: deque[tuple[int, int]] = deque()
         # On the clock of `time.monotonic`.
         self.last_ingest_at = time.monotonic() - silent_for
+        self.admission = Admission(self)
+        self.committer = Committer(self, self.admission, store.last_pending())
         self._ingester = Ingester(self, folders)
         self._chores = Chores(self)
         self._tasks: list[asyncio.Task[None]] = []
@@ -144,7 +149,7 @@ class Core:
         self._tasks = [asyncio.create_task(self._ingester.run()), asyncio.create_task(self._chores.run())]
 
     async def close(self) -> None:
-        """Stop all work, wait for what is being made durable, and close the files. A second call only waits."""
+        """Stop all work, wait for writes in progress, and close the files. A second call only waits."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         await asyncio.shield(self._closing)
@@ -156,27 +161,27 @@ class Core:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*self._changes, *self._others, return_exceptions=True)
         await self.acceptor.close()
-        await self._transactions.close()
+        await self._store_thread.close()
         # Receivers that still wait check again, and get `BrokerClosed`.
         self.arrivals.notify_all()
 
     def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
-        """Run work on the store, durably. See `Transactions.run`."""
-        return self._transactions.run(work, unwanted)
+        """Run work on the store, durably. See `StoreThread.run`."""
+        return self._store_thread.run(work, unwanted)
 
     @property
     def store_uses(self) -> int:
         """Return how many units of work were submitted to the store since the broker was opened."""
-        return self._transactions.submitted
+        return self._store_thread.submitted
 
     def start_task(self, doing: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine that nobody waits for. An `OncebusError` is only logged."""
+        """Run a coroutine in the background. An `OncebusError` is only logged."""
 
         async def do() -> None:
             try:
                 await doing
             except OncebusError as error:
-                log.info("A background task was given up: %s", error)
+                log.info("A background task failed: %s", error)
 
         task = asyncio.create_task(do())
         self._others.add(task)
@@ -184,19 +189,32 @@ class Core:
 
     @property
     def trouble(self) -> str | None:
-        """Return the error that keeps the broker from a part of its work right now; None if there is none."""
+        """Return the error of a part of the broker that is failing right now; None if there is none."""
         return self._ingester.trouble.text or self._chores.trouble or self.clock.trouble
 
     def wake_chores(self) -> None:
         """Do the chores now: there may be something to requeue, or a new time at which a message falls due."""
         self._chores.wake()
 
+    def note_settled(self, entity: int) -> None:
+        """Wake receivers and requeue, because messages of an entity were abandoned, deferred or dead-lettered."""
+        self.arrivals.notify([Place(entity, sub_queue) for sub_queue in SubQueue])
+        policy = self.policies.get(entity)
+        if policy is not None and (policy.forward_to, policy.forward_dead_letters_to) != (None, None):
+            self.wake_chores()
+
     async def forward(self) -> None:
         """Requeue messages now, without waiting for the chores. If it fails, the chores retry."""
-        # In a task of its own: an append that the caller cancels could not be reported to the store.
-        task = asyncio.create_task(self._chores.forward())
+        # An append that the caller cancels could not be reported to the store.
+        await self.finish(self._chores.forward())
+
+    async def finish(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine to its end, even if the caller is cancelled."""
+        task = asyncio.create_task(doing)
         self._others.add(task)
         task.add_done_callback(self._others.discard)
+        # Nobody may be left to hear of its error.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(task)
 
     # Entities
@@ -249,12 +267,12 @@ class Core:
             await self.run(delete)
         except OncebusError as error:
             # The entities are deleted anyway: nobody can reach their messages, and the next start deletes those.
-            log.warning("Cannot delete the messages of deleted entities yet; the next start will: %s", error)
+            log.warning("Cannot delete the messages of deleted entities; the next start deletes them: %s", error)
         # Wake the receivers that wait there, so that they get `NotFound`.
         self.arrivals.notify([Place(entity, sub_queue) for entity in entities for sub_queue in SubQueue])
 
     def note_access(self, entity: Entity) -> None:
-        """Note that an entity is used now, and with a subscription also its topic."""
+        """Record that an entity is used now; for a subscription, its topic too."""
         self.accesses.note(entity.id)
         if isinstance(entity, Subscription):
             self.accesses.note(entity.topic_id)
@@ -262,14 +280,38 @@ class Core:
     # Into the pipeline
 
     def append(self, entity: int, rows: Sequence[Row]) -> asyncio.Future[int]:
-        """Append rows of an entity to the inbox. The future resolves to their commit. See `Acceptor.append`."""
-        size = sum(row["size"] for row in rows)
-        heavy = weight(size, self._copies.get(entity, 1))
-        work = self.work_of(entity, len(rows), size)
-        appended = self.acceptor.append(entity, rows, size, heavy, self.catalogue.version, work)
-        self.backlog.add(entity, size)
-        self.shares.add(entity, work)
-        return appended
+        """Append rows of an entity to the inbox. The future resolves to their commit, or raises why they were refused.
+
+        Cancelling it does not take the rows back.
+        """
+        return self._append(rows, [self._charge(entity, rows)])
+
+    def append_then(self, entity: int, rows: Sequence[Row], answer: Answer, callers: int) -> None:
+        """Append rows of an entity to the inbox, on behalf of several callers. See `Acceptor.append`."""
+        self._append_then(rows, [self._charge(entity, rows)], answer, callers)
+
+    def append_together(self, rows: Sequence[Row]) -> asyncio.Future[int]:
+        """Append rows of several entities, in one commit."""
+        by_entity: dict[int, list[Row]] = {}
+        for row in rows:
+            by_entity.setdefault(row["entity"], []).append(row)
+        return self._append(rows, [self._charge(entity, some) for entity, some in by_entity.items()])
+
+    def _charge(self, entity: int, rows: Sequence[Row]) -> Charge:
+        size = sum([row["size"] for row in rows])
+        return Charge(entity, len(rows), size, self.work_of(entity, len(rows), size))
+
+    def _append(self, rows: Sequence[Row], charges: Sequence[Charge]) -> asyncio.Future[int]:
+        durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._append_then(rows, charges, partial(resolve, durable))
+        return durable
+
+    def _append_then(self, rows: Sequence[Row], charges: Sequence[Charge], answer: Answer, callers: int = 1) -> None:
+        heavy = sum([weight(charge.size, self._copies.get(charge.entity, 1)) for charge in charges])
+        self.acceptor.append(rows, charges, heavy, self.catalogue.version, answer, callers)
+        for charge in charges:
+            self.backlog.add(charge.entity, charge.size)
+            self.shares.add(charge.entity, charge.work)
 
     def append_pulse(self) -> asyncio.Future[int]:
         """Send a pulse through the pipeline. The future resolves to its commit."""
@@ -287,29 +329,34 @@ class Core:
         return self.append(NOBODY, [row])
 
     def work_of(self, entity: int, messages: int, size: int) -> int:
-        """Return how much work messages of `size` bytes in total make for an entity. See `oncebus.broker.shares`."""
+        """Return how much work an entity's messages with a total of `size` bytes make for the pipeline.
+
+        See `oncebus.broker.shares`.
+        """
         return work_of(messages, size, self._copies.get(entity, 1))
 
     def _appended(self, group: Sequence[Appending], commit: int | None) -> None:
         """Account for rows that became durable with `commit`, or were refused if it is None."""
         if commit is None:
             for each in group:
-                self.backlog.remove({each.entity: each.size})
-                self.shares.remove(each.entity, each.work)
+                for charge in each.charges:
+                    self.backlog.remove({charge.entity: charge.size})
+                    self.shares.remove(charge.entity, charge.work)
                 self.bodies.refused(_own_bodies(each.rows))
             return
         sizes: Counter[int] = Counter()
         rows: Counter[int] = Counter()
-        for each in group:
-            sizes[each.entity] += each.size
-            rows[each.entity] += len(each.rows)
-            if each.entity in self.policies:
-                self._last_sent[each.entity] = commit
+        charges = [charge for each in group for charge in each.charges]
+        for charge in charges:
+            sizes[charge.entity] += charge.size
+            rows[charge.entity] += charge.rows
+            if charge.entity in self.policies:
+                self._last_sent[charge.entity] = commit
         self.backlog.commit(commit, sizes.items(), self.clock.passed())
         if rows.keys() != {NOBODY}:
-            inline = sum(inline_bytes(row) for each in group for row in each.rows)
+            inline = sum([inline_bytes(each.rows) for each in group])
             self.overhead.add_commit(commit, spread(self.acceptor.last_bytes - inline, rows), self.clock.passed())
-        self.shares.commit(commit, [(each.entity, each.work) for each in group], self.clock.passed())
+        self.shares.commit(commit, [(charge.entity, charge.work) for charge in charges], self.clock.passed())
         # The commit may have come out already: the pipeline does not wait for this call.
         self._remove_ingested(self.progress.position)
 
@@ -327,7 +374,7 @@ class Core:
         return self.backlog.of(entity) + self.overhead.of(entity)
 
     def held(self, entity: Entity) -> int:
-        """Return how many bytes count towards an entity's quota: in the pipeline now, and in the store a moment ago."""
+        """Return how many bytes count towards an entity's quota, in the pipeline and (a moment ago) in the store."""
         held = self.in_pipeline(entity.id) + self._sizes.get(entity.id, 0)
         if isinstance(entity, Topic):
             held += sum(self._sizes.get(each.id, 0) for each in self.catalogue.subscriptions_of(entity))
@@ -336,13 +383,13 @@ class Core:
     def check_room(self, entity: Entity, size: int) -> None:
         """Raise `ServerBusy` if `size` more bytes would exceed the limit of the pipeline or the share of the entity.
 
-        No entity may take more than it leaves free for the others. A single one gets half of the limit.
+        An entity may use at most half of the part of the limit that other entities do not use.
         """
         held, of_entity = self.in_inbox, self.on_disk(entity.id)
         if held + size <= self._most_bytes < held + size + of_entity:
             raise ServerBusy(
                 f"The server is busy: {of_entity} bytes of '{entity.path}' are waiting for the "
-                f"pipeline, which is its share of {self._most_bytes}. Please retry the operation later."
+                f"pipeline, and its share of {self._most_bytes} is used up. Please retry the operation later."
             )
         if held + size > self._most_bytes:
             raise ServerBusy(
@@ -361,7 +408,7 @@ class Core:
         return self.in_inbox < self._most_bytes
 
     def note_sizes(self, sizes: Mapping[int, int]) -> None:
-        """Note the sizes of entities in the store."""
+        """Record the sizes of entities in the store."""
         self._sizes |= sizes
 
     async def refresh_sizes(self) -> None:
@@ -378,12 +425,12 @@ class Core:
 
     @property
     def oldest_wait(self) -> int:
-        """Return how long the oldest commit has waited, in microseconds; 0 if none waits. Counts across restarts."""
+        """Return how long the oldest commit has waited, in microseconds, across restarts; 0 if none is waiting."""
         oldest = self.backlog.oldest
         return 0 if oldest is None else max(self.clock.passed() - oldest, 0)
 
     def ingested(self, commit: int, report: IngestReport, sizes: Mapping[int, int]) -> None:
-        """Note that the store has ingested everything up to a commit, and the new sizes of entities."""
+        """Record that the store has ingested everything up to a commit, and the new sizes of entities."""
         self.note_sizes(sizes)
         self.last_ingest_at = time.monotonic()
         self.progress.reach(commit)
@@ -395,7 +442,7 @@ class Core:
             self.wake_chores()
 
     def _remove_ingested(self, commit: int) -> None:
-        """Remove everything up to a commit from the backlog, because it has come out of the pipeline."""
+        """Remove everything up to a commit from the backlog, because the pipeline has processed it."""
         now = self.clock.passed()
         self.latencies.batch.observe_all(now - since for since in self.backlog.take(commit))
         self.overhead.take(commit)
@@ -411,7 +458,10 @@ class Core:
             await asyncio.to_thread(self._files.delete_below, needed)
 
     def _note_left(self, folders: Folders, position: int) -> set[str]:
-        """Count what an earlier broker left in the pipeline. Return the body files that its rows name."""
+        """Add the rows that an earlier broker left in the pipeline to the backlog.
+
+        Return the body files that these rows name.
+        """
         now, passed = self.clock.now(), self.clock.passed()
         body_files: set[str] = set()
         reader = InboxReader(folders.inbox)
@@ -430,7 +480,7 @@ class Core:
 
 
 def _own_bodies(rows: Sequence[Row]) -> list[str]:
-    """Return the body files that were written for these rows. The body files of requeued rows belong to the store."""
+    """Return the body files that were written for these rows. Those of rows with an origin belong to the store."""
     named = [row.get("blob") for row in rows if row.get("origin_entity") is None]
     return [name for name in named if name is not None]
 

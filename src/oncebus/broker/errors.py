@@ -1,12 +1,16 @@
-"""Errors of the broker itself, independent of an entity."""
+"""Errors of the broker itself, independent of an entity, and the texts that every protocol gives to its clients."""
 
 from __future__ import annotations
 
-from oncebus.agreement import DataMismatch
 from oncebus.entities import QuotaExceeded
 from oncebus.errors import OncebusError
 
-__all__ = ["BrokerClosed", "DataMismatch", "ServerBusy"]
+# Texts for clients, instead of those of errors that only the operator may see: these name files and paths.
+NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
+NOT_READY = "The server is busy. Please retry the operation later."
+NOT_STORABLE = "The message contains a value that cannot be stored."
+FAILED = "The service was unable to process the request; please retry the operation."
+"""The text for an unexpected error."""
 
 
 class BrokerClosed(OncebusError):

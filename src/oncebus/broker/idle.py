@@ -1,4 +1,7 @@
-"""When entities were last used. Idle entities are deleted if they have auto-delete on idle, and need no fair share."""
+"""Tracks when entities were last used.
+
+Idle entities need no share, and are deleted if they have auto-delete on idle.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,11 @@ class Accesses:
         self._last: dict[int, int] = {}
 
     def note(self, entity: int) -> None:
-        """Note that an entity is being used now."""
+        """Record that an entity is being used now."""
         self._last[entity] = self._passed()
 
     def last(self, entity: int) -> int | None:
-        """Return when an entity was last used, on the monotonic clock; None if not since the broker started."""
+        """Return when an entity was last used, on the monotonic clock; None if never since the broker started."""
         return self._last.get(entity)
 
     def forget(self, entities: Iterable[int]) -> None:
@@ -49,7 +52,7 @@ class Accesses:
 
 
 class Use:
-    """Knows which entities are in use at the same time. A subscription counts as its topic."""
+    """Tells whether several entities are in use at the same time. A subscription counts as its topic."""
 
     def __init__(self, accesses: Accesses, arrivals: Arrivals, passed: Callable[[], int]) -> None:
         self._accesses = accesses
@@ -62,7 +65,7 @@ class Use:
     def is_alone(self, entity: int, catalogue: Catalogue) -> bool:
         """Return whether no other queue or topic was used lately or has a receiver waiting for messages.
 
-        The answer may be up to `REFRESH` old, because it goes through all entities.
+        The answer may be up to `REFRESH` old, because computing it means going through all entities.
         """
         now = self._passed()
         if self._refreshed is None or not 0 <= now - self._refreshed < REFRESH:

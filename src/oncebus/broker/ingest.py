@@ -1,4 +1,4 @@
-"""Ingesting the pipeline's results: from the outbox into the store."""
+"""Ingests the pipeline's results from the outbox into the store."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from oncebus.broker.errors import DataMismatch
-from oncebus.broker.trouble import Trouble
+from oncebus.agreement import DataMismatch
+from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
 from oncebus.folders import Folders
 from oncebus.outbox import Entry, Outbox
 from oncebus.store import IngestReport, Store
@@ -24,14 +25,19 @@ if TYPE_CHECKING:
 IDLE_POLL_SECONDS = 0.02
 """How often to poll the outbox, if it has to be polled, while nothing is in the pipeline."""
 CHECK_SECONDS = 1.0
-"""How often to check for a gap in the outbox while nothing comes."""
-BACK_OFF_SECONDS = 0.5
+"""How often to check for a gap in the outbox while no entry arrives."""
+MOST_ROWS = 4_000
+MOST_BYTES = 16 << 20
+"""Entries are ingested together until they have so many rows or bytes."""
 KEPT_ENTRIES = 9
-"""For how many of the newest entries the inbox keeps the commits: Spark may run its newest batches again."""
+"""The number of newest entries whose commits the inbox keeps, because Spark may run its newest batches again."""
 
 
 class Ingester:
-    """A task that ingests outbox entries in order, and deletes entries and commits that nobody needs any more."""
+    """A task that ingests outbox entries in order, and deletes entries and commits that nobody needs any more.
+
+    Waiting entries are ingested together, because a store transaction costs as much as hundreds of rows.
+    """
 
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
@@ -40,25 +46,34 @@ class Ingester:
         self._ingested: deque[int] = deque(maxlen=KEPT_ENTRIES)
         # On the clock of `time.monotonic`.
         self._next_check = 0.0
+        self._deleting: asyncio.Task[None] | None = None
         self.trouble = Trouble("Cannot ingest the pipeline's results; retrying")
 
     async def run(self) -> None:
         """Ingest entries until cancelled."""
         with contextlib.closing(self._outbox.watch()) as watch:
-            while True:
-                await self._step(watch)
+            try:
+                while True:
+                    await self._step(watch)
+            finally:
+                await asyncio.gather(self._deleted(), return_exceptions=True)
 
     async def _step(self, watch: Watch) -> None:
-        """Ingest the next entry, or wait for one."""
+        """Ingest the next entries, or wait for one."""
         core = self._core
         try:
-            entry = self._outbox.next_entry(core.progress.position) if core.lag else None
-            if entry is None:
+            if self._deleting is not None and self._deleting.done():
+                await self._deleted()
+            entries = self._outbox.next_entries(core.progress.position) if core.lag else []
+            if entries:
+                last = await self._ingest_some(entries)
+                self.trouble.over()
+                # In a task of its own: the next entries need not wait for it.
+                await self._deleted()
+                self._deleting = asyncio.create_task(self._delete(last))
+            else:
                 self._check_for_gap()
                 await watch.wait_in_loop(CHECK_SECONDS, poll=POLL_SECONDS if core.lag else IDLE_POLL_SECONDS)
-            else:
-                await self._ingest(entry)
-                self.trouble.over()
         except Exception as error:
             # Any error: giving up would stop all deliveries.
             self.trouble.met(error)
@@ -78,28 +93,62 @@ class Ingester:
                 f"none after commit {position}"
             )
 
-    async def _ingest(self, entry: Entry) -> None:
+    async def _ingest_some(self, entries: Sequence[Entry]) -> Entry:
+        """Ingest the first of these entries, or several if they are small. Return the last of them."""
+        try:
+            return await self._ingest(entries)
+        except Exception:
+            if len(entries) == 1:
+                raise
+            # A bad entry must not stop those before it.
+            return await self._ingest(entries[:1])
+
+    async def _ingest(self, entries: Sequence[Entry]) -> Entry:
         core = self._core
-        rows = await asyncio.to_thread(entry.rows)
+        rows, last = await asyncio.to_thread(_first_rows, entries)
+        after = entries[0].after
         policies, now = core.policies, core.clock.steady()
         if behind := core.clock.behind():
             rows = _expiring_later(rows, behind)
 
         def ingest(store: Store) -> tuple[IngestReport, dict[int, int]]:
-            report = store.ingest(rows, entry.after + 1, entry.last, policies, now)
+            report = store.ingest(rows, after + 1, last.last, policies, now)
             return report, {entity: store.size_of(entity) for entity in report.counted}
 
         report, sizes = await core.run(ingest)
-        core.ingested(entry.last, report, sizes)
+        core.ingested(last.last, report, sizes)
+        self._ingested.append(last.last)
+        return last
+
+    async def _deleted(self) -> None:
+        """Wait for the last deletion, if any. Raises its error."""
+        deleting, self._deleting = self._deleting, None
+        if deleting is not None:
+            await deleting
+
+    async def _delete(self, last: Entry) -> None:
+        """Delete entries and commits, given the last ingested entry."""
         # Keep this entry until the next one: it shows a restarted pipeline how far the last one came.
-        await asyncio.to_thread(self._outbox.delete_up_to, entry.after)
-        self._ingested.append(entry.last)
+        await asyncio.to_thread(self._outbox.delete_up_to, last.after)
         if len(self._ingested) == self._ingested.maxlen:
             # Keep the commits of the newest batches: Spark may run these again.
-            await core.forget_up_to(self._ingested[0])
+            await self._core.forget_up_to(self._ingested[0])
+
+
+def _first_rows(entries: Sequence[Entry]) -> tuple[pa.Table, Entry]:
+    """Return the rows of the first entries, enough for a transaction of good size, and the last of these entries."""
+    tables: list[pa.Table] = []
+    for entry in entries:
+        tables.append(entry.rows())
+        if sum(table.num_rows for table in tables) >= MOST_ROWS or sum(table.nbytes for table in tables) >= MOST_BYTES:
+            break
+    return pa.concat_tables(tables), entries[len(tables) - 1]
 
 
 def _expiring_later(rows: pa.Table, behind: int) -> pa.Table:
-    """Return the rows with a later expiry: their stamps came from a clock that stood `behind` the steady time."""
+    """Return the rows with their expiry moved later by `behind`.
+
+    Their stamps came from a clock that was behind steady time.
+    """
     at = rows.schema.get_field_index("expires")
     return rows.set_column(at, rows.schema.field(at), pc.add(rows.column(at), behind))

@@ -1,7 +1,7 @@
 """Histograms of how long each step of a message's path takes.
 
 These are not the histograms of `prometheus_client`, which cost five times as much per message: see decision 0013.
-`oncebus.monitoring` hands the counts on to Prometheus.
+`oncebus.monitoring` passes the counts on to Prometheus.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Latency:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.total = 0
 
-    def observe(self, duration: int) -> None:
-        """Count a duration."""
-        self.counts[bisect_left(BOUNDS, duration)] += 1
-        self.total += duration
+    def observe(self, duration: int, times: int = 1) -> None:
+        """Add a duration that occurred this many times to the histogram."""
+        self.counts[bisect_left(BOUNDS, duration)] += times
+        self.total += duration * times
 
     def observe_all(self, durations: Iterable[int]) -> None:
-        """Count several durations; cheaper than one by one."""
+        """Add several durations to the histogram. This is cheaper than adding them one by one."""
         counts, total = self.counts, 0
         for duration in durations:
             counts[bisect_left(BOUNDS, duration)] += 1

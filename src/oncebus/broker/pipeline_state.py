@@ -1,4 +1,4 @@
-"""The state of the pipeline as the gateway sees it: what waits, for how long, and whether anything comes out."""
+"""The state of the pipeline as the gateway sees it: waiting commits, their age, and the time of the last output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PipelineState:
 
     @property
     def trouble(self) -> str | None:
-        """Return the error that keeps the broker from a part of its work right now; None if there is none."""
+        """Return the error of a part of the broker that is failing right now; None if there is none."""
         return self._core.trouble
 
     @property
@@ -36,12 +36,12 @@ class PipelineState:
 
     @property
     def oldest_wait(self) -> int:
-        """Return how long the oldest commit has waited, in microseconds; 0 if none waits. Counts across restarts."""
+        """Return how long the oldest commit has waited, in microseconds, across restarts; 0 if none is waiting."""
         return self._core.oldest_wait
 
     @property
     def last_ingest(self) -> float:
-        """Return when something last came out of the pipeline, in seconds on the clock of `time.monotonic`."""
+        """Return when the pipeline last produced output, in seconds of `time.monotonic`."""
         return self._core.last_ingest_at
 
     @property
@@ -51,7 +51,7 @@ class PipelineState:
 
     @property
     def work_per_second(self) -> float:
-        """Return the throughput of the pipeline as last measured. See `oncebus.broker.shares` for the unit."""
+        """Return the last measured throughput of the pipeline. See `oncebus.broker.shares` for the unit."""
         return self._core.shares.rate
 
     def bytes_of(self, entity: Entity) -> int:
@@ -63,15 +63,15 @@ class PipelineState:
         return self._core.shares.waiting.get(entity.id, 0)
 
     def has_passed(self, entity: Entity) -> bool:
-        """Return whether everything that was accepted for an entity has come out of the pipeline."""
+        """Return whether the pipeline has processed everything that was accepted for an entity."""
         return self.position >= self._core.last_sent(entity)
 
     async def wait_for(self, commit: int, seconds: float) -> bool:
-        """Wait until the store has ingested a commit. Return False if it has not after `seconds`."""
+        """Wait until the store has ingested a commit. Return False if that takes longer than `seconds`."""
         return await self._core.progress.wait_for(commit, seconds)
 
     async def probe(self) -> None:
-        """Send a pulse through the pipeline and wait until it comes out. Raises if the inbox refuses it."""
+        """Send a pulse through the pipeline and wait until it is processed. Raises if the inbox refuses it."""
         commit = await self._core.append_pulse()
         while not await self.wait_for(commit, WAIT_SECONDS):
             pass

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from oncebus.broker import lookup
+from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.base import BrokerBase
-from oncebus.broker.received import Received, with_bodies
+from oncebus.broker.bodies import Received, with_bodies
 from oncebus.entities import Entity, Queue, Subscription
 from oncebus.store import Action, Message, Mode, Outcome, Place, SessionLock, SessionLockLost, Settlement, SubQueue
 
@@ -32,12 +32,14 @@ class Receiving(BrokerBase):
         session: SessionLock | None = None,
         most_bytes: int | None = None,
     ) -> list[Received]:
-        """Receive up to `count` messages, oldest first, as soon as there is one; none after `wait` seconds.
+        """Receive up to `count` messages, oldest first.
+
+        Waits up to `wait` seconds for the first one; returns none after that.
 
         `most_bytes` limits their total size, but a single message may exceed it. The same holds for `receive_deferred`
         and `peek`.
         """
-        entity = lookup.receivable(self.catalogue, address, is_sessionful=session is not None)
+        entity = addresses.receivable(self.catalogue, address, is_sessionful=session is not None)
         place = Place(entity.id, address.sub_queue)
 
         async def attempt() -> list[Message]:
@@ -57,11 +59,15 @@ class Receiving(BrokerBase):
 
     def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
         """Return a context with an event that is set whenever there may be something new to receive at an address."""
-        return self._core.arrivals.expected_at(Place(lookup.holding(self.catalogue, address).id, address.sub_queue))
+        return self._core.arrivals.expected_at(Place(addresses.holding(self.catalogue, address).id, address.sub_queue))
 
     def receivable(self, address: Address, *, is_sessionful: bool) -> Queue | Subscription:
-        """Return the queue or subscription at an address, or raise what `receive` would raise."""
-        return lookup.receivable(self.catalogue, address, is_sessionful=is_sessionful)
+        """Return the queue or subscription at an address. Raises the errors that `receive` would raise."""
+        return addresses.receivable(self.catalogue, address, is_sessionful=is_sessionful)
+
+    def browsable(self, address: Address) -> Queue | Subscription:
+        """Return the queue or subscription at an address. Raises the errors that `peek` would raise."""
+        return addresses.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
 
     async def receive_deferred(
         self,
@@ -73,7 +79,7 @@ class Receiving(BrokerBase):
         most_bytes: int | None = None,
     ) -> list[Received]:
         """Receive deferred messages by their numbers."""
-        entity = lookup.receivable(
+        entity = addresses.receivable(
             self.catalogue, address, is_sessionful=session is not None, is_browser=session is None
         )
         await self._see_sends(entity)
@@ -90,21 +96,19 @@ class Receiving(BrokerBase):
         self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
     ) -> list[Outcome]:
         """Settle locked messages. Return an outcome for each."""
-        entity = lookup.holding(self.catalogue, address)
+        entity = addresses.holding(self.catalogue, address)
         policy, now = self._policy(entity), self._core.clock.steady()
         self._core.note_access(entity)
         outcomes = await self._core.run(
             lambda store: store.settle(entity.id, settlements, policy, now, session=session)
         )
         if any(settlement.action is not Action.COMPLETE for settlement in settlements):
-            self._core.arrivals.notify([Place(entity.id, sub_queue) for sub_queue in SubQueue])
-            if policy.forward_to is not None or policy.forward_dead_letters_to is not None:
-                self._core.wake_chores()
+            self._core.note_settled(entity.id)
         return outcomes
 
     async def renew_locks(self, address: Address, tokens: Sequence[bytes]) -> list[int | Outcome]:
         """Renew the locks of messages. Return the new end of each lock, or why it cannot be renewed."""
-        entity = lookup.holding(self.catalogue, address)
+        entity = addresses.holding(self.catalogue, address)
         policy, now = self._policy(entity), self._core.clock.steady()
         self._core.note_access(entity)
         return await self._core.run(lambda store: store.renew_locks(entity.id, tokens, policy, now))
@@ -113,7 +117,7 @@ class Receiving(BrokerBase):
         self, address: Address, tokens: Sequence[bytes], session: SessionLock | None = None
     ) -> list[int | None]:
         """Return when the locks with these tokens expire; None for each that is lost."""
-        entity = lookup.holding(self.catalogue, address)
+        entity = addresses.holding(self.catalogue, address)
         now = self._core.clock.steady()
         return await self._core.run(lambda store: store.locked_until(entity.id, tokens, now, session))
 
@@ -126,7 +130,7 @@ class Receiving(BrokerBase):
         most_bytes: int | None = None,
     ) -> list[Received]:
         """Return messages in any state from a sequence number on, without locking them."""
-        entity = lookup.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
+        entity = self.browsable(address)
         self._core.note_access(entity)
         await self._see_sends(entity)
         now = self._core.clock.steady()
@@ -138,8 +142,11 @@ class Receiving(BrokerBase):
     # Sessions
 
     async def accept_session(self, address: Address, session: str | None, wait: float = 0.0) -> SessionLock | None:
-        """Lock a session, by default the next free one. Return None if there is none after `wait` seconds."""
-        entity = lookup.receivable(self.catalogue, address, is_sessionful=True)
+        """Lock a session, or the next free one if `session` is None.
+
+        Return None if none is free within `wait` seconds.
+        """
+        entity = addresses.receivable(self.catalogue, address, is_sessionful=True)
         place = Place(entity.id, SubQueue.MAIN)
 
         async def attempt() -> SessionLock | None:
@@ -176,8 +183,11 @@ class Receiving(BrokerBase):
     async def sessions(
         self, address: Address, *, updated_since: int | None = None, after: str | None = None, limit: int = 100
     ) -> list[str]:
-        """List sessions with messages or state, by name; with `updated_since`, those whose state was set since then."""
-        entity = lookup.holding(self.catalogue, address)
+        """List the sessions that have messages or state, by name.
+
+        With `updated_since`, list those whose state was set after it.
+        """
+        entity = addresses.holding(self.catalogue, address)
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.list_sessions(entity.id, limit, updated_since, after))
 
@@ -186,14 +196,14 @@ class Receiving(BrokerBase):
     def _of_lock(self, lock: SessionLock) -> Entity:
         entity = self.catalogue.entity(lock.entity)
         if entity is None:
-            raise SessionLockLost(f"Session '{lock.session}' is not locked any more: its entity was deleted.")
+            raise SessionLockLost(f"Session '{lock.session}' is no longer locked: its entity was deleted.")
         self._core.note_access(entity)
         return entity
 
     def _put_back(self, entity: Entity, messages: Sequence[Message]) -> None:
         """Release messages whose receiver has disconnected.
 
-        Messages that were received and deleted are lost: receive-and-delete promises no more.
+        Messages that were received and deleted are lost: receive-and-delete gives no stronger guarantee.
         """
         settlements = [Settlement(Action.RELEASE, message.token) for message in messages if message.token is not None]
         if settlements:
@@ -229,13 +239,16 @@ class Receiving(BrokerBase):
             raise
 
     def _observe(self, messages: Sequence[Message]) -> None:
-        """Record how long messages took that are delivered for the first time."""
+        """Record the latency of messages that are delivered for the first time."""
         # Stamps may be ahead of the clock; without this the latency could be negative.
         now = max(self.clock.steady(), self.clock.last)
         self.latencies.end_to_end.observe_all([now - each.enqueued for each in messages if each.deliveries == 1])
 
     async def _deleted(self, entity: Entity, whole: list[Received]) -> list[Received]:
-        """Complete messages that were locked until their body file was read, and return those that are deleted now."""
+        """Complete messages that were locked while their body file was read.
+
+        Return the messages that are deleted now.
+        """
         held = [each.message.token for each in whole if each.message.token is not None]
         if not held:
             return whole

@@ -1,4 +1,4 @@
-"""Refused requests by entity and reason: all are counted, the newest are on record. Kept in memory since the start."""
+"""Refused requests by entity and reason. All are counted; the newest are recorded. Kept in memory since the start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Refusal:
 
 
 class Refusals:
-    """Refusals by entity. Those for paths without an entity are counted together, under None.
+    """Refusals by entity. Refusals for paths that have no entity are counted together, under None.
 
     `now` is the time in microseconds since 1970.
     """

@@ -1,6 +1,6 @@
 """Repairs of the data folder of a stopped broker.
 
-A **clock** that was ahead: the repair moves every time that the broker wrote and that lies in the future to the time of
+A **clock** that was ahead: the repair takes every time in the future that the broker wrote, and sets it to the time of
 the repair.
 
 - Ids are remembered for their window from then on. Ids that the wrong clock made expire are remembered again for the
@@ -11,8 +11,8 @@ the repair.
 
 Other effects of the wrong clock stay: messages that fell due or expired, and ids whose entries were deleted.
 
-A **ledger** that is lost or damaged: the repair moves it aside, and a new one begins. All ids are forgotten; no message
-is.
+A **ledger** that is lost or damaged: the repair moves it aside, and a new one begins. All ids are forgotten, but no
+message is lost.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CannotRepair(OncebusError):
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """The time that a repair moved times to, and how many of each it moved.
+    """The result of a clock repair: the new time, and how many ids, rows and messages got it.
 
     `rows` are in the inbox or the outbox; a row that is in both is counted twice.
     """
@@ -58,9 +58,9 @@ class Repaired:
 def repair_clock(folders: Folders, now: int, step: Callable[[str], None] = lambda what: None) -> Repaired:  # noqa: ARG005
     """Move all times after `now` to `now`. `step` is called with the name of each part before it is repaired.
 
-    Neither gateway nor pipeline may run. Raises `InboxInUse` or `StoreInUse` for a gateway; the caller must make sure
-    that no pipeline runs. If it is killed at any instant, no broker opens the folder until it is called again. That
-    call continues with the time of the first one.
+    Neither a gateway nor a pipeline may be running. Raises `InboxInUse` or `StoreInUse` for a gateway; the caller must
+    make sure that no pipeline runs. If the process is killed, no broker opens the folder until this is called again.
+    The second call continues with the time of the first.
     """
     with _opened(folders) as (inbox, store):
         now = _begun(folders, "clock", now)
@@ -78,7 +78,7 @@ def repair_clock(folders: Folders, now: int, step: Callable[[str], None] = lambd
 
 
 def brought_back(rows: pa.Table, now: int) -> pa.Table:
-    """Return rows of the inbox or the outbox without times after `now`; the same object if there are none."""
+    """Return rows of the inbox or the outbox with times after `now` set to `now`; the same object if there are none."""
     latest = pa.scalar(now, pa.int64())
     time, expires = rows.column("time"), rows.column("expires")
     lead = pc.max_element_wise(pc.subtract(time, latest), pa.scalar(0, pa.int64()))
@@ -96,7 +96,7 @@ def brought_back(rows: pa.Table, now: int) -> pa.Table:
 def give_up_ledger(folders: Folders, now: int) -> Path | None:
     """Let the broker begin a new ledger. Return the folder where the old one is now, or None if there was none.
 
-    The conditions of `repair_clock` hold, also if it is killed.
+    The same conditions apply as for `repair_clock`, including those after a kill.
     """
     with _opened(folders) as (_, store):
         now = _begun(folders, "ledger", now)
@@ -119,7 +119,7 @@ def _without_keys(rows: pa.Table) -> pa.Table:
 
 @contextmanager
 def _opened(folders: Folders) -> Iterator[tuple[InboxWriter, Store]]:
-    """Open the inbox and the store, so that no gateway can."""
+    """Open the inbox and the store, so that no gateway can open them."""
     shards = InboxReader(folders.inbox).shards()
     if shards is None or not folders.store.exists():
         raise CannotRepair(f"Data folder '{folders.data}' has no inbox or no store. Give the folder of a broker.")
@@ -128,7 +128,7 @@ def _opened(folders: Folders) -> Iterator[tuple[InboxWriter, Store]]:
 
 
 def _begun(folders: Folders, what: str, now: int) -> int:
-    """Note durably that a repair is under way. Return the time to move to: that of the earliest call."""
+    """Record durably that a repair is under way. Return the time to set: that of the first call."""
     if folders.repair.exists():
         begun = json.loads(folders.repair.read_bytes())
         if begun["repairs"] != what:

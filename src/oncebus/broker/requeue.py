@@ -10,7 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from oncebus import amqp
-from oncebus.broker.sending import Incoming, Origin, check, check_quota, row_of
+from oncebus.broker.sending import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    Incoming,
+    Origin,
+    check,
+    check_quota,
+    row_of,
+)
 from oncebus.entities import EntityError, NotFound, Queue, Topic
 from oncebus.inbox import Row
 from oncebus.messages import PARTITION_SHIFT
@@ -91,7 +99,10 @@ class Requeuer:
             await core.run(refuse)
 
     async def _report(self) -> None:
-        """Report appended messages to the store. Until it knows them, they must not be appended again."""
+        """Tell the store which messages have been appended.
+
+        They must not be appended again before the store knows that.
+        """
         while self._appended:
             self._core.note_sizes(await self._core.run(partial(_note_requeued, *self._appended[0])))
             self._appended.popleft()
@@ -105,7 +116,7 @@ class Requeuer:
         is_judged, is_dead = requeue.kind is RequeueKind.DUE, requeue.kind is RequeueKind.FORWARD_DEAD_LETTER
         head, identity = message.head, _identity(message, is_judged)
         if is_dead:
-            why = {"DeadLetterReason": message.reason, "DeadLetterErrorDescription": message.description}
+            why = {DEAD_LETTER_REASON: message.reason, DEAD_LETTER_DESCRIPTION: message.description}
             head = amqp.with_application_properties(head, {name: text for name, text in why.items() if text})
         incoming = Incoming(
             head,
@@ -123,9 +134,7 @@ class Requeuer:
         origin = Origin(message.entity, message.sequence, requeue.hops, expires)
         if is_judged:
             partition = message.sequence >> PARTITION_SHIFT if target.enable_partitioning else 0
-            # A topic's row with a scheduled time would be scheduled again.
-            scheduled = message.scheduled if isinstance(target, Queue) else None
-            origin = replace(origin, partition=partition, scheduled=scheduled)
+            origin = replace(origin, partition=partition, scheduled=message.scheduled)
         return row_of(
             target,
             incoming,
@@ -139,13 +148,16 @@ class Requeuer:
 
 
 def _note_requeued(requeues: Sequence[Requeue], commit: int, store: Store) -> dict[int, int]:
-    """Report messages that are in the inbox to the store. Return the sizes of the entities that they left."""
+    """Tell the store which requeued messages are now in the inbox.
+
+    Return the new size of each entity they came from.
+    """
     store.requeued(requeues, commit)
     return {entity: store.size_of(entity) for entity in {requeue.message.entity for requeue in requeues}}
 
 
 def _identity(message: Message, is_judged: bool) -> str | bytes:
-    """Return the id as its sender gave it: a binary id differs from its text, which the store keeps."""
+    """Return the id as its sender gave it. The store keeps only text, but a binary id differs from its text."""
     try:
         given = amqp.message_id(message.head)
     except amqp.DecodeError:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from oncebus import amqp
-from oncebus.broker.numbers import Numbers
 from oncebus.durations import LAST_MOMENT
 from oncebus.entities import (
     NO_LIMIT,
@@ -23,13 +22,16 @@ from oncebus.entities import (
 )
 from oncebus.entities.limits import largest_message
 from oncebus.inbox import Row
-from oncebus.messages import key_of
+from oncebus.messages import PARTITION_SHIFT, key_of
 
 _KILOBYTE = 1024
 LARGEST_BATCH = _KILOBYTE * _KILOBYTE
-"""The largest size of several messages together, even where a single one may be larger."""
+"""The maximum total size of several messages, even where a single one may be larger."""
 MOST_MESSAGES = 4500
-"""The most messages in a batch."""
+"""The maximum number of messages in a batch."""
+# The properties that tell receivers why a message is a dead letter.
+DEAD_LETTER_REASON = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
 _ENVELOPE = 256 * _KILOBYTE
 """Room for encoded bytes that do not count towards a message's size: headers, annotations, envelopes of a batch."""
 
@@ -39,7 +41,9 @@ class MessageTooLarge(BadRequest):
 
 
 class Incoming(NamedTuple):
-    """A message as a protocol has decoded it. `head` and `body` are the bare message, byte for byte as it came.
+    """A message as a protocol has decoded it.
+
+    `head` and `body` are the bare message, byte for byte as the sender sent it.
 
     `message_id` is text, or the bytes of a binary id; None if the sender gave none. `ttl` is in microseconds.
     `body_in_file` is the length of a body that already has a body file; `body` is empty then.
@@ -76,7 +80,7 @@ class Origin:
 
 
 def with_id(message: Incoming) -> tuple[Incoming, bool]:
-    """Return the message with an id, and whether the sender gave that id. An empty id counts as none.
+    """Return the message with an id, and whether the sender gave that id. An empty id counts as missing.
 
     A message without an id gets a fresh one, which is never a duplicate.
     """
@@ -89,52 +93,61 @@ def with_id(message: Incoming) -> tuple[Incoming, bool]:
 def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incoming]) -> int:
     """Raise unless the entity accepts all of the messages. Return their total size."""
     if len(messages) > MOST_MESSAGES:
-        raise BadRequest(f"The batch holds {len(messages)} messages, {MOST_MESSAGES} is the limit.")
+        raise too_many_messages(len(messages))
     most = largest_message(entity)
     total = 0
-    for message in messages:
-        check_message(
-            entity,
-            namespace,
-            message_id=message.message_id,
-            session=message.session,
-            partition_key=message.partition_key,
-        )
-        size = message.size
+    for head, body, message_id, session, partition_key, _, _, body_in_file in messages:
+        check_message(entity, namespace, message_id=message_id, session=session, partition_key=partition_key)
+        size = len(head) + len(body) + body_in_file
         if size > most:
-            raise _message_too_large(entity, size)
+            raise message_too_large(entity.path, size, most)
         total += size
     if len(messages) > 1 and total > largest_batch(entity):
-        raise _batch_too_large(entity, total)
+        raise batch_too_large(total, largest_batch(entity))
     return total
 
 
 def check_encoded(entity: Queue | Topic, size: int, *, is_batch: bool) -> None:
-    """Raise `MessageTooLarge` if encoded bytes are too large whatever they hold, so that nobody has to decode them."""
-    if size > largest_message(entity) + _ENVELOPE:
-        raise (_batch_too_large if is_batch else _message_too_large)(entity, size)
+    """Raise `MessageTooLarge` if encoded bytes are too large for any content, so that they need not be decoded."""
+    most = largest_message(entity)
+    if size > most + _ENVELOPE:
+        raise batch_too_large(size, largest_batch(entity)) if is_batch else message_too_large(entity.path, size, most)
 
 
 def largest_batch(entity: Queue | Topic) -> int:
-    """Return how large the messages of a batch may be together."""
+    """Return the maximum total size of the messages in a batch."""
     return min(largest_message(entity), LARGEST_BATCH)
 
 
-def _message_too_large(entity: Queue | Topic, size: int) -> MessageTooLarge:
+def message_too_large(path: str, size: object, most: int) -> MessageTooLarge:
+    """Return the error for a message that exceeds the limit of its entity. `size` may be a text."""
     return MessageTooLarge(
-        f"The received message (size:{size}) exceeds the limit ({largest_message(entity)}) currently allowed on the "
-        f"entity '{entity.path}'."
+        f"The received message (size:{size}) exceeds the limit ({most}) currently allowed on the entity '{path}'."
     )
 
 
-def _batch_too_large(entity: Queue | Topic, size: int) -> MessageTooLarge:
+def batch_too_large(size: object, most: int) -> MessageTooLarge:
+    """Return the error for a batch that exceeds a limit. `size` may be a text."""
     return MessageTooLarge(
-        f"The received batch of messages (size:{size}) exceeds the limit ({largest_batch(entity)}) currently allowed."
+        f"The received batch of messages (size:{size}) exceeds the limit ({most}) currently allowed."
     )
+
+
+def empty_batch() -> BadRequest:
+    """Return the error for a batch without messages."""
+    return BadRequest("The batch of messages is empty.")
+
+
+def too_many_messages(count: int, most: int = MOST_MESSAGES) -> BadRequest:
+    """Return the error for a batch of more messages than allowed."""
+    return BadRequest(f"The batch holds {count} messages, {most} is the limit.")
 
 
 def check_quota(entity: Queue | Topic, held: int, added: int) -> None:
-    """Raise `QuotaExceeded` if `added` bytes do not fit. `held` is what the entity holds, including the pipeline."""
+    """Raise `QuotaExceeded` if `added` bytes do not fit.
+
+    `held` is the size of what the entity holds, including the pipeline.
+    """
     most = entity.max_size_in_megabytes << 20
     if held + added > most:
         kind = "Topic" if isinstance(entity, Topic) else "Queue"
@@ -144,54 +157,102 @@ def check_quota(entity: Queue | Topic, held: int, added: int) -> None:
         )
 
 
+class SequenceNumbers:
+    """Assigns sequence numbers, each once.
+
+    They count from 1 for each entity, or for each partition of an entity, with the partition in the top bits.
+
+    Call it only in the event loop, right before the append: that way numbers increase in the order of the inbox. Only a
+    scheduled message may get its number in advance: it gets another one when it falls due.
+    """
+
+    def __init__(self, highest: Iterable[tuple[int, int, int]] = ()) -> None:
+        """`highest` has triples (entity, partition, highest number assigned so far)."""
+        self._last: dict[tuple[int, int], int] = {}
+        for entity, partition, sequence in highest:
+            self._last[entity, partition] = max(sequence, self._last.get((entity, partition), 0))
+
+    def forget(self, entities: Container[int]) -> None:
+        """Forget entities that were deleted. They never get a number again."""
+        self._last = {key: last for key, last in self._last.items() if key[0] not in entities}
+
+    def next(self, entity: int, partition: int = 0) -> int:
+        """Return the next number of an entity, or of one of its partitions."""
+        last = self._last.get((entity, partition), partition << PARTITION_SHIFT)
+        self._last[entity, partition] = last + 1
+        return last + 1
+
+
+def number_of(
+    entity: Queue | Topic, message: Incoming, numbers: SequenceNumbers, turn: int, partition: int | None = None
+) -> int:
+    """Return the next sequence number for a message with an id, in its partition or in the given one."""
+    if partition is None:
+        assert message.message_id is not None
+        partition = (
+            partition_of(
+                message.session,
+                message.partition_key,
+                message.message_id,
+                detects=entity.requires_duplicate_detection,
+                turn=turn,
+            )
+            if entity.enable_partitioning
+            else 0
+        )
+    return numbers.next(entity.id, partition)
+
+
 def row_of(
     entity: Queue | Topic,
     message: Incoming,
-    numbers: Numbers,
+    numbers: SequenceNumbers,
     now: int,
     turn: int,
     *,
     is_checked: bool,
     body_file: str | None = None,
     origin: Origin | None = None,
+    sequence: int | None = None,
 ) -> Row:
     """Return the row of a message that has passed `check`, with the next sequence number.
 
     `is_checked` says whether detection looks up and remembers its id. `turn` chooses the partition of a message without
-    a key.
+    a key. If `sequence` is given, the message was numbered in advance: the row is scheduled for the message's own time,
+    or for `now + 1` if that has passed. The message gets another number when it falls due.
     """
-    assert message.message_id is not None
-    identity = message.message_id
-    partition = 0
-    if origin is not None and origin.partition is not None:
-        partition = origin.partition
-    elif entity.enable_partitioning:
-        partition = partition_of(
-            message.session, message.partition_key, identity, detects=entity.requires_duplicate_detection, turn=turn
-        )
-    row = Row(
-        entity=entity.id,
-        sequence=numbers.next(entity.id, partition),
-        time=now,
-        window=0,
-        message_id=identity if isinstance(identity, str) else identity.hex(),
-        session=message.session or None,
-        partition_key=message.partition_key,
-        hops=0,
-        size=message.size,
-        head=message.head,
-        body=None if body_file else message.body,
-        blob=body_file,
-    )
-    ttl = min(message.ttl if message.ttl is not None else NO_LIMIT, entity.default_message_time_to_live)
+    head, body, identity, session, partition_key, scheduled, own_ttl, body_in_file = message
+    assert identity is not None
+    of_entity = entity.id
+    if sequence is None:
+        sequence = number_of(entity, message, numbers, turn, None if origin is None else origin.partition)
+    elif scheduled is None or scheduled <= now:
+        scheduled = now + 1
+    # A literal, because a call of `Row` takes twice as long.
+    row: Row = {
+        "entity": of_entity,
+        "sequence": sequence,
+        "time": now,
+        "window": 0,
+        "message_id": identity if isinstance(identity, str) else identity.hex(),
+        "session": session,
+        "partition_key": partition_key,
+        "hops": 0,
+        "size": len(head) + len(body) + body_in_file,
+        "head": head,
+        "body": None if body_file else body,
+        "blob": body_file,
+    }
+    ttl = entity.default_message_time_to_live
+    if own_ttl is not None and own_ttl < ttl:
+        ttl = own_ttl
     if ttl < NO_LIMIT:
         row["expires"] = now + ttl
-    if message.scheduled is not None and message.scheduled > now:
-        row["scheduled"] = min(message.scheduled, LAST_MOMENT)
-    window = entity.window
-    if window is not None and is_checked:
-        effective = effective_partition_key(entity.enable_partitioning, message.session, message.partition_key)
-        row["key"] = key_of(entity.id, identity, effective)
+    if scheduled is not None and scheduled > now:
+        row["scheduled"] = min(scheduled, LAST_MOMENT)
+    if is_checked and (window := entity.window) is not None:
+        effective = effective_partition_key(entity.enable_partitioning, session, partition_key)
+        row["key"] = key_of(of_entity, identity, effective)
         row["window"] = window
     if origin is not None:
         row["origin_entity"] = origin.entity

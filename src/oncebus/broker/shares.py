@@ -5,15 +5,15 @@ therefore be decided on acceptance. Work is counted in bytes, plus a fixed amoun
 topic makes. The pipeline's throughput is measured from the work that comes out.
 
 - While other entities are in use, the broker accepts no more work than the pipeline does in `delay`, first come, first
-  served. An entity with less than its fair part of that is accepted in any case: a quiet entity is never refused
-  because of a noisy one. `delay` is half a second, or longer on a machine where even the smallest batch takes so long
-  that smaller batches would only waste time.
+  served. An entity that has less than its fair part of that may always send: a quiet entity is never refused because of
+  a noisy one. `delay` is half a second, or longer on a machine where even the smallest batch takes so long that smaller
+  batches would only waste time.
 - An entity that is used alone may have `ALONE_DELAY` of work waiting.
 - If the pipeline does nothing, there is nothing to share: only the entity's quota and its share of the inbox count.
 
-Sends that have to wait get their turn in the order of their entity, and entities take turns. After `WAIT_SECONDS` a
-send is refused with `ServerBusy`, unless the pipeline has done nothing meanwhile: then it goes on. If too much waits
-already, it is refused at once.
+Sends that have to wait are admitted in order within their entity, and entities take turns. After `WAIT_SECONDS` a send
+is refused with `ServerBusy`, unless the pipeline has done nothing meanwhile: then the send is admitted. If too much is
+waiting already, it is refused at once.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from oncebus.broker.errors import ServerBusy
 from oncebus.durations import SECOND
 
 DELAY = SECOND // 2
-"""How long entities may make each other wait, on a machine that is fast enough."""
+"""How long entities may delay each other, on a machine that is fast enough."""
 SMALL_BATCHES = 4
-"""The least delay, as a multiple of the time for a small batch. Two batches are under way at once, so this leaves half
-of the pipeline's time for the work itself."""
+"""The minimum delay, as a multiple of the time for a small batch.
+
+Two batches are under way at once, so this leaves half of the pipeline's time for the work itself.
+"""
 LONGEST_DELAY = 5 * SECOND
 ALONE_DELAY = 15 * SECOND
-"""How long an entity may make its own messages wait. Well below what makes the broker unhealthy."""
+"""How long an entity may delay its own messages. This is well below the lag that makes the broker unhealthy."""
 STALLED = 10 * SECOND
 """A pipeline that has produced nothing for this long counts as down."""
 WAIT_SECONDS = 5.0
 MOST_WAITING = 16 << 20
-"""The most bytes of an entity's sends that may wait for their turn, because they are in memory."""
+"""The maximum size of an entity's sends that wait for their turn. It is limited because they are in memory."""
 MOST_WAITING_IN_ALL = 128 << 20
 MESSAGE_WORK = 1024
 """The work of a message apart from its size, in bytes."""
@@ -66,9 +68,9 @@ class _Waiting:
 
 
 class Shares:
-    """Decides which sends may go on. All calls are made from one event loop.
+    """Decides which sends may proceed. All calls are made from one event loop.
 
-    `passed` is a monotonic clock. `is_alone` says whether no other queue or topic than the given one is in use.
+    `passed` is a monotonic clock. `is_alone` returns whether no queue or topic but the given one is in use.
     """
 
     def __init__(self, passed: Callable[[], int], is_alone: Callable[[int], bool]) -> None:
@@ -101,11 +103,14 @@ class Shares:
         self._let_in()
 
     def commit(self, number: int, works: Iterable[tuple[int, int]], since: int) -> None:
-        """Note that (entity, work) which was added before is durable now, in the newest commit."""
+        """Record that work which was added before is durable now, in the newest commit.
+
+        `works` has pairs (entity, work).
+        """
         self._work.commit(number, works, since)
 
     def take(self, position: int) -> None:
-        """Note that commits up to `position` are ingested, measure the throughput, and let waiting sends go on."""
+        """Record that commits up to `position` are ingested, measure the throughput, and let waiting sends proceed."""
         now, before, since = self._passed(), self._work.total, self._work.oldest
         self._work.take(position)
         done = before - self._work.total
@@ -132,11 +137,11 @@ class Shares:
     # Sends
 
     def has_room(self, entity: int, work: int) -> bool:
-        """Return whether a send to an entity may go on without waiting for its turn."""
+        """Return whether a send to an entity may proceed without waiting for its turn."""
         return not self._waiting.get(entity) and self._fits(entity, work)
 
     async def turn(self, entity: int, work: int, size: int) -> None:
-        """Wait until a send of `size` bytes may go on. Raises `ServerBusy`."""
+        """Wait until a send of `size` bytes may proceed. Raises `ServerBusy`."""
         left = MOST_WAITING_IN_ALL - self._waiting_bytes.total()
         if self._waiting_bytes[entity] + size > min(MOST_WAITING, left):
             raise self._busy_with(entity)
@@ -158,13 +163,13 @@ class Shares:
             self._leave(entity, waiting)
 
     def close(self) -> None:
-        """Let all sends go on. They will be refused, because the broker is shutting down."""
+        """Wake all waiting sends. They will be refused, because the broker is shutting down."""
         self._is_closed = True
         self._let_in()
 
     @property
     def delay(self) -> int:
-        """Return how long entities may make each other wait, in microseconds."""
+        """Return how long entities may delay each other, in microseconds."""
         return min(max(DELAY, round(SMALL_BATCHES * self._small)), LONGEST_DELAY)
 
     @property
@@ -219,6 +224,6 @@ class Shares:
 
     def _busy_with(self, entity: int) -> ServerBusy:
         return ServerBusy(
-            "The server is busy: this entity has more messages on their way than its share, with "
+            "The server is busy: this entity has used up its share of the pipeline, with "
             f"{self._work.of(entity) >> 10} KB waiting. Please retry the operation later."
         )

@@ -1,135 +1,416 @@
-"""The store's own thread. Work that arrives while it is busy shares one transaction with one fsync."""
+"""Transactions: operations of a client that take effect together, when it commits them, or not at all.
+
+Until then they are kept in memory. Locks are checked when an operation arrives, so that the client learns early what
+cannot work, and again by the commit, which decides. A transaction in which an operation failed can only be rolled back.
+
+All operations of a transaction concern one queue, or one topic with its subscriptions. It may send to other entities
+*via* that one, on links of an AMQP session that goes via it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self
 
-from oncebus.broker.errors import BrokerClosed
-from oncebus.store import SessionCannotBeLocked, SessionLockLost, Store, StoreFull
+from oncebus.broker import addresses
+from oncebus.broker.addresses import Address
+from oncebus.broker.committing import Collected, Committer, Sent
+from oncebus.broker.sending import Incoming, with_id
+from oncebus.durations import SECOND
+from oncebus.entities import Entity, InvalidOperation, QuotaExceeded, Subscription
+from oncebus.errors import OncebusError
+from oncebus.store import ChangesRefused, Outcome, SessionLock, Settlement
 
-T = TypeVar("T")
+LONGEST_SECONDS = 120
+"""How long a transaction may take from its first operation to its commit."""
+MOST_SENT = 100
+"""The most messages that a transaction may send."""
+MOST_CHANGED = 1000
+"""The most messages that a transaction may settle or cancel, and the most states that it may set."""
+MOST_BYTES = 32 << 20
+"""The most bytes of a transaction, because they are in memory."""
+MOST_BYTES_IN_ALL = 256 << 20
 
-MOST_AT_ONCE = 500
-
-# Errors that are part of normal operation. Work that raises one has made no change that must be rolled back.
-_EXPECTED = (SessionLockLost, SessionCannotBeLocked)
+_CHANGE_BYTES = 256
+SPANS = "Local transactions cannot span multiple top-level entities such as queue or topic."
 
 
-class _Submitted(NamedTuple):
-    work: Callable[[Store], Any]
-    done: asyncio.Future[Any]
-    unwanted: Callable[[Any], None] | None
+class UnknownTransaction(OncebusError):
+    """The client has no transaction with this id, or no longer has it."""
+
+    def __init__(self) -> None:
+        super().__init__("The transaction is not declared, or it has ended.")
 
 
-class _WorkFailed(Exception):
-    """A unit of work raised an error: its whole group must be rolled back."""
+class TransactionFailed(OncebusError):
+    """A transaction failed for a reason that is not an error of one of its operations."""
+
+
+class TransactionLate(TransactionFailed):
+    """The transaction took too long and was rolled back."""
+
+    def __init__(self) -> None:
+        super().__init__(f"The transaction was not committed within {LONGEST_SECONDS // 60} minutes.")
+
+
+class RequestUnfinished(TransactionFailed):
+    """A request of the transaction was given up, because its link or its connection ended."""
+
+    def __init__(self) -> None:
+        super().__init__("A request of the transaction was not finished.")
+
+
+class RolledBack(OncebusError):
+    """The transaction could not be committed: nothing of it happened. `reason` is the error that caused it."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(f"The transaction was rolled back. {reason}")
+        self.reason = reason
+
+
+def top_level(entity: Entity) -> int:
+    """Return the id of the queue or topic that an entity is or belongs to."""
+    return entity.topic_id if isinstance(entity, Subscription) else entity.id
+
+
+class Via:
+    """The queue or topic that an AMQP session goes via, if its first link controls transactions.
+
+    It is the first one that a link of the session is attached to. Only from there can the session receive.
+    """
+
+    def __init__(self) -> None:
+        self.entity: int | None = None
+
+    def attach(self, entity: Entity, *, receives: bool) -> None:
+        """Record a link to an entity. Raises `InvalidOperation` for a receiver of another entity."""
+        top = top_level(entity)
+        if self.entity is None:
+            self.entity = top
+        elif receives and top != self.entity:
+            raise InvalidOperation(SPANS)
+
+
+class Transaction:
+    """A transaction that a client has declared. It takes little memory before its first operation."""
+
+    __slots__ = (
+        "_collected",
+        "_committer",
+        "_failure",
+        "_home",
+        "_idle",
+        "_is_over",
+        "_since",
+        "_size",
+        "_undo",
+        "_working",
+        "id",
+        "owner",
+    )
+
+    def __init__(self, committer: Committer, owner: object) -> None:
+        self.id = uuid.uuid4().bytes
+        self.owner = owner
+        self._committer = committer
+        self._collected: Collected | None = None
+        self._failure: Exception | None = None
+        self._home: int | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._is_over = False
+        self._since = 0
+        self._size = 0
+        self._undo: list[Callable[[], object]] = []
+        self._working = 0
+
+    # For `Work`
+
+    def begin(self) -> None:
+        """Record that an operation has arrived. The commit waits for it."""
+        self._working += 1
+        if self._collected is None and not self._is_over and self._failure is None:
+            self._collected = Collected()
+            self._since = self._committer.core.clock.passed()
+            self._committer.working[self] = None
+
+    def end(self) -> None:
+        """Record that an operation is done."""
+        self._working -= 1
+        if not self._working and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Record that an operation failed.
+
+        The transaction can only be rolled back now, and frees everything it holds.
+        """
+        if not self._is_over and self._failure is None:
+            self._failure = error
+            self._release()
+            self._call_undo()
+
+    def when_rolled_back(self, then: Callable[[], object]) -> None:
+        """Call `then` right after a rollback or a failure, or now if the transaction has ended or failed already."""
+        if self._is_over or self._failure is not None:
+            then()
+        else:
+            self._undo.append(then)
+
+    def collected(self) -> Collected:
+        """Return the operations that the transaction has collected so far. Raises if it has ended or failed."""
+        if self._is_over:
+            raise UnknownTransaction
+        if self._failure is None and self.is_late(self._committer.core.clock.passed()):
+            self.time_out()
+        if self._failure is not None:
+            raise RolledBack(self._failure)
+        assert self._collected is not None
+        return self._collected
+
+    def join(self, entity: Entity, via: int | None, *, sends: bool) -> None:
+        """Check that the transaction may use an entity. `via` belongs to the AMQP session of the link: see `Via`."""
+        top = top_level(entity)
+        home = top if via is None else via
+        if home != (self._home or home) or (top != home and not sends):
+            raise InvalidOperation(SPANS)
+        self._home = home
+
+    def hold(self, size: int) -> None:
+        """Add to the bytes that the transaction keeps in memory. Raises if there are too many."""
+        if self._size + size > MOST_BYTES:
+            raise QuotaExceeded(f"A transaction cannot hold more than {MOST_BYTES} bytes.")
+        if self._committer.held + size > MOST_BYTES_IN_ALL:
+            raise QuotaExceeded(f"The transactions of all clients already hold {self._committer.held} bytes.")
+        self._size += size
+        self._committer.held += size
+
+    # Ending
+
+    def is_late(self, passed: int) -> bool:
+        """Return whether the transaction has taken too long."""
+        return self._collected is not None and not self._is_over and passed - self._since >= LONGEST_SECONDS * SECOND
+
+    def time_out(self) -> None:
+        """Roll back, because the transaction has taken too long."""
+        self.fail(TransactionLate())
+
+    async def commit(self) -> None:
+        """Make all operations take effect, durably. If it raises `RolledBack`, none has taken effect."""
+        while self._working:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+        if self._is_over:
+            raise RolledBack(UnknownTransaction())
+        if self._collected is None and self._failure is None:
+            # It did nothing.
+            self._is_over = True
+            return
+        collected = self.collected()
+        self._is_over = True
+        # It cannot be late any more, and must not keep others from being found late.
+        self._committer.working.pop(self, None)
+        try:
+            await self._committer.commit(collected)
+        except Exception as error:
+            self._call_undo()
+            raise RolledBack(error) from error
+        else:
+            for then in collected.then:
+                then()
+        finally:
+            self._release()
+
+    def roll_back(self) -> None:
+        """Forget all operations. Does nothing once the commit has begun."""
+        if not self._is_over:
+            self._is_over = True
+            self._release()
+            self._call_undo()
+
+    def _call_undo(self) -> None:
+        undo, self._undo = self._undo, []
+        for then in undo:
+            then()
+
+    def _release(self) -> None:
+        self._committer.working.pop(self, None)
+        self._committer.held -= self._size
+        self._size, self._collected = 0, None
+
+
+class Work:
+    """One request of a client in a transaction: calls of its methods, in a `with` block.
+
+    The methods take effect when the transaction is committed. An error in the block, an outcome that is not `DONE`, and
+    a block that is cancelled make the transaction fail.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        committer: Committer,
+        see_sends: Callable[[Entity], Awaitable[None]],
+        via: int | None,
+    ) -> None:
+        self.transaction = transaction
+        self._core = committer.core
+        self._admission = committer.admission
+        self._see_sends = see_sends
+        self._via = via
+        self._is_open = True
+        transaction.begin()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the request. With an error, or if it was cancelled, the transaction fails. A second call does nothing."""
+        if self._is_open:
+            self._is_open = False
+            if error is not None:
+                self.transaction.fail(error if isinstance(error, Exception) else RequestUnfinished())
+            self.transaction.end()
+
+    def when_committed(self, then: Callable[[], None]) -> None:
+        """Call `then` right after the commit."""
+        self.transaction.collected().then.append(then)
+
+    def send(self, path: str, messages: Sequence[Incoming]) -> None:
+        """Send messages to a queue or a topic. See `Broker.send`."""
+        self._add(path, messages, in_advance=False)
+
+    async def schedule(self, path: str, messages: Sequence[Incoming]) -> list[int]:
+        """Schedule messages. Return the numbers to cancel them by, once the transaction is committed."""
+        return self._add(path, messages, in_advance=True)
+
+    def _add(self, path: str, messages: Sequence[Incoming], *, in_advance: bool) -> list[int]:
+        collected = self.transaction.collected()
+        entity, size = self._admission.check(path, messages)
+        self.transaction.join(entity, self._via, sends=True)
+        if sum(len(each.messages) for each in collected.sent) + len(messages) > MOST_SENT:
+            raise QuotaExceeded(f"Cannot send more than {MOST_SENT} messages in a single transaction.")
+        self._admission.check_room(entity, size + sum(each.size for each in collected.sent if each.entity == entity.id))
+        self.transaction.hold(size + _CHANGE_BYTES * len(messages))
+        complete = [with_id(message) for message in messages]
+        numbers = [self._admission.number(entity, message) for message, _ in complete] if in_advance else None
+        collected.sent.append(
+            Sent(path, entity.id, [message for message, _ in complete], [own for _, own in complete], size, numbers)
+        )
+        return numbers or []
+
+    async def settle(
+        self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
+    ) -> list[Outcome]:
+        """Settle locked messages.
+
+        Return an outcome for each. A settlement can still fail if its lock is lost before the commit.
+        """
+        changes = self.transaction.collected().changes
+        entity = addresses.holding(self._core.catalogue, address)
+        self.transaction.join(entity, self._via, sends=False)
+        self._check_count(len(changes.settlements) + len(settlements))
+        self.transaction.hold(sum(_size_of(each) for each in settlements))
+        now = self._core.clock.steady()
+        self._core.note_access(entity)
+        outcomes = await self._core.run(lambda store: store.settleable(entity.id, settlements, now, session))
+        changes = self.transaction.collected().changes
+        known = {settlement.token for _, settlement, _ in changes.settlements}
+        # A token can be used once only.
+        outcomes = [
+            Outcome.MESSAGE_LOCK_LOST if settlement.token in known else outcome
+            for settlement, outcome in zip(settlements, outcomes, strict=True)
+        ]
+        self._check_outcomes(outcomes)
+        changes.settlements += [(entity.id, settlement, session) for settlement in settlements]
+        return outcomes
+
+    async def cancel_scheduled(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
+        """Cancel scheduled messages.
+
+        Return an outcome for each; it can still fail if a message falls due before the commit.
+        """
+        changes = self.transaction.collected().changes
+        entity = addresses.sendable(self._core.catalogue, path)
+        self.transaction.join(entity, self._via, sends=False)
+        self._check_count(len(changes.cancelled) + len(sequences))
+        self.transaction.hold(_CHANGE_BYTES * len(sequences))
+        await self._see_sends(entity)
+        outcomes = await self._core.run(lambda store: store.cancellable(entity.id, sequences))
+        changes = self.transaction.collected().changes
+        self._check_outcomes(outcomes)
+        changes.cancelled += [(entity.id, sequence) for sequence in sequences]
+        return outcomes
+
+    async def set_session_state(self, lock: SessionLock, state: bytes | None) -> None:
+        """Replace the state of a locked session. Raises `SessionLockLost`."""
+        changes = self.transaction.collected().changes
+        entity = self._core.catalogue.entity(lock.entity)
+        if entity is not None:
+            self.transaction.join(entity, self._via, sends=False)
+        self._check_count(len(changes.states) + 1)
+        self.transaction.hold(_CHANGE_BYTES + len(state or b""))
+        now = self._core.clock.steady()
+        await self._core.run(lambda store: store.check_session(lock, now))
+        self.transaction.collected().changes.states.append((lock, state))
+
+    def _check_count(self, count: int) -> None:
+        if count > MOST_CHANGED:
+            raise QuotaExceeded(f"Cannot change more than {MOST_CHANGED} messages in a single transaction.")
+
+    def _check_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            if outcome is not Outcome.DONE:
+                self.transaction.fail(ChangesRefused(outcome))
+                return
 
 
 class Transactions:
-    """Runs units of work on the store, in order. Each caller gets its answer when the work is durable.
+    """The transactions of one client, by their ids."""
 
-    Work that raises an error changes nothing and does not affect the others in its group: they run again without it. So
-    work may be called twice; only the last call counts.
-    """
+    def __init__(self, committer: Committer, see_sends: Callable[[Entity], Awaitable[None]]) -> None:
+        self._committer = committer
+        self._see_sends = see_sends
+        self._declared: dict[bytes, Transaction] = {}
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._queue: deque[_Submitted] = deque()
-        self._thread = ThreadPoolExecutor(1, "store")
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
-        # How many units of work were submitted so far.
-        self.submitted = 0
+    def __len__(self) -> int:
+        return len(self._declared)
 
-    async def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> T:
-        """Run the work in a transaction and return its answer. Raises what the work raises, or `BrokerClosed`.
+    def declare(self, most: int, owner: object = None) -> Transaction:
+        """Begin a transaction for `owner`. Raises `QuotaExceeded` if the client already has `most` transactions."""
+        if len(self._declared) >= most:
+            raise QuotaExceeded(f"The connection already has {most} transactions.")
+        transaction = Transaction(self._committer, owner)
+        self._declared[transaction.id] = transaction
+        return transaction
 
-        If the caller is cancelled before the work has begun, it is not done. If it is cancelled later, the work is done
-        anyway, and `unwanted` is called with the answer that nobody gets.
-        """
-        if self._is_closed:
-            raise BrokerClosed
-        self.submitted += 1
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Submitted(work, done, unwanted))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run_all())
-        try:
-            return await done
-        except asyncio.CancelledError:
-            # The answer may also have come just before the caller was cancelled.
-            if unwanted is not None and not done.cancelled() and done.exception() is None:
-                unwanted(done.result())
-            raise
+    def work(self, id_: bytes, via: Via | None = None) -> Work:
+        """Begin a request in a transaction. `via` belongs to the link's AMQP session. Raises `UnknownTransaction`."""
+        transaction = self._declared.get(id_)
+        if transaction is None:
+            raise UnknownTransaction
+        return Work(transaction, self._committer, self._see_sends, None if via is None else via.entity)
 
-    async def close(self) -> None:
-        """Do the submitted work, then close the store."""
-        self._is_closed = True
-        if self._task is not None:
-            await self._task
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
-        self._thread.shutdown()
+    def take(self, id_: bytes) -> Transaction:
+        """Remove a transaction, to commit it or to roll it back. Raises `UnknownTransaction`."""
+        transaction = self._declared.pop(id_, None)
+        if transaction is None:
+            raise UnknownTransaction
+        return transaction
 
-    async def _run_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._queue:
-            group = [self._queue.popleft() for _ in range(min(len(self._queue), MOST_AT_ONCE))]
-            group = [each for each in group if not each.done.done()]
-            try:
-                answers = await loop.run_in_executor(self._thread, self._do, [each.work for each in group])
-            except Exception as error:
-                # The transaction was rolled back: the group has changed nothing.
-                answers = [error] * len(group)
-            for each, answer in zip(group, answers, strict=True):
-                _answer(each, answer)
-
-    def _do(self, group: list[Callable[[Store], Any]]) -> list[Any]:
-        try:
-            return self._do_together(group)
-        except _WorkFailed as failed:
-            if len(group) == 1:
-                return [failed.__cause__]
-        answers: list[Any] = []
-        for work in group:
-            try:
-                answers += self._do_together([work])
-            except _WorkFailed as failed:
-                answers.append(failed.__cause__)
-            except Exception as error:
-                answers.append(error)
-        return answers
-
-    def _do_together(self, group: list[Callable[[Store], Any]]) -> list[Any]:
-        answers: list[Any] = []
-        has_failed = False
-        try:
-            with self._store.transaction():
-                for work in group:
-                    try:
-                        answers.append(work(self._store))
-                    except _EXPECTED as error:
-                        answers.append(error)
-                    except Exception:
-                        has_failed = True
-                        raise
-        except StoreFull:
-            raise
-        except Exception as error:
-            if has_failed:
-                raise _WorkFailed from error
-            raise
-        return answers
+    def roll_back_of(self, owner: object) -> None:
+        """Roll back all transactions of an owner that is gone."""
+        for transaction in [each for each in self._declared.values() if each.owner is owner]:
+            self.take(transaction.id).roll_back()
 
 
-def _answer(submitted: _Submitted, answer: Any) -> None:
-    if submitted.done.done():
-        if submitted.unwanted is not None and not isinstance(answer, Exception):
-            submitted.unwanted(answer)
-    elif isinstance(answer, Exception):
-        submitted.done.set_exception(answer)
-    else:
-        submitted.done.set_result(answer)
+def _size_of(settlement: Settlement) -> int:
+    texts = len(settlement.reason or "") + len(settlement.description or "")
+    return _CHANGE_BYTES + texts + (len(repr(settlement.properties)) if settlement.properties else 0)

@@ -1,4 +1,4 @@
-"""Trouble: an error that keeps a part of the broker from its work. Shown as long as it lasts, logged once."""
+"""Trouble: an error that keeps a part of the broker from working. It is shown as long as it lasts, and logged once."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from oncebus.errors import OncebusError
 
 log = logging.getLogger(__name__)
 
+BACK_OFF_SECONDS = 0.5
+"""The pause before a part of the broker retries."""
+
 
 class Trouble:
-    """The trouble of one part, which retries for ever. `text` is None while there is no trouble."""
+    """The trouble of one part of the broker, which retries for ever. `text` is None while there is no trouble."""
 
     def __init__(self, what: str) -> None:
         """`what` is the start of the log line; the error follows it."""
@@ -18,7 +21,7 @@ class Trouble:
         self._what = what
 
     def met(self, error: Exception) -> None:
-        """Note that an attempt failed. Logs the error if it differs from the last one."""
+        """Record that an attempt failed. Logs the error if it differs from the last one."""
         text = str(error) or type(error).__name__
         if text != self.text:
             unexpected = None if isinstance(error, OncebusError) else error
@@ -26,5 +29,5 @@ class Trouble:
         self.text = text
 
     def over(self) -> None:
-        """Note that an attempt succeeded."""
+        """Record that an attempt succeeded."""
         self.text = None

@@ -1,4 +1,4 @@
-"""What an earlier broker left in the inbox. Read once, when a broker opens."""
+"""Rows that an earlier broker left in the inbox. Read once, when a broker opens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from oncebus.messages import NOBODY
 _AT_ONCE = 4096
 
 
-class Left(NamedTuple):
-    """One commit: (entity, bytes) of its rows, the time of the oldest row, and the body files that they name.
+class LeftoverCommit(NamedTuple):
+    """A commit that an earlier broker left in the inbox, with the body files that its rows name.
 
-    `time` is None if all of its rows are pulses: their time is older than their append. `rows` is the number of rows of
-    each entity, `inline` the number of message bytes in the rows themselves, without body files.
+    `sizes` has pairs (entity, bytes). `time` is the time of the oldest row, or None if all rows are pulses, because a
+    pulse's time is before it was appended. `rows` has the number of rows of each entity. `inline` is the number of
+    message bytes in the rows themselves, without body files.
     """
 
     commit: int
@@ -32,12 +33,12 @@ class Left(NamedTuple):
     inline: int
 
 
-def inline_bytes(row: Row) -> int:
-    """Return how many bytes of its message a row contains, without a body file."""
-    return len(row["head"]) + len(row.get("body") or b"")
+def inline_bytes(rows: Iterable[Row]) -> int:
+    """Return how many bytes of their messages rows contain. Body files do not count."""
+    return sum([len(row["head"]) + len(row.get("body") or b"") for row in rows])
 
 
-def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
+def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[LeftoverCommit]:
     """Summarize the commits of these rows of the inbox, in order."""
     for some in _in_whole_commits(batches):
         commit, entity, size, time = (
@@ -63,11 +64,13 @@ def left_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Left]:
             times = [time for _, entity, _, time, _ in of_commit if entity != NOBODY]
             sizes = [(entity, size) for _, entity, size, _, _ in of_commit]
             rows = {entity: count for _, entity, _, _, count in of_commit}
-            yield Left(number, sizes, min(times, default=None), body_files.get(number, []), rows, inline[number])
+            yield LeftoverCommit(
+                number, sizes, min(times, default=None), body_files.get(number, []), rows, inline[number]
+            )
 
 
 def _in_whole_commits(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Group batches, so that those of one commit stay together. Each batch has rows of one commit only."""
+    """Yield the batches in groups that contain whole commits. Each batch has rows of one commit only."""
     some: list[pa.RecordBatch] = []
     for _, of_commit in itertools.groupby(batches, lambda batch: batch.column("commit")[0].as_py()):
         some += of_commit

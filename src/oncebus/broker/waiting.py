@@ -1,4 +1,4 @@
-"""Waiting for messages to arrive, and for commits to come out of the pipeline."""
+"""Waits for messages to arrive, and for commits to be ingested."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Arrivals:
 
     @contextmanager
     def expected_at(self, place: Place) -> Iterator[asyncio.Event]:
-        """Yield an event that every arrival at a place sets during the block, even between a check and the wait."""
+        """Yield an event that is set by every arrival at a place during the block, even before the caller waits."""
         key = (place.entity, place.sub_queue)
         event = asyncio.Event()
         self._waiting[key].add(event)
@@ -48,14 +48,14 @@ class Arrivals:
 
 
 class Progress:
-    """How far the store has ingested the commits of the inbox."""
+    """Tracks how far the store has ingested the commits of the inbox."""
 
     def __init__(self, position: int) -> None:
         self.position = position
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
     def reach(self, position: int) -> None:
-        """Note that commits up to `position` are visible now, and wake their callers."""
+        """Record that commits up to `position` are visible now, and wake the callers that wait for them."""
         self.position = position
         ready = bisect.bisect_right(self._waiting, position, key=lambda each: each[0])
         for _, future in self._waiting[:ready]:
@@ -64,7 +64,7 @@ class Progress:
         del self._waiting[:ready]
 
     async def wait_for(self, commit: int, seconds: float) -> bool:
-        """Wait until a commit is visible. Return False if it is not after `seconds`."""
+        """Wait until a commit is visible. Return False if that takes longer than `seconds`."""
         if commit <= self.position:
             return True
         waiting = (commit, asyncio.get_running_loop().create_future())

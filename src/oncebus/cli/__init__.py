@@ -34,11 +34,11 @@ COMMANDS = {
     "warm-up": "warm_up",
     "dedup": "dedup",
 }
-"""Each with its module. Loaded when asked for: the gateway has no need of Spark, nor `dedup` of a server."""
+"""The module of each command. It is imported only when the command runs, because Spark and the servers load slowly."""
 
 
 class _Commands(click.Group):
-    """A group whose commands fail with one line on standard error and exit code 1. Usage errors stay click's."""
+    """Reports a command's error as one line on standard error, with exit code 1. Click reports usage errors itself."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -56,14 +56,14 @@ class _Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:
-            # Click knows the nearest of the commands that are loaded.
+            # Click suggests only commands that it has loaded, so we name all of them.
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("oncebus: Interrupted. Run the same command again to go on.", err=True)
+            click.echo("oncebus: Interrupted. Run the same command again to continue.", err=True)
             sys.exit(130)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise

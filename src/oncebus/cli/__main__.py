@@ -1,4 +1,4 @@
-"""`python -m oncebus.cli` is `oncebus`."""
+"""Runs `oncebus` as `python -m oncebus.cli`."""
 
 from oncebus.cli import main
 

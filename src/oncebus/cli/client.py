@@ -1,25 +1,27 @@
-"""Asks a running broker over HTTP, for the commands that show what it knows and tell it what to do."""
+"""The HTTP client with which the commands talk to a running broker."""
 
 from __future__ import annotations
 
 import html
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
 from oncebus.errors import OncebusError
 
 TIMEOUT_SECONDS = 30.0
-PAGE = 1000
 
 
 class NotAnswered(OncebusError):
-    """The broker cannot be reached, or refuses. `status` is its answer's, and `content` what that holds, if it came."""
+    """The broker cannot be reached, or refused a request.
+
+    If it answered, `status` and `content` come from the answer.
+    """
 
     def __init__(self, text: str, status: int | None = None, content: bytes = b"") -> None:
         super().__init__(text)
@@ -28,7 +30,7 @@ class NotAnswered(OncebusError):
 
 
 class Answer(NamedTuple):
-    """What the broker said. The names of headers are in lower case."""
+    """The broker's answer to a request. The names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,9 +38,9 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Speaks to the broker at an address, on one connection that is kept. Closed by `close`, or as a context.
+    """Sends requests to one broker over one connection. Close it with `close`, or use it as a context manager.
 
-    With `certificate` that one is trusted, and no other.
+    If `certificate` is given, the client trusts only that certificate.
     """
 
     def __init__(self, url: str, token: str, certificate: Path | None = None) -> None:
@@ -53,7 +55,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._http.close()
 
     def ask(
@@ -65,23 +67,23 @@ class Client:
         *,
         timeout: float = TIMEOUT_SECONDS,
     ) -> Answer:
-        """The answer to a request. Raises `NotAnswered` for one that is refused.
+        """Send a request and return the answer. Raises `NotAnswered` if the broker refuses it or does not answer.
 
-        A broker is asked directly: a token is not to be shown to a proxy. Only a look is tried again, where the
-        connection that was kept has gone meanwhile: whatever else may have been done already.
+        A GET is sent once more if the kept connection turns out to be closed. Other methods are not repeated, because
+        the broker may have executed them already.
         """
         try:
             response = self._response(method, path, body, headers, timeout)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotAnswered(f"The broker at {self.url} cannot be reached: {_words(error)}.") from None
-        said = Answer(response.status_code, response.headers, response.content)
-        if said.status >= 300:
+        answer = Answer(response.status_code, response.headers, response.content)
+        if answer.status >= 300:
             text = _detail(response.text) or response.reason_phrase
-            raise NotAnswered(f"The broker at {self.url} answers {said.status}: {text}", said.status, said.body)
-        return said
+            raise NotAnswered(f"The broker at {self.url} answers {answer.status}: {text}", answer.status, answer.body)
+        return answer
 
     def ask_json(self, method: str, path: str, content: object = None, **options: Any) -> dict[str, Any]:
-        """The JSON object that answers a request; `content` is sent as JSON. Empty where the answer is."""
+        """Send `content` as JSON and return the JSON object of the answer, or {} if the answer is empty."""
         body = b"" if content is None else json.dumps(content).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
         answer = self.ask(method, path, body, headers, **options)
@@ -90,10 +92,30 @@ class Client:
         try:
             found = json.loads(answer.body)
         except ValueError as error:
-            raise NotAnswered(f"What answers at {self.url} is no broker: {error}.") from None
+            raise self.not_a_broker(f": {error}") from None
         if not isinstance(found, dict):
-            raise NotAnswered(f"What answers at {self.url} is no broker.")
+            raise self.not_a_broker()
         return found
+
+    def not_a_broker(self, reason: str = "") -> NotAnswered:
+        """Return the error for an answer that an Oncebus broker would not give."""
+        return NotAnswered(f"The server at {self.url} is not an Oncebus broker{reason}.")
+
+    def readiness_note(self) -> str:
+        """Return a sentence to append to "there are no messages" if the broker is not ready yet, else "".
+
+        Until Spark is ready, accepted messages wait in the pipeline, and nobody can see them yet.
+        """
+        try:
+            self.ask("GET", "/health/ready")
+        except NotAnswered as error:
+            if error.status != 503:
+                raise
+            return (
+                " But the pipeline is not ready (it may still be starting), so accepted messages may be waiting in it:"
+                f" {_detail(error.content.decode(errors='replace'))}"
+            )
+        return ""
 
     def _response(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str] | None, timeout: float
@@ -106,31 +128,6 @@ class Client:
             if not is_kept or method != "GET":
                 raise
         return self._http.send(request)
-
-
-def duplicates(
-    url: str,
-    token: str,
-    entity: str,
-    *,
-    message_id: str | None = None,
-    since: str | None = None,
-    page: int = PAGE,
-    certificate: Path | None = None,
-) -> Iterator[dict[str, Any]]:
-    """The record of dropped duplicates of an entity, oldest first, page by page."""
-    query = {"message-id": message_id, "since": since, "limit": str(page)}
-    after = 0
-    with Client(url, token, certificate) as client:
-        while True:
-            given = {name: value for name, value in query.items() if value is not None} | {"after": str(after)}
-            answer = client.ask_json("GET", f"/{quote(entity, safe='/')}/$duplicates?{urlencode(given)}")
-            if not {"duplicates", "next"} <= answer.keys():
-                raise NotAnswered(f"What answers at {client.url} is no broker.")
-            yield from answer["duplicates"]
-            if answer["next"] is None:
-                return
-            after = answer["next"]
 
 
 def _http(url: str, token: str, certificate: Path | None) -> httpx.Client:
@@ -147,12 +144,12 @@ def _http(url: str, token: str, certificate: Path | None) -> httpx.Client:
             trusted = ssl.create_default_context(cafile=certificate)
         except OSError as error:
             raise NotAnswered(f"Certificate '{certificate}' cannot be read: {_words(error)}.") from None
-    # Without the environment: it may name a proxy, which is not to see the token.
+    # `trust_env=False`, because the environment may name a proxy, and no proxy must see the token.
     return httpx.Client(headers={"Authorization": token}, verify=trusted, trust_env=False)
 
 
 def _words(error: BaseException) -> str:
-    """What went wrong below the library's own error, if that is known."""
+    """Return the reason for a failed request, in the words of the operating system or of TLS if the error has them."""
     if isinstance(error, httpx.TimeoutException):
         return "it does not answer in time"
     cause: BaseException | None = error
@@ -165,11 +162,11 @@ def _words(error: BaseException) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
-def _detail(said: str) -> str:
-    """What an error's body says, in one line: the text between the tags of its detail, or the message of its JSON."""
+def _detail(body: str) -> str:
+    """Return the error text in a response on one line: the message in JSON, the Detail in XML, else the whole body."""
     try:
-        content = json.loads(said)
-        text = content["error"]["message"]
+        content = json.loads(body)
+        text = content["error"]["message"] if "error" in content else content["message"]
     except (ValueError, KeyError, TypeError):
-        text = html.unescape(said.partition("<Detail>")[2].partition("</Detail>")[0] or said)
+        text = html.unescape(body.partition("<Detail>")[2].partition("</Detail>")[0] or body)
     return " ".join(str(text).split())

@@ -1,4 +1,4 @@
-"""`oncebus dedup`: the rows of files, each id once, and beside them what was dropped and why."""
+"""`oncebus dedup`: copies the rows of files without duplicates, and the dropped rows to another folder."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from oncebus.ledger import Ledger
 _EXAMPLE = "oncebus dedup orders.jsonl --key id --time at --window '10 minutes' --out unique --duplicates dropped"
 
 
-@click.command(short_help="Write each message once, and what was dropped beside it.", epilog=f"Example: {_EXAMPLE}")
+@click.command(short_help="Remove duplicate rows from files.", epilog=f"Example: {_EXAMPLE}")
 @click.argument("src", nargs=-1, required=True, metavar="SRC…")
-@click.option("--key", "key", multiple=True, required=True, metavar="COL", help="Column that makes the id; repeatable.")
-@click.option("--time", "time", required=True, metavar="COL", help="Timestamp column; text is read as one.")
+@click.option("--key", "key", multiple=True, required=True, metavar="COL", help="Key column; repeatable.")
+@click.option("--time", "time", required=True, metavar="COL", help="Timestamp column; text is parsed.")
 @click.option(
     "--window", required=True, metavar="TEXT", help="10m, PT10M, '10 minutes', or a column that holds the window."
 )
 @click.option("--out", required=True, metavar="DIR", help="Folder for the accepted rows.")
-@click.option("--duplicates", metavar="DIR", help="Folder for the duplicates, with the time of their original.")
-@click.option("--ledger", metavar="DIR", help="Folder that remembers ids from run to run.")
+@click.option("--duplicates", metavar="DIR", help="Folder for the duplicates, each with the time of its original.")
+@click.option("--ledger", metavar="DIR", help="Folder that remembers keys from run to run.")
 @click.option("--sequence", metavar="COL", help="Whole-number column that breaks ties in time.")
-@click.option("--lateness", metavar="TEXT", help="How much longer than the window to remember an id.")
+@click.option("--lateness", metavar="TEXT", help="How much longer than the window to remember a key.")
 @click.option(
-    "--format", "format_name", type=click.Choice(FORMATS), help="Format of SRC; else guessed from file names."
+    "--format", "format_name", type=click.Choice(FORMATS), help="Format of SRC; by default guessed from file names."
 )
-@click.option("--master", metavar="URL", help="Spark master; local[*] unless given.")
-@click.option("--follow", is_flag=True, help="Go on with files as they come, until Ctrl-C.")
-@click.option("--overwrite", is_flag=True, help="Replace what another run left in the output folders.")
+@click.option("--master", metavar="URL", help="Spark master; defaults to local[*].")
+@click.option("--follow", is_flag=True, help="Process new files as they arrive, until Ctrl-C.")
+@click.option("--overwrite", is_flag=True, help="Replace the output of another run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one JSON object.")
 def dedup(
     src: tuple[str, ...],
@@ -51,8 +51,8 @@ def dedup(
 ) -> None:
     """Copy the rows of SRC (files or folders of Parquet, JSON lines or CSV) without duplicates.
 
-    A row is a duplicate if one with its key was accepted less than one window away in time. A row in which a key column
-    is null never is. A run that failed or was killed can simply be run again; one that has finished is not done twice.
+    A row is a duplicate if a row with the same key was accepted less than one window away in time. A row with null in a
+    key column is never a duplicate. If a run fails or is killed, run it again. A finished run is not repeated.
     """
     request = Request(
         src,
@@ -70,7 +70,7 @@ def dedup(
     )
     check_places(request, tuple(local_path(text, "Source") for text in request.given))
     signal.signal(signal.SIGTERM, _interrupt)
-    # Imported late: `oncebus dedup --help` need not load Spark.
+    # Imported late, so that `oncebus dedup --help` does not load Spark.
     if follow:
         from oncebus.dedup.follow import run_follow
 

@@ -1,4 +1,4 @@
-"""`oncebus deploy` and `export`: a namespace from a template, and as one."""
+"""`oncebus deploy` and `export`: apply a template to the namespace, and write the namespace as a template."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 import click
 
 from oncebus.cli.client import NotAnswered
+from oncebus.cli.connector import Connector, broker_options
 from oncebus.cli.errors import RequestError
-from oncebus.cli.printing import print_json, told, visible
-from oncebus.cli.reaching import GROUP, SUBSCRIPTION, Reach, broker_options
+from oncebus.cli.printing import as_text, print_json, visible
 from oncebus.management.documents import find, is_object, parse_document, read_document, written_name
 from oncebus.management.problems import Fault, FileRefused, Problem
+from oncebus.management.writing import GROUP, SUBSCRIPTION
 from oncebus.templates.parameters import value_from_text
 
-API_VERSION = "2024-03-01"
+DEPLOYMENTS_VERSION = "2024-03-01"
 SIGNS = {"Create": "+", "Modify": "~", "NoChange": "=", "Delete": "-"}
 
 _SCOPE = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
@@ -38,31 +39,32 @@ _TEMPLATE = "Template"
     "-p",
     multiple=True,
     metavar="FILE|NAME=VALUE",
-    help="Values: a parameter file, or one value. May be given several times; the last counts.",
+    help="A parameter file, or one value; repeatable. For a repeated parameter, the last value counts.",
 )
-@click.option("--what-if", is_flag=True, help="Only show what would be changed.")
-@click.option("--name", metavar="NAME", help="Name of the deployment; else the template file's.")
+@click.option("--what-if", is_flag=True, help="Show the changes without making them.")
+@click.option("--name", metavar="NAME", help="Name of the deployment; defaults to the template file's.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @broker_options
 def deploy(
-    reach: Reach, template: str, parameters: Sequence[str], what_if: bool, name: str | None, as_json: bool
+    connector: Connector, template: str, parameters: Sequence[str], what_if: bool, name: str | None, as_json: bool
 ) -> None:
     """Create or update the queues, topics, subscriptions and rules that TEMPLATE names; "-" is standard input.
 
-    TEMPLATE is an Azure Resource Manager template. All of it is done, or nothing: every error is told with its place.
-    What it does not name is left alone. Shows what is new (+), changed (~), gone (-) and as it was (=).
+    TEMPLATE is an Azure Resource Manager template. It is applied as a whole or, after an error, not at all. Every error
+    is printed with its location in the template. Entities that the template does not name stay as they are. The output
+    marks resources as new (+), changed (~), deleted (-) or unchanged (=).
     """
     content = _template(template)
     values = _values(parameters, content)
     called = re.sub(r"[^A-Za-z0-9._()-]+", "-", name or Path(template).stem or "template")[:64] or "template"
     path = f"{_SCOPE}/providers/Microsoft.Resources/deployments/{called}"
     body = {"properties": {"mode": "Incremental", "template": content, "parameters": values}}
-    with reach.connected() as client:
+    with connector.connect() as client:
         try:
             if what_if:
-                answer = client.ask_json("POST", f"{path}/whatIf?api-version={API_VERSION}", body)
+                answer = client.ask_json("POST", f"{path}/whatIf?api-version={DEPLOYMENTS_VERSION}", body)
             else:
-                answer = client.ask_json("PUT", f"{path}?api-version={API_VERSION}", body)
+                answer = client.ask_json("PUT", f"{path}?api-version={DEPLOYMENTS_VERSION}", body)
         except NotAnswered as error:
             raise _refused(error, template) or error from None
     for each in answer["properties"]["diagnostics"]:
@@ -76,15 +78,17 @@ def deploy(
 @click.command(
     short_help="Write the namespace as an ARM template.", epilog="Example: oncebus export --out namespace.json"
 )
-@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Where to; else standard output.")
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="File to write; defaults to standard output."
+)
 @broker_options
-def export(reach: Reach, out: Path | None) -> None:
-    """Write all queues, topics, subscriptions and rules of a running broker as a template, for `oncebus deploy`.
+def export(connector: Connector, out: Path | None) -> None:
+    """Write all queues, topics, subscriptions and rules of a running broker as a template for `oncebus deploy`.
 
-    No keys are in it: where it is deployed, authorization rules get new ones.
+    The template contains no keys: authorization rules get new keys where it is deployed.
     """
-    with reach.connected() as client:
-        path = f"{_SCOPE}/exportTemplate?api-version={API_VERSION}"
+    with connector.connect() as client:
+        path = f"{_SCOPE}/exportTemplate?api-version={DEPLOYMENTS_VERSION}"
         answer = client.ask_json("POST", path, {"resources": ["*"]})
     for each in answer.get("error", {}).get("details", []):
         click.echo(f"oncebus: Note: {each['message']}", err=True)
@@ -106,7 +110,10 @@ def _template(path: str) -> Any:
 
 
 def _values(given: Sequence[str], template: Any) -> dict[str, Any]:
-    """The values of parameters, in the form of a parameter file. A later one counts before an earlier."""
+    """Return the values of parameters, in the format of a parameter file.
+
+    If a parameter is given twice, the last value wins.
+    """
     declared = find(template, "parameters") if is_object(template) else None
     values: dict[str, Any] = {}
     for text in given:
@@ -131,7 +138,7 @@ def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
     except (OSError, ValueError):
-        # No file could have such a name.
+        # The text is too long for a file name, or contains a null character.
         return False
 
 
@@ -139,13 +146,13 @@ def _from_file(path: Path) -> dict[str, Any]:
     content = read_document(path, "Parameter file")
     values = find(content, "parameters") if is_object(content) else None
     if not is_object(values):
-        problem = Problem("", 'It is not of the form {"parameters": {"name": {"value": …}}}.')
+        problem = Problem("", 'It does not have the form {"parameters": {"name": {"value": …}}}.')
         raise FileRefused([problem], f"Parameter file '{path}'")
     return values
 
 
 def _refused(error: NotAnswered, template: str) -> FileRefused | None:
-    """What the broker finds wrong with a template, if that is what it says."""
+    """Return the problems that the broker found in a template; None if the request failed for another reason."""
     try:
         details = json.loads(error.content)["error"]["details"]
         problems = [Problem(each["target"], each["message"]) for each in details]
@@ -164,10 +171,10 @@ def _show(changes: list[dict[str, Any]], what_if: bool) -> None:
         for name in dict.fromkeys((*after, *before)):
             _show_property(name, before.get(name), after.get(name), effect)
     counts = {effect: sum(change["changeType"] == effect for change in changes) for effect in SIGNS}
-    words = {"Create": "new", "Modify": "changed", "Delete": "gone", "NoChange": "as it was"}
+    words = {"Create": "new", "Modify": "changed", "Delete": "deleted", "NoChange": "unchanged"}
     figures = ", ".join(f"{counts[effect]} {word}" for effect, word in words.items() if counts[effect])
-    verb = "Would be deployed" if what_if else "Deployed"
-    click.echo(f"{verb}: {figures}." if figures else "The template asks for nothing.")
+    verb = "Would deploy" if what_if else "Deployed"
+    click.echo(f"{verb}: {figures}." if figures else "The template has no resources.")
 
 
 def _show_property(name: str, before: Any, after: Any, effect: str) -> None:
@@ -182,11 +189,11 @@ def _show_property(name: str, before: Any, after: Any, effect: str) -> None:
 
 
 def _value(value: Any) -> str:
-    return visible(told(value))
+    return visible(as_text(value))
 
 
 def _title(resource: str) -> str:
-    """A resource in our own words, from its id."""
+    """Return the kind and the path of a resource, like `queue orders`, from its id."""
     below = resource.partition("/namespaces/")[2].split("/")
     pairs = list(zip(below[1::2], below[2::2], strict=False))
     if not pairs:

@@ -1,8 +1,8 @@
-"""`oncebus queue`, `topic` and `subscription`: what `az servicebus` does, against a running broker."""
+"""`oncebus queue`, `topic` and `subscription`: the commands of `az servicebus`, for a running broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -10,12 +10,15 @@ from urllib.parse import quote
 import click
 
 from oncebus.cli import entity_flags
+from oncebus.cli.connector import Connector, Management, broker_options
 from oncebus.cli.entity_flags import Flag, flags_of, given_properties
 from oncebus.cli.errors import RequestError
-from oncebus.cli.printing import print_json, print_properties, print_table, told
-from oncebus.cli.reaching import Management, Reach, broker_options
+from oncebus.cli.options import Command, azure_options, json_option, name_option, topic_option
+from oncebus.cli.printing import as_text, print_json, print_properties, print_table
+from oncebus.entities.descriptions import DEFAULT_LOCK_DURATION, DEFAULT_WINDOW
+from oncebus.entities.timespans import in_words
 
-# What a resource tells, and nobody can set.
+# Properties that the broker reports and that nobody can set.
 _READ_ONLY = {
     "createdAt",
     "updatedAt",
@@ -27,26 +30,10 @@ _READ_ONLY = {
 }
 _COLUMNS = ("name", "status", "active", "scheduled", "dead letters", "window")
 
-Command = Callable[..., None]
-
-
-def azure_options(command: Command) -> Command:
-    """The options that `az` insists on, so that its command lines need not be changed."""
-    group = click.option(
-        "--resource-group", "-g", metavar="NAME", help="Accepted for compatibility with `az`; any value will do."
-    )
-    named = click.option("--namespace-name", metavar="NAME", help="Checked to be the broker's, where it is given.")
-    return named(group(command))
-
-
-name_option = click.option("--name", "-n", required=True, metavar="NAME", help="Its name.")
-topic_option = click.option("--topic-name", required=True, metavar="NAME", help="The topic that it belongs to.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @dataclass(frozen=True, slots=True)
-class Sort:
-    """What a group of commands is about: its word, its place below the namespace, and its flags."""
+class Kind:
+    """A kind of entity with its own group of commands: its name, its flags, and its path in the namespace."""
 
     word: str
     flags: Sequence[Flag]
@@ -54,44 +41,44 @@ class Sort:
     is_of_topic: bool = False
 
     def folder(self, topic: str | None) -> str:
-        """Where all of them are."""
+        """Return the path of the collection of all entities of this kind."""
         return f"topics/{in_path(topic or '')}/subscriptions" if self.is_of_topic else f"{self.word}s"
 
     def path(self, name: str, topic: str | None) -> str:
-        """Where one of them is."""
+        """Return the path of one entity."""
         return f"{self.folder(topic)}/{in_path(name)}"
 
     def title(self, name: str) -> str:
-        """What it is called in what is printed."""
+        """Return an entity's kind and name, like `Queue orders`."""
         return f"{self.word.capitalize()} {name}"
 
 
 def in_path(name: str) -> str:
-    """A name as one segment of a path."""
+    """Return a name, escaped for use as one segment of a path."""
     return quote(name, safe="")
 
 
-def group_of(sort: Sort) -> click.Group:
-    """The commands that manage one sort of entity."""
+def group_of(kind: Kind) -> click.Group:
+    """Return the group of commands that manage one kind of entity."""
     group = click.Group(
-        sort.word,
-        help=f"Create, show, list, update or delete a {sort.word} of a running broker.",
-        short_help=f"Manage {sort.word}s.",
-        epilog=f"Example: {_example(sort, 'list')}",
+        kind.word,
+        help=f"Create, show, list, update or delete a {kind.word} of a running broker.",
+        short_help=f"Manage {kind.word}s.",
+        epilog=f"Example: {_example(kind, 'list')}",
     )
-    flags = flags_of(sort.flags)
+    flags = flags_of(kind.flags)
     make = (
-        f"Make a {sort.word}, or set one that is there to what is given, as `az` does.\n\n"
-        f"Of one that is there, whatever is not given gets its default again: {_RESET[sort.word]}. {_KEPT[sort.word]} "
-        f"stay. To change some properties and leave the others, use `{sort.word} update`."
+        f"Create a {kind.word}, or replace the properties of an existing one, as `az` does.\n\n"
+        f"For an existing {kind.word}, everything that you do not give returns to its default: {_RESET[kind.word]}. "
+        f"{_KEPT[kind.word]} stay. To change some properties and keep the others, use `{kind.word} update`."
     )
-    group.add_command(_command(sort, "create", name_option(flags(_common(_create(sort)))), make))
-    group.add_command(_command(sort, "show", name_option(_common(_show(sort))), f"Show a {sort.word}."))
-    group.add_command(_command(sort, "list", _common(_list(sort)), f"List all {sort.word}s."))
-    change = f"Change a {sort.word}; what is not given stays as it is."
-    group.add_command(_command(sort, "update", name_option(flags(_common(_update(sort)))), change))
-    remove = f"Delete a {sort.word} with all that it holds."
-    group.add_command(_command(sort, "delete", name_option(azure_options(_delete(sort))), remove))
+    group.add_command(_command(kind, "create", name_option(flags(_common(_create(kind)))), make))
+    group.add_command(_command(kind, "show", name_option(_common(_show(kind))), f"Show a {kind.word}."))
+    group.add_command(_command(kind, "list", _common(_list(kind)), f"List all {kind.word}s."))
+    change = f"Change some properties of a {kind.word}, and keep the others."
+    group.add_command(_command(kind, "update", name_option(flags(_common(_update(kind)))), change))
+    remove = f"Delete a {kind.word} with all its messages."
+    group.add_command(_command(kind, "delete", name_option(azure_options(_delete(kind))), remove))
     return group
 
 
@@ -99,28 +86,28 @@ def _common(function: Command) -> Command:
     return azure_options(json_option(function))
 
 
-def _command(sort: Sort, word: str, function: Command, text: str) -> click.Command:
-    if sort.is_of_topic:
+def _command(kind: Kind, word: str, function: Command, text: str) -> click.Command:
+    if kind.is_of_topic:
         function = topic_option(function)
-    return click.command(word, help=text, epilog=f"Example: {_example(sort, word)}")(function)
+    return click.command(word, help=text, epilog=f"Example: {_example(kind, word)}")(function)
 
 
-def _example(sort: Sort, word: str) -> str:
-    topic = " --topic-name prices" if sort.is_of_topic else ""
-    name = "" if word == "list" else f" --name {sort.example}"
-    more = {"create": " " + _CREATES[sort.word], "update": " " + _UPDATES[sort.word]}.get(word, "")
-    return f"oncebus {sort.word} {word}{topic}{name}{more}"
+def _example(kind: Kind, word: str) -> str:
+    topic = " --topic-name prices" if kind.is_of_topic else ""
+    name = "" if word == "list" else f" --name {kind.example}"
+    more = {"create": " " + _CREATES[kind.word], "update": " " + _UPDATES[kind.word]}.get(word, "")
+    return f"oncebus {kind.word} {word}{topic}{name}{more}"
 
 
 _RESET = {
-    "queue": "the window is 10 minutes, the status Active",
-    "topic": "the window is 10 minutes, the status Active",
-    "subscription": "a message is held for a minute, the status is Active",
+    "queue": f"a window of {in_words(DEFAULT_WINDOW)} and the status Active, for example",
+    "topic": f"a window of {in_words(DEFAULT_WINDOW)} and the status Active, for example",
+    "subscription": f"a lock duration of {in_words(DEFAULT_LOCK_DURATION)} and the status Active, for example",
 }
 _KEPT = {
-    "queue": "Its messages, the ids that it remembers, its user metadata, and detection, sessions and partitions",
-    "topic": "Its subscriptions, the ids that it remembers, its user metadata, and detection and partitions",
-    "subscription": "Its messages, its rules, its user metadata, and sessions",
+    "queue": "Its messages, remembered ids and user metadata, and its choice of detection, sessions and partitions",
+    "topic": "Its subscriptions, remembered ids and user metadata, and its choice of detection and partitions",
+    "subscription": "Its messages, rules and user metadata, and its choice of sessions",
 }
 _CREATES = {
     "queue": "--enable-duplicate-detection -d PT1H",
@@ -134,10 +121,10 @@ _UPDATES = {
 }
 
 
-def _create(sort: Sort) -> Command:
+def _create(kind: Kind) -> Command:
     @broker_options
     def create(
-        reach: Reach,
+        connector: Connector,
         name: str,
         as_json: bool,
         namespace_name: str | None,
@@ -145,35 +132,35 @@ def _create(sort: Sort) -> Command:
         topic_name: str | None = None,
         **given: Any,
     ) -> None:
-        with reach.connected() as client:
+        with connector.connect() as client:
             management = Management(client, namespace_name, resource_group)
-            made = management.put(sort.path(name, topic_name), given_properties(sort.flags, given))
-        _print(sort, made, as_json)
+            made = management.put(kind.path(name, topic_name), given_properties(kind.flags, given))
+        _print(kind, made, as_json)
 
     return create
 
 
-def _show(sort: Sort) -> Command:
+def _show(kind: Kind) -> Command:
     @broker_options
     def show(
-        reach: Reach,
+        connector: Connector,
         name: str,
         as_json: bool,
         namespace_name: str | None,
         resource_group: str | None,
         topic_name: str | None = None,
     ) -> None:
-        with reach.connected() as client:
-            found = Management(client, namespace_name, resource_group).get(sort.path(name, topic_name))
-        _print(sort, _there(sort, name, found), as_json)
+        with connector.connect() as client:
+            found = Management(client, namespace_name, resource_group).get(kind.path(name, topic_name))
+        _print(kind, _existing(kind, name, found), as_json)
 
     return show
 
 
-def _update(sort: Sort) -> Command:
+def _update(kind: Kind) -> Command:
     @broker_options
     def update(
-        reach: Reach,
+        connector: Connector,
         name: str,
         as_json: bool,
         namespace_name: str | None,
@@ -181,65 +168,65 @@ def _update(sort: Sort) -> Command:
         topic_name: str | None = None,
         **given: Any,
     ) -> None:
-        with reach.connected() as client:
+        with connector.connect() as client:
             management = Management(client, namespace_name, resource_group)
-            path = sort.path(name, topic_name)
-            old = _there(sort, name, management.get(path))["properties"]
+            path = kind.path(name, topic_name)
+            old = _existing(kind, name, management.get(path))["properties"]
             kept = {each: value for each, value in old.items() if each not in _READ_ONLY}
-            changed = management.put(path, kept | given_properties(sort.flags, given))
-        _print(sort, changed, as_json)
+            changed = management.put(path, kept | given_properties(kind.flags, given))
+        _print(kind, changed, as_json)
 
     return update
 
 
-def _delete(sort: Sort) -> Command:
+def _delete(kind: Kind) -> Command:
     @broker_options
     def delete(
-        reach: Reach,
+        connector: Connector,
         name: str,
         namespace_name: str | None,
         resource_group: str | None,
         topic_name: str | None = None,
     ) -> None:
-        with reach.connected() as client:
-            is_deleted = Management(client, namespace_name, resource_group).delete(sort.path(name, topic_name))
-        click.echo(f"{sort.title(name)} is deleted." if is_deleted else f"There was no {sort.word} '{name}'.")
+        with connector.connect() as client:
+            is_deleted = Management(client, namespace_name, resource_group).delete(kind.path(name, topic_name))
+        click.echo(f"{kind.title(name)} is deleted." if is_deleted else f"There is no {kind.word} '{name}'.")
 
     return delete
 
 
-def _list(sort: Sort) -> Command:
+def _list(kind: Kind) -> Command:
     @broker_options
     def listed(
-        reach: Reach,
+        connector: Connector,
         as_json: bool,
         namespace_name: str | None,
         resource_group: str | None,
         topic_name: str | None = None,
     ) -> None:
-        with reach.connected() as client:
-            found = Management(client, namespace_name, resource_group).list(sort.folder(topic_name))
+        with connector.connect() as client:
+            found = Management(client, namespace_name, resource_group).list(kind.folder(topic_name))
         if as_json:
             print_json(found)
         elif not found:
-            click.echo(f"There are no {sort.word}s.")
+            click.echo(f"There are no {kind.word}s.")
         else:
             print_table(None, _COLUMNS, [_row(each) for each in found])
 
     return listed
 
 
-def _there(sort: Sort, name: str, found: dict[str, Any] | None) -> dict[str, Any]:
+def _existing(kind: Kind, name: str, found: dict[str, Any] | None) -> dict[str, Any]:
     if found is None:
-        raise RequestError(f"There is no {sort.word} '{name}'.")
+        raise RequestError(f"There is no {kind.word} '{name}'.")
     return found
 
 
-def _print(sort: Sort, resource: dict[str, Any], as_json: bool) -> None:
+def _print(kind: Kind, resource: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(resource)
     else:
-        print_properties(sort.title(resource["name"]), resource["properties"])
+        print_properties(kind.title(resource["name"]), resource["properties"])
 
 
 def _row(resource: dict[str, Any]) -> list[str]:
@@ -247,9 +234,9 @@ def _row(resource: dict[str, Any]) -> list[str]:
     counts = properties["countDetails"]
     window = properties["duplicateDetectionHistoryTimeWindow"] if properties.get("requiresDuplicateDetection") else ""
     states = ("activeMessageCount", "scheduledMessageCount", "deadLetterMessageCount")
-    return [resource["name"], properties["status"], *(told(counts[state]) for state in states), window]
+    return [resource["name"], properties["status"], *(as_text(counts[state]) for state in states), window]
 
 
-queue = group_of(Sort("queue", entity_flags.QUEUE, "orders"))
-topic = group_of(Sort("topic", entity_flags.TOPIC, "prices"))
-subscription = group_of(Sort("subscription", entity_flags.SUBSCRIPTION, "high", is_of_topic=True))
+queue = group_of(Kind("queue", entity_flags.QUEUE, "orders"))
+topic = group_of(Kind("topic", entity_flags.TOPIC, "prices"))
+subscription = group_of(Kind("subscription", entity_flags.SUBSCRIPTION, "high", is_of_topic=True))

@@ -1,4 +1,4 @@
-"""The flags that describe an entity, by the names that `az servicebus` has for them."""
+"""The flags that set the properties of an entity. They have the names of `az servicebus`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from oncebus.cli.durations import DURATION
+from oncebus.cli.options import DURATION
 from oncebus.entities import EntityStatus, Queue, Subscription, Topic
-from oncebus.entities.descriptions import EntityKind
+from oncebus.entities.descriptions import DEFAULT_WINDOW, EntityKind
+from oncebus.entities.limits import LONGEST_WINDOW, PARTITIONS, SHORTEST_WINDOW
+from oncebus.entities.timespans import in_words
 from oncebus.management.properties import ALL, RESOURCE_FIELDS, ValueType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Flag(NamedTuple):
-    """A flag: its names, the property it sets, what it holds and its help."""
+    """A flag: its names, the property that it sets, the type of its value, and its help."""
 
     names: Sequence[str]
     sets: str
@@ -26,31 +28,31 @@ class Flag(NamedTuple):
 
     @property
     def argument(self) -> str:
-        """What click calls it."""
+        """Return the name under which click passes the value."""
         return self.sets.lower()
 
 
 _HELP = {
-    "requires_duplicate_detection": "Drop messages whose id was accepted within the window. Chosen at creation.",
-    "duplicate_detection_history_time_window": "How long an id is remembered: 20 seconds to 7 days, 10 minutes unless "
-    "given.",
-    "enable_partitioning": "Spread it over 16 partitions. Chosen at creation.",
-    "requires_session": "Messages come in sessions. Chosen at creation.",
-    "lock_duration": "How long a received message is held.",
-    "max_delivery_count": "Attempts before a message is a dead letter.",
-    "max_size_in_megabytes": "Most that it holds.",
-    "max_message_size_in_kilobytes": "Largest message; Premium only.",
-    "default_message_time_to_live": "How long messages live that do not say so themselves.",
-    "dead_lettering_on_message_expiration": "Expired messages become dead letters.",
-    "dead_lettering_on_filter_evaluation_exceptions": "Messages on which a filter fails become dead letters.",
-    "forward_to": "Queue or topic that its messages go to; '' for none.",
-    "forward_dead_lettered_messages_to": "Queue or topic that its dead letters go to; '' for none.",
-    "auto_delete_on_idle": "Delete it when unused for so long.",
-    "enable_express": "Accepted for compatibility; has no effect. Not with detection.",
+    "requires_duplicate_detection": "Drop messages whose id was accepted within the window. Cannot be changed later.",
+    "duplicate_detection_history_time_window": f"How long an id is remembered: {in_words(SHORTEST_WINDOW)} to "
+    f"{in_words(LONGEST_WINDOW)}, {in_words(DEFAULT_WINDOW)} by default.",
+    "enable_partitioning": f"Spread its messages over {PARTITIONS} partitions. Cannot be changed later.",
+    "requires_session": "Require sessions: every message has a SessionId. Cannot be changed later.",
+    "lock_duration": "How long a receiver holds the lock on a message.",
+    "max_delivery_count": "Number of delivery attempts before a message becomes a dead letter.",
+    "max_size_in_megabytes": "Quota: the total size of its messages.",
+    "max_message_size_in_kilobytes": "Size of the largest message allowed; Premium only.",
+    "default_message_time_to_live": "Time to live of messages that have none of their own.",
+    "dead_lettering_on_message_expiration": "Dead-letter expired messages.",
+    "dead_lettering_on_filter_evaluation_exceptions": "Dead-letter messages on which a filter fails.",
+    "forward_to": "Queue or topic to forward messages to; '' for none.",
+    "forward_dead_lettered_messages_to": "Queue or topic to forward dead letters to; '' for none.",
+    "auto_delete_on_idle": "Delete it after it was unused for this long.",
+    "enable_express": "Accepted for compatibility; has no effect. Cannot be combined with detection.",
     "support_ordering": "Accepted for compatibility; messages are always in order.",
     "enable_batched_operations": "Accepted for compatibility; has no effect.",
-    "status": f"Whether messages go in and out: {', '.join(EntityStatus)}.",
-    "user_metadata": "Any text of your own.",
+    "status": f"Whether it accepts and delivers messages: {', '.join(EntityStatus)}.",
+    "user_metadata": "Any text.",
 }
 
 _TYPES: dict[ValueType, Any] = {
@@ -90,7 +92,7 @@ QUEUE, TOPIC, SUBSCRIPTION = _flags(Queue), _flags(Topic), _flags(Subscription)
 
 
 def flags_of(flags: Sequence[Flag]) -> Callable[[F], F]:
-    """An option for each flag. One that is true or false may stand alone, for true."""
+    """Return a decorator that adds an option for each flag. A true-or-false flag without a value means true."""
 
     def decorated(command: F) -> F:
         for flag in reversed(flags):
@@ -113,5 +115,5 @@ def flags_of(flags: Sequence[Flag]) -> Callable[[F], F]:
 
 
 def given_properties(flags: Sequence[Flag], given: dict[str, Any]) -> dict[str, Any]:
-    """The properties that were given, by the Resource Manager's names."""
+    """Return the properties that the command line sets, by their Resource Manager names."""
     return {flag.sets: given[flag.argument] for flag in flags if given.get(flag.argument) is not None}

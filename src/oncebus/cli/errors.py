@@ -1,4 +1,4 @@
-"""Any error as the one line that a person can act on."""
+"""Reduces any error to one line that a person can act on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from oncebus.errors import OncebusError
 
-# In a Spark task an error is text by the time it arrives: a Python traceback that ends in the class and its message.
+# An error of a Spark task arrives as text: a Python traceback that ends with the class and its message.
 _RAISED_IN_A_TASK = re.compile(r"^(?:\S*: )?oncebus(?:\.\w+)+: (.+)$", re.MULTILINE)
 _RAISED_BY_A_QUERY = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
@@ -16,17 +16,17 @@ _JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:Exception|Error): ")
 
 
 class RequestError(OncebusError, ValueError):
-    """What was asked for on the command line cannot be done."""
+    """The command cannot do what its arguments ask for."""
 
 
 def in_lines(error: BaseException) -> list[str]:
-    """What went wrong, a line for each thing where the error says that there are several."""
+    """Return the lines to print for an error: one, or one per problem if the error has several."""
     several = getattr(error, "lines", None) if isinstance(error, OncebusError) else None
     return [_joined(line) for line in several] if several else [in_one_line(error)]
 
 
 def in_one_line(error: BaseException) -> str:
-    """What went wrong, without traceback, in one line."""
+    """Return the message of an error as one line, without a traceback."""
     if isinstance(error, OncebusError):
         return _joined(str(error))
     if isinstance(error, OSError) and error.strerror:
@@ -40,7 +40,7 @@ def _of_spark(text: str) -> str:
             return _joined(str(found[-1]))
     causes = _CAUSE.findall(text)
     conditions = _CONDITION.findall(text)
-    # The innermost condition says what is wrong; those around it say that something is.
+    # The innermost condition says what is wrong; the outer ones only say that something failed.
     line = conditions[-1] if conditions else causes[-1] if causes else text.strip().partition("\n")[0]
     return _joined(_SQLSTATE.sub("", _JAVA_CLASS.sub("", line)))
 

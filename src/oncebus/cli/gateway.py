@@ -1,10 +1,9 @@
-"""`oncebus gateway`: the part that clients talk to, alone."""
+"""`oncebus gateway`: runs the gateway alone, without the pipeline."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ _EXAMPLE = "oncebus gateway --data /shared/oncebus --host 0.0.0.0"
 @click.option("--parent", type=int, hidden=True)
 @click.option("--http-fd", type=int, hidden=True)
 @click.option("--amqp-fd", type=int, hidden=True)
+@click.option("--both-fd", type=int, hidden=True)
 @click.option("--tell-fd", type=int, hidden=True)
 def gateway(
     settings_file: str | None,
@@ -29,12 +29,13 @@ def gateway(
     parent: int | None,
     http_fd: int | None,
     amqp_fd: int | None,
+    both_fd: int | None,
     tell_fd: int | None,
     **given: Any,
 ) -> None:
     """Run the gateway over a data folder that it shares with `oncebus pipeline`.
 
-    It accepts messages whether or not the pipeline runs; they are delivered when it does.
+    It accepts messages even while the pipeline is down. They are delivered once the pipeline runs.
     """
     settings = settings_of(given, settings_file)
     from oncebus.serve.addresses import Sockets
@@ -44,18 +45,20 @@ def gateway(
     make_data_folder(settings.data, settings.data_access)
     sockets = None
     if http_fd is not None and amqp_fd is not None:
-        sockets = Sockets(socket.socket(fileno=http_fd), socket.socket(fileno=amqp_fd))
-    asyncio.run(run_gateway(settings, entities=entities, sockets=sockets, parent=parent, tell=_teller(tell_fd)))
+        sockets = Sockets.of_descriptors(http_fd, amqp_fd, both_fd)
+    announce = _announcer(tell_fd)
+    asyncio.run(run_gateway(settings, entities=entities, sockets=sockets, parent=parent, announce=announce))
 
 
-def _teller(descriptor: int | None) -> Callable[[str, str], None]:
+def _announcer(descriptor: int | None) -> Callable[[str, str], None]:
+    """Return a function that reports the events "open" and "ready": to `serve` over a pipe, or to the terminal."""
     if descriptor is not None:
-        return lambda what, _: _write(descriptor, what)
+        return lambda event, _: _write(descriptor, event)
     from oncebus.serve.service import open_line, ready_line
 
     lines = {"open": open_line, "ready": ready_line}
-    return lambda what, url: click.echo(lines[what](url))
+    return lambda event, url: click.echo(lines[event](url))
 
 
-def _write(descriptor: int, what: str) -> None:
-    os.write(descriptor, f"{what}\n".encode())
+def _write(descriptor: int, event: str) -> None:
+    os.write(descriptor, f"{event}\n".encode())

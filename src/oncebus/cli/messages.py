@@ -1,7 +1,7 @@
-"""`oncebus send`, `receive` and `peek`: messages, over HTTP.
+"""`oncebus send`, `receive` and `peek`: work with messages over HTTP.
 
-How HTTP writes a property or a time is `oncebus.http`'s to say, which takes most of a second to load: it is loaded
-where it is needed.
+`oncebus.http` formats properties and times for HTTP. Importing it takes most of a second, so only the functions that
+need it import it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,33 @@ import click
 
 from oncebus.broker.clock import wall_time
 from oncebus.cli.client import TIMEOUT_SECONDS, Answer, Client
-from oncebus.cli.durations import DURATION
+from oncebus.cli.connector import Connector, broker_options
 from oncebus.cli.errors import RequestError
-from oncebus.cli.printing import print_line, print_table, shortened, visible
-from oncebus.cli.reaching import Reach, broker_options
+from oncebus.cli.options import DURATION, json_lines_option, json_option
+from oncebus.cli.printing import counted, print_line, print_table, shortened, visible
 from oncebus.durations import MINUTE, SECOND, NotADuration
 from oncebus.entities.timespans import FORMS, duration_in
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
-MESSAGES_A_BATCH = 100
+MESSAGES_PER_BATCH = 100
 LARGEST_BATCH = 1 << 20
-"""Bytes of JSON that go out at once; a message that is larger goes alone."""
+"""The maximum size of a request, in bytes of JSON. A larger message is sent alone."""
 NUMBER = "{n}"
 _LONGEST_WAIT = 50.0
 _DEAD_LETTERS = "/$DeadLetterQueue"
 
 _TEXTS = {
-    "session_id": ("SessionId", "Session that it belongs to."),
-    "partition_key": ("PartitionKey", "Partition key."),
-    "label": ("Label", "Subject."),
-    "correlation_id": ("CorrelationId", "What it is an answer to."),
+    "session_id": ("SessionId", "Session of the message."),
+    "partition_key": ("PartitionKey", "Partition key of the message."),
+    "label": ("Label", "Subject of the message."),
+    "correlation_id": (
+        "CorrelationId",
+        "Id of a related message, for example of the request that this message answers.",
+    ),
     "content_type": ("ContentType", "Type of the body, like application/json."),
-    "to": ("To", "Address that it is for."),
-    "reply_to": ("ReplyTo", "Address to answer to."),
-    "reply_to_session_id": ("ReplyToSessionId", "Session to answer to."),
+    "to": ("To", "Address of the final receiver."),
+    "reply_to": ("ReplyTo", "Address for replies."),
+    "reply_to_session_id": ("ReplyToSessionId", "Session for replies."),
 }
 
 
@@ -56,18 +59,20 @@ def _text_options(command: Any) -> Any:
 )
 @click.argument("entity")
 @click.argument("body")
-@click.option("--message-id", metavar="ID", help=f"Its id; with --count, {NUMBER} in it is the message's number.")
+@click.option(
+    "--message-id", metavar="ID", help=f"Id of the message. With --count, {NUMBER} stands for 1, 2, 3 and so on."
+)
 @_text_options
 @click.option(
-    "--property", "-p", "properties", multiple=True, metavar="NAME=VALUE", help="A property of its own; repeatable."
+    "--property", "-p", "properties", multiple=True, metavar="NAME=VALUE", help="Application property; repeatable."
 )
-@click.option("--time-to-live", type=DURATION, metavar="DURATION", help="How long it lives.")
-@click.option("--scheduled", metavar="TIME", help="When it is to arrive: a time, or a duration from now.")
-@click.option("--count", default=1, type=click.IntRange(1), metavar="COUNT", help="How many times it is sent.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--time-to-live", type=DURATION, metavar="DURATION", help="Time after which the message expires.")
+@click.option("--scheduled", metavar="TIME", help="When to deliver the message: a time, or a duration from now.")
+@click.option("--count", default=1, type=click.IntRange(1), metavar="COUNT", help="How many times to send the message.")
+@json_option
 @broker_options
 def send(
-    reach: Reach,
+    connector: Connector,
     entity: str,
     body: str,
     message_id: str | None,
@@ -80,54 +85,76 @@ def send(
 ) -> None:
     """Send BODY to the queue or topic ENTITY; "-" is standard input.
 
-    A value of --property is a number, true, false, or else text; in quotes it is always text: 'size="2"'.
+    The VALUE of a --property becomes a number, true or false if it looks like one. In quotes it is always text:
+    'size="2"'.
     """
     content = sys.stdin.buffer.read() if body == "-" else body.encode()
-    told = {name: texts[each] for each, (name, _) in _TEXTS.items() if texts[each] is not None}
+    system = {name: texts[each] for each, (name, _) in _TEXTS.items() if texts[each] is not None}
     if time_to_live is not None:
-        told["TimeToLiveTimeSpan"] = time_to_live
+        system["TimeToLiveTimeSpan"] = time_to_live
     if scheduled is not None:
-        told["ScheduledEnqueueTimeUtc"] = _moment(scheduled)
+        system["ScheduledEnqueueTimeUtc"] = _moment(scheduled)
     own = dict(_property(text) for text in properties)
     ids = (None if message_id is None else message_id.replace(NUMBER, str(at)) for at in range(1, count + 1))
-    items = (_item(content, told if each is None else {**told, "MessageId": each}, own) for each in ids)
-    with reach.connected() as client:
+    items = (_item(content, system if each is None else {**system, "MessageId": each}, own) for each in ids)
+    with connector.connect() as client:
         for batch in _batches(items):
             client.ask("POST", _path(entity, "messages"), batch, {"Content-Type": BATCH_TYPE})
     if as_json:
         print_line({"entity": entity, "accepted": count})
     else:
-        click.echo(f"{count} message{'' if count == 1 else 's'} accepted by '{entity}'.")
+        click.echo(f"{counted(count, 'message')} accepted by '{entity}'.")
 
 
 @click.command(short_help="Receive messages.", epilog="Example: oncebus receive orders --count 10 --wait 0.5")
 @click.argument("entity")
-@click.option("--count", default=1, type=click.IntRange(1), metavar="COUNT", show_default=True, help="At most so many.")
 @click.option(
-    "--wait", default=2.0, type=click.FloatRange(0), metavar="SECONDS", show_default=True, help="How long for each."
+    "--count",
+    default=1,
+    type=click.IntRange(1),
+    metavar="COUNT",
+    show_default=True,
+    help="Receive at most this many.",
+)
+@click.option(
+    "--wait",
+    default=2.0,
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    show_default=True,
+    help="How long to wait for each message.",
 )
 @click.option(
     "--peek-lock/--receive-and-delete",
     "is_held",
     default=True,
-    help="Hold each message until it is printed, then complete it (unless told otherwise); or delete it at once.",
+    help="Lock each message, print it and complete it (the default); or delete it as it is received.",
 )
-@click.option("--abandon", is_flag=True, help="Put each message back once it is printed; the attempt counts.")
-@click.option("--dead-letters", is_flag=True, help="Its dead letters.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option(
+    "--abandon", is_flag=True, help=("Abandon the messages after printing them. This counts as a delivery attempt.")
+)
+@click.option("--dead-letters", is_flag=True, help="Receive the entity's dead letters.")
+@json_lines_option
 @broker_options
 def receive(
-    reach: Reach, entity: str, count: int, wait: float, is_held: bool, abandon: bool, dead_letters: bool, as_json: bool
+    connector: Connector,
+    entity: str,
+    count: int,
+    wait: float,
+    is_held: bool,
+    abandon: bool,
+    dead_letters: bool,
+    as_json: bool,
 ) -> None:
     """Receive messages from the queue ENTITY, or from a subscription: TOPIC/Subscriptions/NAME.
 
-    Prints number, id and body of each.
+    Prints the sequence number, id and body of each message.
     """
     if abandon and not is_held:
-        raise click.UsageError("--abandon needs --peek-lock: what is deleted cannot be put back.")
+        raise click.UsageError("--abandon needs --peek-lock, because a deleted message cannot be put back.")
     path = _path(entity + (_DEAD_LETTERS if dead_letters else ""), "messages/head")
     taken = 0
-    with reach.connected(30 * MINUTE + count * round(wait) * SECOND) as client:
+    with connector.connect(30 * MINUTE + count * round(wait) * SECOND) as client:
         held = []
         while taken < count and (answer := _next(client, path, is_held, wait)) is not None:
             taken += 1
@@ -136,42 +163,50 @@ def receive(
                 continue
             location = urlsplit(answer.headers["location"]).path
             if abandon:
-                # Not at once: it would be the next to come.
+                # Abandon at the end: at once, the same message would come next.
                 held.append(location)
             else:
                 client.ask("DELETE", location)
         for location in held:
             client.ask("PUT", location)
-    if not taken and not as_json:
-        click.echo(f"No message came from '{entity}'.")
+        if not taken and not as_json:
+            click.echo(f"No message arrived from '{entity}'.{client.readiness_note()}")
 
 
 @click.command(
     short_help="Look at messages without receiving them.", epilog="Example: oncebus peek orders --count 20 --json"
 )
 @click.argument("entity")
-@click.option("--from", "start", default=0, type=click.IntRange(0), metavar="NUMBER", help="From this number on.")
 @click.option(
-    "--count", default=10, type=click.IntRange(1), metavar="COUNT", show_default=True, help="At most so many."
+    "--from", "start", default=0, type=click.IntRange(0), metavar="NUMBER", help="Start at this sequence number."
 )
-@click.option("--session-id", metavar="TEXT", help="Only of this session.")
-@click.option("--dead-letters", is_flag=True, help="Its dead letters.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option(
+    "--count", default=10, type=click.IntRange(1), metavar="COUNT", show_default=True, help="Show at most this many."
+)
+@click.option("--session-id", metavar="TEXT", help="Show only messages of this session.")
+@click.option("--dead-letters", is_flag=True, help="Show the entity's dead letters.")
+@json_lines_option
 @broker_options
 def peek(
-    reach: Reach, entity: str, start: int, count: int, session_id: str | None, dead_letters: bool, as_json: bool
+    connector: Connector, entity: str, start: int, count: int, session_id: str | None, dead_letters: bool, as_json: bool
 ) -> None:
-    """Look at the messages of the queue ENTITY, or of a subscription: TOPIC/Subscriptions/NAME. In any state."""
+    """Show the messages of the queue ENTITY, or of a subscription: TOPIC/Subscriptions/NAME.
+
+    Shows messages in all states, including locked, scheduled and deferred ones. It changes nothing.
+    """
     path = _path(entity + (_DEAD_LETTERS if dead_letters else ""), "$messages")
-    with reach.connected() as client:
+    with connector.connect() as client:
         found = list(_peeked(client, path, start, count, session_id))
+        note = "" if found or as_json else client.readiness_note()
     if as_json:
         for message in found:
             print_line(message)
     elif not found:
-        click.echo(f"There are no messages in '{entity}'.")
+        click.echo(f"There are no messages in '{entity}'.{note}")
     else:
-        print_table(None, ("number", "message id", "state", "enqueued", "deliveries", "body"), map(_row, found))
+        print_table(
+            None, ("sequence number", "message id", "state", "enqueued", "deliveries", "body"), map(_row, found)
+        )
 
 
 def _path(entity: str, below: str) -> str:
@@ -179,7 +214,7 @@ def _path(entity: str, below: str) -> str:
 
 
 def _moment(text: str) -> str:
-    """The time that a text means, in the form that is sent."""
+    """Return the time that `text` names, in the format of the HTTP protocol. Raises `RequestError`."""
     from oncebus.http.times import iso8601, parse_time
 
     if parse_time(text) is not None:
@@ -188,7 +223,7 @@ def _moment(text: str) -> str:
         return iso8601(wall_time() + duration_in(text, "option --scheduled"))
     except NotADuration:
         raise RequestError(
-            f"Option --scheduled has value '{text}'. Not a time like 2026-01-31T08:30:00Z, nor a duration. {FORMS}"
+            f"Option --scheduled has value '{text}'. Not a time like 2026-01-31T08:30:00Z, and not a duration. {FORMS}"
         ) from None
 
 
@@ -202,23 +237,23 @@ def _property(text: str) -> tuple[str, object]:
 
 
 def _in_json(value: object, text: str) -> object:
-    """A value that JSON has, or its text: there are no times in it."""
+    """Return the value if JSON has its type, else `text`. JSON has no times, for example."""
     return value if type(value) in (str, bool, int, float) else text
 
 
-def _item(content: bytes, told: dict[str, Any], own: dict[str, object]) -> bytes:
+def _item(content: bytes, system: dict[str, Any], own: dict[str, object]) -> bytes:
     try:
         item: dict[str, object] = {"Body": content.decode()}
     except UnicodeDecodeError:
         item = {"Body": base64.b64encode(content).decode(), "IsBodyBase64": True}
-    return json.dumps({**item, "BrokerProperties": told, "UserProperties": own}).encode()
+    return json.dumps({**item, "BrokerProperties": system, "UserProperties": own}).encode()
 
 
 def _batches(items: Iterator[bytes]) -> Iterator[bytes]:
-    """JSON lists of items, none too long."""
+    """Join the items into JSON lists, and yield each list. A list stays within the limits of one request."""
     batch: list[bytes] = []
     for item in items:
-        if batch and (len(batch) == MESSAGES_A_BATCH or sum(map(len, batch)) + len(item) > LARGEST_BATCH):
+        if batch and (len(batch) == MESSAGES_PER_BATCH or sum(map(len, batch)) + len(item) > LARGEST_BATCH):
             yield b"[" + b",".join(batch) + b"]"
             batch = []
         batch.append(item)
@@ -226,7 +261,10 @@ def _batches(items: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _next(client: Client, path: str, is_held: bool, wait: float) -> Answer | None:
-    """The next message; None if none comes in time. Longer than the broker waits, it is asked again."""
+    """Receive the next message; return None if none arrives in time.
+
+    Repeats the request if the broker stops waiting earlier.
+    """
     left = wait
     while True:
         seconds = min(left, _LONGEST_WAIT)
@@ -241,9 +279,11 @@ def _next(client: Client, path: str, is_held: bool, wait: float) -> Answer | Non
 
 
 def _received(answer: Answer, *, with_properties: bool) -> dict[str, Any]:
-    """A message in the form in which it is peeked at; without its own properties where nobody asks for them."""
-    told: dict[str, Any] = json.loads(answer.headers.get("brokerproperties", "{}"))
-    item: dict[str, Any] = {"BrokerProperties": told}
+    """Return a received message in the format of a peeked one.
+
+    Decoding application properties is slow, so it is optional.
+    """
+    item: dict[str, Any] = {"BrokerProperties": json.loads(answer.headers.get("brokerproperties", "{}"))}
     try:
         item["Body"] = answer.body.decode()
     except UnicodeDecodeError:
@@ -261,7 +301,7 @@ def _properties_in(headers: Mapping[str, str]) -> dict[str, object]:
 def _peeked(client: Client, path: str, start: int, count: int, session: str | None) -> Iterator[dict[str, Any]]:
     left = count
     while left > 0:
-        query = {"from": start, "count": min(left, MESSAGES_A_BATCH)} | ({"session": session} if session else {})
+        query = {"from": start, "count": min(left, MESSAGES_PER_BATCH)} | ({"session": session} if session else {})
         page = client.ask_json("GET", f"{path}?{urlencode(query)}")
         yield from page["messages"]
         left -= len(page["messages"])
@@ -274,11 +314,11 @@ def _print_message(message: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_line(message)
         return
-    told = message["BrokerProperties"]
-    click.echo(f"{told.get('SequenceNumber')}  {visible(str(told.get('MessageId')))}  {visible(message['Body'])}")
+    system = message["BrokerProperties"]
+    click.echo(f"{system.get('SequenceNumber')}  {visible(str(system.get('MessageId')))}  {visible(message['Body'])}")
 
 
 def _row(message: dict[str, Any]) -> list[str]:
-    told = message["BrokerProperties"]
+    system = message["BrokerProperties"]
     names = ("SequenceNumber", "MessageId", "State", "EnqueuedTimeUtc", "DeliveryCount")
-    return [*(str(told.get(name, "")) for name in names), shortened(message["Body"])]
+    return [*(str(system.get(name, "")) for name in names), shortened(message["Body"])]

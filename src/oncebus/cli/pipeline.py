@@ -1,4 +1,4 @@
-"""`oncebus pipeline`: the part that runs on Spark, alone."""
+"""`oncebus pipeline`: runs the Spark pipeline alone, without the gateway."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _EXAMPLE = "oncebus pipeline --data /shared/oncebus --master spark://head:7077"
 _ONLY_OF_THE_GATEWAY = (
     "host",
     "token_host",
+    "port",
     "http_port",
     "amqp_port",
     "amqps_port",
@@ -49,7 +50,8 @@ LARGEST_LOG = 16 << 20
 def pipeline(settings_file: str | None, parent: int | None, record_classes: bool, **given: Any) -> None:
     """Run the pipeline over a data folder that it shares with `oncebus gateway`.
 
-    What Spark itself says goes to spark.log in that folder. Killed at any moment, it goes on where it was.
+    Spark's own output goes to spark.log in that folder. You can kill the pipeline at any moment: the next start
+    continues where it stopped.
     """
     settings = settings_of(given, settings_file)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -60,7 +62,7 @@ def pipeline(settings_file: str | None, parent: int | None, record_classes: bool
     from oncebus.pipeline.process import run_pipeline
     from oncebus.pipeline.query import pipeline_session
     from oncebus.serve.checks import make_data_folder
-    from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, why_not, work_beside_pyspark
+    from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, start_failure, work_beside_pyspark
 
     quiet_py4j()
     make_data_folder(settings.data, settings.data_access)
@@ -70,12 +72,12 @@ def pipeline(settings_file: str | None, parent: int | None, record_classes: bool
     work_beside_pyspark()
 
     def quiet_session(master: str, java_options: Sequence[str]) -> SparkSession:
-        _begin_anew_if_large(spoken)
+        _rotate_if_large(spoken)
         try:
             with output_to(spoken):
                 return pipeline_session(master, java_options, insecure_cluster=settings.insecure_cluster)
         except (PySparkRuntimeError, OSError) as error:
-            raise SparkStartError(why_not(spoken, error)) from error
+            raise SparkStartError(start_failure(spoken, error)) from error
 
     try:
         run_pipeline(
@@ -90,13 +92,13 @@ def pipeline(settings_file: str | None, parent: int | None, record_classes: bool
     except Exception as error:
         if parent is None:
             raise
-        # Nobody but the reader of the logs is there to be told.
+        # `serve` started this process and shows its log, so the error must be there.
         log.error("The pipeline failed: %s", in_one_line(error))
         sys.exit(1)
 
 
-def _begin_anew_if_large(spoken: Path) -> None:
-    """Keep one old log beside the new one."""
+def _rotate_if_large(spoken: Path) -> None:
+    """Rename a large log to `spark.log.1`, replacing the previous one, so that Spark starts a new file."""
     with suppress(OSError):
         if spoken.stat().st_size > LARGEST_LOG:
             os.replace(spoken, spoken.with_name(f"{spoken.name}.1"))

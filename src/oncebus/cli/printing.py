@@ -1,4 +1,4 @@
-"""What commands print for people: tables, and texts of strangers that are not to steer the terminal."""
+"""Prints results for people: tables, JSON, and texts from senders with their control characters escaped."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ PIPE_WIDTH = 160
 
 
 def print_json(value: Any) -> None:
-    """A value on lines of its own."""
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_line(value: Any) -> None:
-    """A value on one line."""
+    """Print a value as JSON on one line."""
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def visible(text: str) -> str:
-    """The text of a sender, who is not to steer the terminal."""
+    """Return the text with unprintable characters escaped, so that a sender cannot control the reader's terminal."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def shortened(text: str, most: int = 120) -> str:
-    """The beginning of a text that may be long."""
+    """Return the text, cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, like `1 message` or `2 messages`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table; what is in it is shown as it stands."""
+    """Return a table that shows all texts literally, without markup."""
     made = Table(title=title, title_justify="left")
     for name in columns:
         made.add_column(name, overflow="fold")
@@ -45,23 +50,23 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str
 
 
 def console() -> Console:
-    """Where tables go. In a pipe there is no width to keep to."""
+    """Return the console for tables. It is as wide as the terminal; in a pipe it has a fixed, large width."""
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(file=sys.stdout, width=width, markup=False, highlight=False)
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table."""
+    """Print a table; see `table`."""
     console().print(table(title, columns, rows))
 
 
 def print_properties(title: str, properties: dict[str, Any]) -> None:
-    """Print what a resource is, a property a line."""
-    print_table(title, ("property", "value"), [(name, told(value)) for name, value in properties.items()])
+    """Print the properties of a resource, one per row."""
+    print_table(title, ("property", "value"), [(name, as_text(value)) for name, value in properties.items()])
 
 
-def told(value: Any) -> str:
-    """A JSON value in a table."""
+def as_text(value: Any) -> str:
+    """Return a JSON value as text for a table: strings without quotes, everything else as JSON."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)

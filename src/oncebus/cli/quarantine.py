@@ -1,4 +1,4 @@
-"""`oncebus quarantine`: what could not be processed, and what is to become of it."""
+"""`oncebus quarantine`: shows, releases and discards messages that could not be processed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from urllib.parse import urlencode
 import click
 
 from oncebus.cli.client import Client
-from oncebus.cli.printing import print_line, print_table, shortened
-from oncebus.cli.reaching import Reach, broker_options
+from oncebus.cli.connector import Connector, broker_options
+from oncebus.cli.options import json_lines_option
+from oncebus.cli.printing import counted, print_line, print_table, shortened
 
 _PAGE = 1000
 
@@ -19,31 +20,37 @@ _PAGE = 1000
     short_help="Show messages that could not be processed; release or discard them.",
     epilog="Example: oncebus quarantine --entity orders --json",
 )
-@click.option("--entity", metavar="PATH", help="Only of this queue or topic.")
-@click.option("--release", multiple=True, type=click.IntRange(1), metavar="NUMBER", help="Try it again; repeatable.")
-@click.option("--discard", multiple=True, type=click.IntRange(1), metavar="NUMBER", help="Let go of it; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option("--entity", metavar="PATH", help="Show only messages of this queue or topic.")
+@click.option(
+    "--release", multiple=True, type=click.IntRange(1), metavar="NUMBER", help="Process it again; repeatable."
+)
+@click.option(
+    "--discard", multiple=True, type=click.IntRange(1), metavar="NUMBER", help="Delete it for good; repeatable."
+)
+@json_lines_option
 @broker_options
-def quarantine(reach: Reach, entity: str | None, release: Sequence[int], discard: Sequence[int], as_json: bool) -> None:
-    """Show what could not be processed, oldest first. With --release or --discard, decide about it by its number.
+def quarantine(
+    connector: Connector, entity: str | None, release: Sequence[int], discard: Sequence[int], as_json: bool
+) -> None:
+    """Show the messages that could not be processed, oldest first. Release or discard them by their numbers.
 
-    What is released is routed by the rules of today; if it fails again, it is here again under a new number.
+    A released message is routed by the current rules. If it fails again, it returns to quarantine under a new number.
     """
     if release or discard:
         if entity is not None:
-            raise click.UsageError("--entity is for looking; messages are released and discarded by their numbers.")
-        with reach.connected() as client:
+            raise click.UsageError("--entity cannot be combined with --release or --discard. Name messages by number.")
+        with connector.connect() as client:
             for method, done, numbers in (("POST", "released", release), ("DELETE", "discarded", discard)):
                 if numbers:
                     _decide(client, method, done, numbers, as_json)
         return
-    with reach.connected() as client:
+    with connector.connect() as client:
         found = list(_quarantined(client, entity))
     if as_json:
         for message in found:
             print_line(message)
     elif not found:
-        click.echo("Nothing is in quarantine.")
+        click.echo("There are no messages in quarantine.")
     else:
         columns = ("number", "entity", "message id", "time", "reason", "description")
         print_table(None, columns, map(_row, found))
@@ -54,7 +61,7 @@ def _decide(client: Client, method: str, done: str, numbers: Sequence[int], as_j
     if as_json:
         print_line(answer)
         return
-    click.echo(f"{len(answer[done])} message{'' if len(answer[done]) == 1 else 's'} {done}.")
+    click.echo(f"{counted(len(answer[done]), 'message')} {done}.")
     if answer["notFound"]:
         click.echo(f"Not in quarantine: {', '.join(map(str, answer['notFound']))}.")
 

@@ -1,6 +1,6 @@
-"""The reference of all commands, made from the commands themselves. `docs/cli.md` holds it, and a test compares:
+"""Generates the reference of all commands in `docs/cli.md` from the commands themselves. A test compares the two.
 
-python -m oncebus.cli.reference docs/cli.md        brings that file up to date
+Run `python -m oncebus.cli.reference docs/cli.md` to bring the file up to date.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 import click
 
 from oncebus.cli import main
-from oncebus.cli.entities import azure_options
-from oncebus.cli.reaching import broker_options
+from oncebus.cli.connector import broker_options
+from oncebus.cli.options import azure_options
 
 BEGIN, END = "<!-- commands -->", "<!-- /commands -->"
 
 Record = tuple[str, str]
-"""An option as its help has it: its names, and what it is for."""
+"""An option in the help: its names and its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Options that many commands take. They stand once, under a heading of their own, instead of under each command."""
+    """A group of options that many commands take. The reference lists them once, under their own heading."""
 
     heading: str
     purpose: str
@@ -33,22 +33,22 @@ class Shared:
 
     @property
     def link(self) -> str:
-        """Leads to the heading."""
+        """Return a Markdown link to the heading."""
         return f"[{self.heading}](#{self.heading.lower().replace(' ', '-')})"
 
     def records(self) -> list[Record]:
-        """The options."""
+        """Return the options in the reference's format."""
         return _records(click.command(self.decorator(_nothing)))
 
 
 def _nothing(**_: Any) -> None:
-    """Stand in for a command that takes the options."""
+    """Do nothing. Click collects the shared options on this function."""
 
 
 SHARED = (
     Shared(
         "Reaching the broker",
-        "Every command that asks a running broker takes these options. They say where it is, and which key signs.",
+        "All commands that talk to a running broker take these options.",
         broker_options,
     ),
     Shared("Options of az", "Commands on entities take these options, so that scripts for `az` work.", azure_options),
@@ -56,7 +56,7 @@ SHARED = (
 
 
 def commands(group: click.Group = main, path: str = "oncebus") -> Iterator[tuple[str, click.Command]]:
-    """All commands with their whole names; a group before what is in it."""
+    """Yield all commands with their full names, each group before its commands."""
     context = click.Context(group, info_name=path)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -67,13 +67,13 @@ def commands(group: click.Group = main, path: str = "oncebus") -> Iterator[tuple
 
 
 def reference() -> str:
-    """All commands in Markdown: what each is for, its arguments and options, and an example."""
+    """Return the reference of all commands in Markdown: their help, arguments, options and examples."""
     shared = [f"\n### {each.heading}\n\n{each.purpose}\n\n" + "\n".join(_table(each.records())) for each in SHARED]
     return "\n".join([BEGIN, *shared, *(_section(path, command) for path, command in commands()), END])
 
 
 def example_of(command: click.Command) -> str:
-    """The example that a command's help ends with."""
+    """Return the example at the end of a command's help."""
     return " ".join((command.epilog or "").split()).removeprefix("Example: ")
 
 
@@ -123,7 +123,7 @@ def _bare(text: str) -> str:
 
 
 def written_into(text: str) -> str:
-    """A text with the reference of today in place of the one it holds."""
+    """Return the text with the part between the markers replaced by the current reference."""
     before, found, rest = text.partition(BEGIN)
     return before + reference() + rest.partition(END)[2] if found else text
 

@@ -1,4 +1,4 @@
-"""`oncebus repair`: puts right what a stopped broker cannot go on with."""
+"""`oncebus repair`: repairs a data folder that keeps the broker from starting."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from oncebus.cli.printing import counted
 from oncebus.cli.serve import settings_of, settings_options
 from oncebus.settings import SETTINGS
 
@@ -21,16 +22,16 @@ def repair() -> None:
 
 
 @repair.command(
-    short_help="Move times that lie in the future to now.",
+    short_help="Set stored times in the future to now.",
     epilog="Example: oncebus repair clock --data ./oncebus-data",
 )
 @settings_options(*(name for name in SETTINGS if name not in _USED))
 def clock(settings_file: str | None, **given: Any) -> None:
-    """Move every stored time that lies in the future to now, after the clock was ahead. Set the clock right first.
+    """Set every stored time in the future to now, after the machine's clock was ahead. Correct the clock first.
 
-    No message is lost. Ids that were accepted under the wrong clock are remembered for one window from now on. Messages
-    that were enqueued under it are enqueued now, and their time to live begins again. Scheduled times stay. The broker
-    must be stopped. If the command is interrupted, run it again: until then the broker does not start.
+    No message is lost. Ids accepted under the wrong clock are remembered for one window from now. Messages enqueued
+    under it count as enqueued now, and their time to live begins again. Scheduled times stay. Stop the broker first. If
+    the command is interrupted, run it again: the broker does not start before the repair is complete.
     """
     settings = settings_of(given, settings_file)
     from oncebus.broker.clock import wall_time
@@ -43,21 +44,21 @@ def clock(settings_file: str | None, **given: Any) -> None:
     with stopped(data):
         done = repair_clock(Folders(data), wall_time())
     click.echo(
-        f"Moved to {utc_text(done.now)}: {_counted(done.ids, 'id')} in the ledger, {_counted(done.rows, 'row')} in "
-        f"inbox and outbox, {_counted(done.messages, 'message')} in the store."
+        f"Set to {utc_text(done.now)}: the times of {counted(done.ids, 'id')} in the ledger, "
+        f"{counted(done.rows, 'row')} in inbox and outbox, {counted(done.messages, 'message')} in the store."
     )
 
 
 @repair.command(
-    short_help="Begin a new ledger: all ids are forgotten.",
+    short_help="Start a new ledger and forget all ids.",
     epilog="Example: oncebus repair ledger --data ./oncebus-data",
 )
 @settings_options(*(name for name in SETTINGS if name not in _USED))
 def ledger(settings_file: str | None, **given: Any) -> None:
-    """Begin a new ledger in place of one that is lost, damaged or from another copy. All ids are forgotten.
+    """Start a new ledger in place of one that is lost, damaged or from another copy. The broker forgets all ids.
 
-    No message is lost, but a message that was sent before is not known to be a duplicate if it is sent again. The old
-    ledger is set aside, in a folder beside it. The broker must be stopped. If the command is interrupted, run it again.
+    No message is lost. But if a message that was sent before is sent again, it is not recognized as a duplicate. The
+    old ledger moves to a folder beside it. Stop the broker first. If the command is interrupted, run it again.
     """
     settings = settings_of(given, settings_file)
     from oncebus.broker.clock import wall_time
@@ -69,7 +70,3 @@ def ledger(settings_file: str | None, **given: Any) -> None:
     with stopped(data):
         aside = give_up_ledger(Folders(data), wall_time())
     click.echo("All ids are forgotten." + (f" The old ledger is now '{aside}'." if aside else ""))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,19 +1,17 @@
-"""`oncebus rule`: which messages a subscription gets a copy of."""
+"""`oncebus rule`: manages the rules of subscriptions. Rules decide which subscriptions get a copy of a message."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from oncebus.cli.entities import azure_options, in_path, json_option, name_option, topic_option
+from oncebus.cli.connector import Connector, Management, broker_options
+from oncebus.cli.entities import in_path
 from oncebus.cli.errors import RequestError
-from oncebus.cli.printing import print_json, print_properties, print_table, told
-from oncebus.cli.reaching import Management, Reach, broker_options
+from oncebus.cli.options import Command, azure_options, json_option, name_option, topic_option
+from oncebus.cli.printing import as_text, print_json, print_properties, print_table
 from oncebus.management.rules import CORRELATED
-
-Command = Callable[..., None]
 
 _WHERE = "--topic-name prices --subscription-name high"
 _CORRELATED = {field: name[0].lower() + name[1:] for name, field in CORRELATED.items()}
@@ -25,11 +23,11 @@ _FILTERS = click.Choice(["SqlFilter", "CorrelationFilter"], case_sensitive=False
     epilog=f"Example: oncebus rule list {_WHERE}",
 )
 def rule() -> None:
-    """Create, show, list, update or delete a rule of a subscription of a running broker."""
+    """Create, show, list, update or delete a rule of a subscription."""
 
 
 def _of_subscription(command: Command) -> Command:
-    named = click.option("--subscription-name", required=True, metavar="NAME", help="The subscription of the topic.")
+    named = click.option("--subscription-name", required=True, metavar="NAME", help="The subscription it belongs to.")
     return topic_option(named(command))
 
 
@@ -39,34 +37,43 @@ def _filter_options(command: Command) -> Command:
             "--filter-type",
             type=_FILTERS,
             metavar="TYPE",
-            help="SqlFilter or CorrelationFilter; else what is given says so.",
+            help="SqlFilter or CorrelationFilter; by default it follows from the other options.",
         ),
-        click.option("--filter-sql-expression", metavar="SQL", help='Condition on a message, like "price > 100".'),
+        click.option("--filter-sql-expression", metavar="SQL", help='Condition on messages, like "price > 100".'),
         click.option(
             "--enable-sql-preprocessing",
             type=bool,
             metavar="BOOLEAN",
-            help="Noted in the filter; nothing depends on it.",
+            help="Stored with the filter; has no effect.",
         ),
-        click.option("--action-sql-expression", metavar="SQL", help="What is changed in the copy; '' for nothing."),
+        click.option(
+            "--action-sql-expression",
+            metavar="SQL",
+            help="Changes to the copy, like \"SET urgent = true\"; '' for none.",
+        ),
         click.option(
             "--enable-action-preprocessing",
             type=bool,
             metavar="BOOLEAN",
-            help="Noted in the action; nothing depends on it.",
+            help="Stored with the action; has no effect.",
         ),
-        click.option("--action-compatibility-level", type=int, metavar="NUMBER", help="Noted in the action."),
+        click.option(
+            "--action-compatibility-level",
+            type=int,
+            metavar="NUMBER",
+            help="Stored with the action; has no effect.",
+        ),
         click.option(
             "--correlation-filter",
             "--correlation-filter-property",
             "properties",
             multiple=True,
             metavar="NAME=VALUE",
-            help="A property of the message that must be equal. May be given several times.",
+            help="Application property that a message must have with this value; repeatable.",
         ),
         *(
             click.option(
-                f"--{name.replace('_', '-')}", name, metavar="TEXT", help=f"The message's {camel} must be equal."
+                f"--{name.replace('_', '-')}", name, metavar="TEXT", help=f"Value that a message's {camel} must have."
             )
             for name, camel in _CORRELATED.items()
         ),
@@ -87,7 +94,7 @@ def _filter_options(command: Command) -> Command:
 @json_option
 @broker_options
 def create(
-    reach: Reach,
+    connector: Connector,
     topic_name: str,
     subscription_name: str,
     name: str,
@@ -96,11 +103,11 @@ def create(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Make a rule; without a filter it takes all messages.
+    """Create a rule. Without a filter it selects all messages.
 
-    The rule $Default, which every subscription begins with, takes all messages: delete it where others are to decide.
+    Every new subscription has the rule $Default, which selects all messages. Delete it if only your rules should count.
     """
-    with reach.connected() as client:
+    with connector.connect() as client:
         management = Management(client, namespace_name, resource_group)
         made = management.put(_path(topic_name, subscription_name, name), _properties(given))
     _print(made, as_json)
@@ -113,7 +120,7 @@ def create(
 @json_option
 @broker_options
 def show(
-    reach: Reach,
+    connector: Connector,
     topic_name: str,
     subscription_name: str,
     name: str,
@@ -122,10 +129,10 @@ def show(
     as_json: bool,
 ) -> None:
     """Show a rule."""
-    with reach.connected() as client:
+    with connector.connect() as client:
         management = Management(client, namespace_name, resource_group)
         found = management.get(_path(topic_name, subscription_name, name))
-    _print(_there(name, found), as_json)
+    _print(_existing(name, found), as_json)
 
 
 @rule.command(epilog=f'Example: oncebus rule update {_WHERE} --name above --filter-sql-expression "price > 200"')
@@ -136,7 +143,7 @@ def show(
 @json_option
 @broker_options
 def update(
-    reach: Reach,
+    connector: Connector,
     topic_name: str,
     subscription_name: str,
     name: str,
@@ -145,11 +152,11 @@ def update(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Change a rule; a filter or an action that is not given stays as it is."""
-    with reach.connected() as client:
+    """Change a rule. It keeps its filter or its action if you do not give a new one."""
+    with connector.connect() as client:
         management = Management(client, namespace_name, resource_group)
         path = _path(topic_name, subscription_name, name)
-        old = _there(name, management.get(path))["properties"]
+        old = _existing(name, management.get(path))["properties"]
         new = _properties(given)
         if any(each in new for each in ("sqlFilter", "correlationFilter")):
             old = {each: value for each, value in old.items() if each == "action"}
@@ -163,7 +170,7 @@ def update(
 @azure_options
 @broker_options
 def delete(
-    reach: Reach,
+    connector: Connector,
     topic_name: str,
     subscription_name: str,
     name: str,
@@ -171,10 +178,10 @@ def delete(
     resource_group: str | None,
 ) -> None:
     """Delete a rule. A subscription without rules gets no messages."""
-    with reach.connected() as client:
+    with connector.connect() as client:
         management = Management(client, namespace_name, resource_group)
         is_deleted = management.delete(_path(topic_name, subscription_name, name))
-    click.echo(f"Rule {name} is deleted." if is_deleted else f"There was no rule '{name}'.")
+    click.echo(f"Rule {name} is deleted." if is_deleted else f"There is no rule '{name}'.")
 
 
 @rule.command("list", epilog=f"Example: oncebus rule list {_WHERE}")
@@ -183,7 +190,7 @@ def delete(
 @json_option
 @broker_options
 def list_rules(
-    reach: Reach,
+    connector: Connector,
     topic_name: str,
     subscription_name: str,
     namespace_name: str | None,
@@ -191,13 +198,13 @@ def list_rules(
     as_json: bool,
 ) -> None:
     """List all rules of a subscription."""
-    with reach.connected() as client:
+    with connector.connect() as client:
         management = Management(client, namespace_name, resource_group)
         found = management.list(f"{_owner(topic_name, subscription_name)}/rules")
     if as_json:
         print_json(found)
     elif not found:
-        click.echo(f"The subscription '{subscription_name}' has no rules. It gets no messages.")
+        click.echo(f"The subscription '{subscription_name}' has no rules, so it gets no messages.")
     else:
         print_table(None, ("name", "filter", "action"), [_row(each) for each in found])
 
@@ -211,7 +218,10 @@ def _path(topic: str, subscription: str, name: str) -> str:
 
 
 def _properties(given: dict[str, Any]) -> dict[str, Any]:
-    """What the flags ask of a rule."""
+    """Return the properties of a rule that the command line sets.
+
+    Raises `RequestError` if options contradict each other.
+    """
     correlated = {camel: given[name] for name, camel in _CORRELATED.items() if given.get(name) is not None}
     own = dict(_pair(text) for text in given["properties"])
     if own:
@@ -222,7 +232,7 @@ def _properties(given: dict[str, Any]) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     if correlated or kind == "CorrelationFilter":
         if kind == "SqlFilter" or not correlated:
-            raise RequestError(f"Option --filter-type has value '{kind}', which does not fit what else is given.")
+            raise RequestError(f"Option --filter-type has value '{kind}', which contradicts the other options.")
         properties |= {"filterType": "CorrelationFilter", "correlationFilter": correlated}
     elif expression is not None:
         sql = _noted({"sqlExpression": expression}, requiresPreprocessing=given.get("enable_sql_preprocessing"))
@@ -249,7 +259,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _there(name: str, found: dict[str, Any] | None) -> dict[str, Any]:
+def _existing(name: str, found: dict[str, Any] | None) -> dict[str, Any]:
     if found is None:
         raise RequestError(f"There is no rule '{name}'.")
     return found
@@ -265,5 +275,5 @@ def _print(resource: dict[str, Any], as_json: bool) -> None:
 def _row(resource: dict[str, Any]) -> list[str]:
     properties = resource["properties"]
     is_sql = properties["filterType"] == "SqlFilter"
-    condition = properties["sqlFilter"]["sqlExpression"] if is_sql else told(properties["correlationFilter"])
+    condition = properties["sqlFilter"]["sqlExpression"] if is_sql else as_text(properties["correlationFilter"])
     return [resource["name"], condition, properties["action"].get("sqlExpression", "")]

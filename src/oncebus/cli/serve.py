@@ -1,4 +1,4 @@
-"""`oncebus serve`: the whole broker. And the settings as options, which the commands of its parts share."""
+"""`oncebus serve`: runs the whole broker. Also holds the options for settings, which other commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _METAVARS = {"data": "DIR", "host": "ADDRESS", "master": "URL", "namespace": "NA
 
 
 def settings_options(*left_out: str) -> Callable[[F], F]:
-    """An option for each setting but those left out, and one for the file that holds them."""
+    """Return a decorator that adds an option for each setting except those left out, and `--settings` for the file."""
 
     def decorated(command: F) -> F:
         for name in reversed([name for name in SETTINGS if name not in left_out]):
@@ -43,7 +43,7 @@ def _metavar(name: str) -> str:
 
 
 def settings_of(given: dict[str, Any], settings_file: str | None) -> Settings:
-    """The settings of a command, and logs as they ask for."""
+    """Load the settings of a command, and configure logging accordingly."""
     settings = load(given, os.environ, Path(settings_file) if settings_file is not None else None)
     logs.configure(settings.log_format, settings.log_level)
     return settings
@@ -53,7 +53,7 @@ entities_option = click.option(
     "--entities",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="JSON list of queues, topics and subscriptions that are made at the start if missing.",
+    help="JSON file with a list of queues, topics and subscriptions to create at the start if they do not exist.",
 )
 
 
@@ -61,13 +61,13 @@ entities_option = click.option(
 @settings_options()
 @entities_option
 def serve(settings_file: str | None, entities: Path | None, **given: Any) -> None:
-    """Run the broker: its gateway and its Spark pipeline, each started again when it dies.
+    """Run the broker: its gateway and its Spark pipeline. Each is restarted if it dies.
 
-    Prints a connection string, a line when it accepts messages, and one when Spark is ready and messages flow. Ends
-    with Ctrl-C or SIGTERM; a second Ctrl-C kills.
+    Prints a connection string, a line when it accepts messages, and another when Spark is ready and messages flow. Stop
+    it with Ctrl-C or SIGTERM. A second Ctrl-C kills it at once.
     """
     settings = settings_of(given, settings_file)
-    # Imported late, as in the other commands: `oncebus --help` need not load a server.
+    # Imported late, as in the other commands, so that `oncebus --help` does not load a server.
     from oncebus.serve.service import run_service
 
     sys.exit(asyncio.run(run_service(settings, entities=entities, say=_say)))

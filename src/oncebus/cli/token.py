@@ -1,8 +1,9 @@
-"""`oncebus token`: a token for requests over HTTP, signed with a key of the data folder."""
+"""`oncebus token`: prints a token for requests over HTTP, signed with a key of the data folder."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -18,14 +19,32 @@ from oncebus.settings import Settings, load
 _EXAMPLE = "curl -H \"Authorization: $(oncebus token --entity orders)\" 'http://127.0.0.1:5300/orders/$duplicates'"
 
 
-@click.command(short_help="Print a token that signs requests.", epilog=f"Example: {_EXAMPLE}")
-@click.option("--entity", metavar="PATH", help="Queue, topic or subscription that it is for; else the whole namespace.")
-@click.option("--rule", default=ROOT_RULE, metavar="NAME", show_default=True, help="Rule whose key signs it.")
-@click.option("--expires", default="1 hour", metavar="DURATION", show_default=True, help="How long it is good.")
-@click.option("--url", metavar="URL", help="Address of the broker; else what the data folder says.")
-@click.option("--data", metavar="DIR", help="The broker's data folder.")
-@click.option("--key-file", metavar="FILE", help="Keys; else those of the data folder.")
-@click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings.")
+LOCATION_OPTIONS = (
+    click.option("--url", metavar="URL", help="URL of the broker; defaults to the one recorded in the data folder."),
+    click.option("--data", metavar="DIR", help="The broker's data folder."),
+    click.option("--key-file", metavar="FILE", help="File with the keys; defaults to the one in the data folder."),
+    click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings."),
+)
+"""The options that say where the broker and its keys are."""
+
+
+def _location_options(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(LOCATION_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Print a token that authorizes requests.", epilog=f"Example: {_EXAMPLE}")
+@click.option(
+    "--entity",
+    metavar="PATH",
+    help=("Queue, topic or subscription that the token is for; defaults to the whole namespace."),
+)
+@click.option(
+    "--rule", default=ROOT_RULE, metavar="NAME", show_default=True, help="Authorization rule whose key signs the token."
+)
+@click.option("--expires", default="1 hour", metavar="DURATION", show_default=True, help="How long the token is valid.")
+@_location_options
 def token(
     entity: str | None,
     rule: str,
@@ -35,28 +54,28 @@ def token(
     key_file: str | None,
     settings_file: str | None,
 ) -> None:
-    """Print a Shared Access Signature. Who has it may do what the rule allows until it expires: keep it secret."""
+    """Print a Shared Access Signature. Keep it secret: until it expires, it allows everything that its rule allows."""
     lasts = duration_in(expires, "option --expires")
     if lasts < SECOND:
-        raise RequestError(f"Option --expires has value {expires!r}. Give at least a second.")
+        raise RequestError(f"Option --expires has value {expires!r}. Give at least one second.")
     settings = client_settings(data, key_file, settings_file)
     click.echo(signed(settings, url_for(settings, url), entity or "", rule, lasts))
 
 
 def client_settings(data: str | None, key_file: str | None, settings_file: str | None) -> Settings:
-    """The settings of a command that asks a broker."""
+    """Return the settings of a command that connects to a broker."""
     flags = {"data": data, "key_file": key_file}
     return load(flags, os.environ, Path(settings_file) if settings_file is not None else None)
 
 
 def url_for(settings: Settings, given: str | None) -> str:
-    """Where the broker is: as given, as its data folder says, or where the settings would have it."""
+    """Return the broker's URL: `given`, else the one recorded in its data folder, else the one from the settings."""
     found = given or read_url(settings.data) or f"http://{settings.host}:{settings.http_port}"
     return found.rstrip("/")
 
 
 def signed(settings: Settings, url: str, entity: str, rule: str, lasts: int) -> str:
-    """A token for an entity of the broker at an address."""
+    """Return a token for an entity of the broker at `url`, valid for `lasts` microseconds."""
     return make_token(f"{url}/{entity}", rule, _key(settings, rule), wall_time() + lasts)
 
 
@@ -64,7 +83,7 @@ def _key(settings: Settings, rule: str) -> str:
     try:
         return KeyFile(settings.key_path).rule(rule).primary_key
     except KeyFileError as error:
-        # Most often the command was run in another folder than the broker.
+        # The usual cause: the command runs in a different folder than the broker.
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise RequestError(
                 f"{error} Give the broker's data folder with --data, or its keys with --key-file."

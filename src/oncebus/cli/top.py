@@ -1,4 +1,4 @@
-"""`oncebus top`: what all entities hold, and how fast it comes and goes."""
+"""`oncebus top`: shows the message counts and rates of all entities."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 
 from oncebus.cli.client import Client
+from oncebus.cli.connector import Connector, broker_options
 from oncebus.cli.printing import console, print_line, table
-from oncebus.cli.reaching import Reach, broker_options
 from oncebus.durations import DAY
 
 _STATES = {"active": "active", "scheduled": "scheduled", "dead_letter": "dead letters"}
@@ -23,7 +23,7 @@ COLUMNS = ("entity", "kind", *_STATES.values(), *_TOTALS.values(), "accepted/s",
 
 @dataclass(slots=True)
 class Load:
-    """What one entity holds and has counted."""
+    """The message counts of one entity, by column of the table."""
 
     entity: str
     kind: str
@@ -31,8 +31,8 @@ class Load:
 
 
 def loads_of(metrics: str) -> list[Load]:
-    """What the metrics tell of each entity, by name."""
-    # Here, because no other command needs it.
+    """Return the counts of each entity from the metrics' text, sorted by name."""
+    # Imported late, because no other command needs it.
     from prometheus_client.parser import text_string_to_metric_families
 
     found: dict[str, Load] = {}
@@ -48,9 +48,9 @@ def loads_of(metrics: str) -> list[Load]:
 
 
 def rates_of(before: list[Load] | None, after: list[Load], seconds: float) -> dict[str, dict[str, float]]:
-    """How many a second were accepted and dropped at each entity between two looks; nothing where it was not there.
+    """Return the accepted and dropped messages per second, by entity and column, for each entity in both lists.
 
-    An entity that was made anew counts from 0 again.
+    The rate is 0 for an entity that was deleted and created again in between, because its counters were reset.
     """
     known = {load.entity: load for load in before or []}
     rates = {}
@@ -64,22 +64,22 @@ def rates_of(before: list[Load] | None, after: list[Load], seconds: float) -> di
     return rates
 
 
-@click.command(short_help="Show what all entities hold, live.", epilog="Example: oncebus top --once")
-@click.option("--once", is_flag=True, help="Print it once, and end.")
+@click.command(short_help="Show message counts and rates, live.", epilog="Example: oncebus top --once")
+@click.option("--once", is_flag=True, help="Print the table once and exit.")
 @click.option(
     "--interval",
     default=2.0,
     type=click.FloatRange(0.1),
     metavar="SECONDS",
     show_default=True,
-    help="Between two looks.",
+    help="Time between two updates.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each entity, at each look.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and entity, at each update.")
 @broker_options
-def top(reach: Reach, once: bool, interval: float, as_json: bool) -> None:
-    """Show all queues, topics and subscriptions: active and scheduled messages, dead letters, and what was accepted and
-    dropped as a duplicate, in all and a second. Ends with Ctrl-C."""
-    with reach.connected(DAY) as client, suppress(KeyboardInterrupt):
+def top(connector: Connector, once: bool, interval: float, as_json: bool) -> None:
+    """Show all queues, topics and subscriptions with their active and scheduled messages and dead letters, and how many
+    messages were accepted and dropped as duplicates, in total and per second. Stop it with Ctrl-C."""
+    with connector.connect(DAY) as client, suppress(KeyboardInterrupt):
         if once:
             _print(_look(client), {}, as_json)
         elif as_json or not console().is_terminal:

@@ -1,4 +1,4 @@
-"""`oncebus warm-up`: a cache that speeds up the start of Spark."""
+"""`oncebus warm-up`: builds a cache that speeds up the start of Spark."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _EXAMPLE = "oncebus warm-up"
 
 
 @click.command("warm-up", short_help="Build the cache that speeds up Spark's start.", epilog=f"Example: {_EXAMPLE}")
-@click.option("--cache", metavar="DIR", help="Folder for the archive; in the user's cache folder unless given.")
+@click.option("--cache", metavar="DIR", help="Folder for the archive; defaults to one in the user's cache folder.")
 @click.option("--settings", "settings_file", metavar="FILE", help="TOML file with settings.")
 def warm_up(settings_file: str | None, **given: Any) -> None:
-    """Save the classes that Spark's Java loads, once for each version of Spark and Java: it takes up to a minute.
+    """Save the Java classes that Spark loads. Takes up to a minute, once for each version of Spark and Java.
 
-    Runs a broker of its own for that, over a temporary folder. If the classes are saved already, it does nothing.
+    It runs a broker over a temporary folder to do so. If the classes are saved already, it does nothing.
     """
     settings = settings_of(given, settings_file)
     from oncebus.serve.warm_up import make_archive

@@ -1,4 +1,7 @@
-"""A run over the existing files: either all its rows are written and count, or none do."""
+"""A run over the existing files.
+
+It is atomic: either all its rows are written and its keys remembered, or nothing is.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from oncebus.dedup import frames
-from oncebus.dedup.errors import DedupError
+from oncebus.dedup import DedupError, frames
 from oncebus.dedup.outputs import Marker, Outputs, decide, fingerprint
 from oncebus.dedup.progress import Display, display, show_summary, speed
 from oncebus.dedup.request import Request
@@ -20,10 +22,10 @@ from oncebus.dedup.sources import Sources, find_sources
 from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, LedgerBatch
 from oncebus.spark import detect_duplicates
+from oncebus.spark.operator import MOST_PARTS
 
 _PART_BYTES = 128 << 20
 _PACKED_RATIO = 4
-_MOST_PARTS = 256
 
 
 def run_batch(request: Request, *, as_json: bool) -> None:
@@ -103,16 +105,16 @@ def _write_both(
 
 
 def _parts(spark: SparkSession, files: Sources) -> int:
-    """Return the number of parts: one per core, or more if parts would be large.
+    """Return the number of parts: one per core, or more if the parts would be too large.
 
     A Python worker holds a whole part in memory.
     """
     unpacked = sum(file.size for file in files.files) * (_PACKED_RATIO if files.is_packed else 1)
-    return min(max(spark.sparkContext.defaultParallelism, unpacked // _PART_BYTES + 1), _MOST_PARTS)
+    return min(max(spark.sparkContext.defaultParallelism, unpacked // _PART_BYTES + 1), MOST_PARTS)
 
 
 def _commit(batch: LedgerBatch, places: Outputs) -> None:
-    """Commit the keys to the ledger, the last step of a run. If that fails for certain, delete the output again.
+    """Commit the keys to the ledger, the last step of a run. If the commit definitely failed, delete the output.
 
     If it is unknown whether the commit happened, the output stays, and the next run finds out.
     """

@@ -24,8 +24,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
-from oncebus.dedup import frames
-from oncebus.dedup.errors import DedupError
+from oncebus.dedup import DedupError, frames
 from oncebus.dedup.outputs import (
     STATE,
     Marker,
@@ -148,7 +147,7 @@ def run_follow(request: Request, *, as_json: bool) -> None:
 
 
 def _known_stream(request: Request, places: Outputs) -> tuple[Marker | None, list[Path]]:
-    """Return the marker of the stream that wrote these folders, or None; and the folders that must be emptied."""
+    """Return the marker of the stream that wrote these folders, or None, and the folders to empty first."""
     found = places.find()
     main = found[0].marker
     given_format = request.format

@@ -37,7 +37,7 @@ _WRITE_OPTIONS: dict[str, dict[str, str]] = {
 def read_schema(spark: SparkSession, sources: Sources, as_text: Sequence[str]) -> T.StructType:
     """Return the schema of the existing files. In CSV, the columns in `as_text` are always text.
 
-    Keys need this: as numbers, the ids '007' and '7' would be the same.
+    Key columns must be text: as numbers, the ids '007' and '7' would be equal.
     """
     reader = spark.read.options(**_READ_OPTIONS[sources.format])
     if sources.format == "csv":
@@ -70,7 +70,7 @@ def read_stream(
 
 
 def with_timestamps(messages: DataFrame, time: str) -> DataFrame:
-    """Return the rows with a time column of text converted to timestamps. Invalid text fails the query."""
+    """Return the rows with the time column converted to timestamps if it is text. Invalid text makes the query fail."""
     if time not in messages.columns or not isinstance(messages.schema[time].dataType, T.StringType):
         return messages
     text = F.col(quoted(time))
@@ -84,7 +84,7 @@ def with_timestamps(messages: DataFrame, time: str) -> DataFrame:
 
 
 def write(rows: DataFrame, format_name: str, folder: Path) -> None:
-    """Write rows to a new folder in a format. Times keep their microseconds."""
+    """Write rows to a new folder in the given format. Times keep their microseconds."""
     rows.write.format(format_name).options(**_WRITE_OPTIONS[format_name]).save(f"file:{folder}")
 
 
@@ -94,13 +94,13 @@ def quoted(name: str) -> str:
 
 
 def both_sides(checked: DataFrame, columns: list[str]) -> tuple[DataFrame, DataFrame]:
-    """Return the accepted rows with their own columns, and the duplicates with the columns about their originals."""
+    """Return the accepted rows, and the duplicates. Only the duplicates have the columns about their originals."""
     accepted = checked.where(~F.col(IS_DUPLICATE)).select(*[quoted(name) for name in columns])
     return accepted, checked.where(IS_DUPLICATE).drop(IS_DUPLICATE)
 
 
 def count_verdicts(checked: DataFrame, key: tuple[str, ...]) -> dict[str, int]:
-    """Count the rows in total and by verdict. This evaluates the DataFrame and so fills its cache."""
+    """Return the number of rows, in total and by verdict. This evaluates the DataFrame and so fills its cache."""
     without_key = F.lit(False)
     for name in key:
         without_key = without_key | F.col(quoted(name)).isNull()

@@ -46,7 +46,10 @@ class OutputError(OncebusError):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The record of a run in the folders it writes to. If it has a `generation`, it counts once that is committed."""
+    """The record of a run in the folders it writes to.
+
+    A run with a `generation` is finished once the ledger commits it.
+    """
 
     state: Literal["started", "written", "follow"]
     token: str
@@ -81,13 +84,13 @@ class Found:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the folder is empty, or contains only an abandoned staging folder."""
+        """Return whether the folder is empty, or contains only an abandoned staging folder."""
         return self.marker is None and self.foreign is None
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What a run must do: report the result of a `finished` run, or write.
+class RunPlan:
+    """What a run must do: report the result of the earlier run `finished`, or write its own rows.
 
     Before writing, the run deletes the contents of the folders in `leftovers`. It deletes the contents of those in
     `replacing` only when its own rows are ready.
@@ -99,7 +102,7 @@ class Decision:
 
 
 def fingerprint(arguments: Mapping[str, Any], files: Sequence[tuple[str, int, int]]) -> str:
-    """Return a digest of everything that decides a run's result: arguments, and path, size and time of each file."""
+    """Return a digest of everything that affects a run's result: arguments, and path, size and time of each file."""
     return hashlib.sha256(json.dumps([arguments, files], sort_keys=True).encode()).hexdigest()
 
 
@@ -129,7 +132,7 @@ def decide(
     is_committed: Callable[[Marker], bool],
     *,
     overwrite: bool,
-) -> Decision:
+) -> RunPlan:
     """Return what a run with the fingerprint `wanted` must do, given the content of its folders.
 
     Raises `OutputError` if the run would replace something without `overwrite`.
@@ -138,7 +141,7 @@ def decide(
     is_failed = marker is not None and _has_failed(marker, is_committed)
     if marker is not None and not is_failed and marker.fingerprint == wanted:
         if all(out.files.get(name) == size for name, size in marker.files.items()):
-            return Decision(finished=marker)
+            return RunPlan(finished=marker)
         if not overwrite:
             broken = next(name for name, size in marker.files.items() if out.files.get(name) != size)
             raise OutputError(
@@ -157,7 +160,7 @@ def decide(
             replacing.append(found.folder)
         else:
             raise OutputError(_refusal(found, is_ours=is_ours))
-    return Decision(leftovers=tuple(leftovers), replacing=tuple(replacing))
+    return RunPlan(leftovers=tuple(leftovers), replacing=tuple(replacing))
 
 
 def decide_follow(found: Found, arguments: Mapping[str, Any], *, overwrite: bool) -> Marker | None:
@@ -212,7 +215,7 @@ class Outputs:
         """Return the current content of the folders."""
         return [inspect(folder) for folder in self.folders]
 
-    def start(self, decision: Decision, fingerprint: str, arguments: Mapping[str, Any], ledger: str | None) -> None:
+    def start(self, decision: RunPlan, fingerprint: str, arguments: Mapping[str, Any], ledger: str | None) -> None:
         """Delete leftovers and mark the folders as being written. Rows to be replaced stay until `publish`."""
         for folder in decision.leftovers:
             clear(folder)
@@ -224,7 +227,10 @@ class Outputs:
             self._mark(self._marker)
 
     def staging(self, folder: Path) -> Path:
-        """Return where to write the rows of a folder before `publish`: a path inside it that does not exist yet."""
+        """Return the path to write a folder's rows to before `publish`.
+
+        It is inside the folder and does not exist yet.
+        """
         return folder / STATE / f"{_STAGING}{self.token}"
 
     def publish(self, summary: Mapping[str, Any], generation: Mapping[str, Any] | None) -> Marker:
@@ -250,7 +256,7 @@ class Outputs:
         return written
 
     def roll_back(self) -> None:
-        """Delete everything that this run has written. Not for a run whose generation may be committed."""
+        """Delete everything that this run has written. Do not call this if the run's generation may be committed."""
         for folder in reversed(self.folders):
             found = inspect(folder)
             if found.marker is not None and found.marker.token == self.token:
@@ -296,7 +302,7 @@ def write_marker(folder: Path, marker: Marker) -> None:
 
 
 def move_parts(staging: Path, folder: Path, prefix: str = "part-") -> dict[str, int]:
-    """Move the part files of Spark into the folder, durably, and return their sizes by name.
+    """Move Spark's part files into the folder, durably, and return their sizes by name.
 
     `prefix` replaces `part-` in their names.
     """

@@ -34,12 +34,12 @@ class Display:
         self._update(description=text)
 
     def rows(self, count: int) -> None:
-        """Show the number of rows read so far."""
+        """Show `count` as the number of rows read so far."""
         seconds = time.monotonic() - self._started
         self._update(rows=f"{count:,}", rate=f"{count / seconds:,.0f} rows/s" if seconds else "")
 
     def duplicates(self, count: int) -> None:
-        """Show the number of duplicates."""
+        """Show `count` as the number of duplicates."""
         self._update(duplicates=f"{count:,}")
 
     def count_from_here(self) -> None:

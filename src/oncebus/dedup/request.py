@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oncebus.dedup.errors import DedupError
+from oncebus.dedup import DedupError
 from oncebus.dedup.sources import local_path
 from oncebus.durations import NotADuration, checked_duration
 from oncebus.entities.timespans import duration_in, iso_timespan
@@ -32,11 +32,11 @@ class Request:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The output folders: the one for accepted rows, then the one for duplicates if requested."""
+        """Return the output folders: the one for accepted rows, then the one for duplicates if requested."""
         return (self.out,) if self.duplicates is None else (self.out, self.duplicates)
 
     def window_among(self, columns: Sequence[str]) -> str:
-        """Return the window in a form that Spark accepts: a column if there is one of that name, else a duration."""
+        """Return the window in a form that Spark accepts: the name of a column if `columns` has it, else a duration."""
         if self.window in columns:
             return self.window
         try:
@@ -47,7 +47,7 @@ class Request:
         return iso_timespan(checked_duration(length, self.window, "window"))
 
     def arguments(self, format_name: str) -> dict[str, Any]:
-        """Return the arguments that decide the result, keyed by option name."""
+        """Return the arguments that affect the result, by option name."""
         return {
             "key": list(self.key),
             "time": self.time,
@@ -62,7 +62,7 @@ class Request:
 
 
 def check_places(request: Request, given: tuple[Path, ...]) -> None:
-    """Raise `DedupError` if one folder is inside another, where it would be read or deleted with it."""
+    """Raise `DedupError` if one folder is inside another: it would be read or deleted together with the outer one."""
     named = [*(("Source", path) for path in given), *(("Output", path) for path in request.folders)]
     if request.ledger is not None and Path(request.ledger).is_absolute():
         named.append(("Ledger", Path(request.ledger)))

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from oncebus.spark.ports import protection
-from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, why_not
+from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, start_failure
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def spark_session(master: str | None) -> Iterator[SparkSession]:
             with _signals_deferred() as signals, output_to(log):
                 spark = _start(master or "local[*]", scratch)
         except (PySparkRuntimeError, OSError) as error:
-            raise SparkStartError(why_not(log, error)) from error
+            raise SparkStartError(start_failure(log, error)) from error
         # Spark's own handler calls the JVM to cancel jobs, even in the middle of another call. That ends in tracebacks.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
@@ -62,7 +62,7 @@ def _start(master: str, scratch: str) -> SparkSession:
 def _signals_deferred() -> Iterator[list[int]]:
     """Yield a list that collects SIGINT and SIGTERM during the block instead of acting on them.
 
-    If the parent process ended while the JVM starts, the JVM would never notice and would run for ever.
+    If this process ended while the JVM is starting, the JVM would never notice and would run for ever.
     """
     signals: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oncebus.dedup.errors import DedupError
+from oncebus.dedup import DedupError
 
 FORMATS = ("parquet", "json", "csv")
 _EXTENSIONS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
@@ -48,13 +48,13 @@ class Sources:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether there are folders like `day=1`, whose names Spark turns into columns."""
+        """Return whether there are folders like `day=1`, whose names Spark turns into columns."""
         parents = (Path(file.path).parent for file in self.files)
         return any("=" in name for parent in set(parents) for name in _below(parent, self.given))
 
     @property
     def is_packed(self) -> bool:
-        """Whether the files are compressed, so that their content is much larger."""
+        """Return whether the files are compressed, so that their content is much larger."""
         return self.format == "parquet" or any(file.path.endswith(_PACKED) for file in self.files)
 
 

@@ -1,4 +1,4 @@
-"""The decision "was this key accepted within its window?", as pure functions on numpy values."""
+"""Decides whether a key was accepted within its window, as pure functions on numpy arrays."""
 
 from oncebus.detection.decision import (
     NO_HORIZON,

@@ -1,18 +1,18 @@
-"""What is a duplicate: the decision itself, over columns of plain numbers.
+"""Decides which rows are duplicates, on columns of plain numbers.
 
-Nothing here reads a clock, a file or Spark. `judge` is a function of the rows of one batch, of what is remembered
-about their keys, and of the batch's horizon:
+Nothing here reads a clock, a file or Spark. `judge` is a function of the rows of one batch, of the memories about their
+keys, and of the batch's horizon:
 
 - Rows are judged in the order of time; equal times in the order of `sequence`, then of `tie`.
-- A row is a duplicate if a row with its key was accepted less than one window away, before it or after it. Where two
-  windows meet, the shorter counts. Exactly one window away is new.
+- A row is a duplicate if a row with its key was accepted less than one window away, before it or after it. If the two
+  rows have different windows, the shorter one applies. A row exactly one window away is not a duplicate.
 - A duplicate is not remembered, so it does not extend the window.
-- What was accepted in earlier batches is forgotten once the horizon has reached its time + its `keep`. What the batch
-  itself accepts is remembered at least until the batch ends, however old its time is.
+- A key that an earlier batch accepted is forgotten once the horizon has reached its time + its `keep`. A key that the
+  batch itself accepts is remembered at least until the batch ends, however old its time is.
 - A row without a key is never a duplicate and is never remembered. No row is dropped for being late.
 
-The original named for a duplicate is, of the accepted rows that make it one, the earliest from an earlier batch, or
-if there is none, the earliest of its own batch.
+The original of a duplicate is the earliest accepted row that makes it a duplicate. Rows from earlier batches come
+before rows of its own batch.
 
 All times, windows and horizons are whole microseconds.
 """
@@ -34,16 +34,17 @@ NO_HORIZON = -(2**63)
 """The horizon of a first batch: nothing has been seen, so nothing is forgotten."""
 
 NO_SEQUENCE = -(2**63)
-"""Stands for the sequence number of a row that has none."""
+"""The sequence number of a row that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of one batch, a column each, in any order.
+    """The rows of one batch, as columns, in any order.
 
     `high` and `low` are the two halves of the 128-bit digest of the key; they mean nothing where `has_key` is false.
-    `keep` is how long the row is remembered once accepted: its window, and longer where rows come out of order.
-    `tie` only has to differ between rows that differ: it makes the verdicts independent of the order of arrival.
+    `keep` is how long the row is remembered if it is accepted: its window plus the lateness. `tie` takes the positions
+    of rows with equal key, time and sequence, and returns a number for each. Rows that differ must get different
+    numbers, so that the verdicts do not depend on the order of arrival.
     """
 
     high: Keys
@@ -53,13 +54,13 @@ class Rows:
     window: Numbers
     keep: Numbers
     sequence: Numbers
-    tie: Numbers
+    tie: Callable[[Index], Numbers]
 
     def __len__(self) -> int:
         return len(self.time)
 
     def take(self, chosen: Index) -> Rows:
-        """The chosen rows, by position."""
+        """Return the chosen rows, by position."""
         return Rows(
             self.high[chosen],
             self.low[chosen],
@@ -68,13 +69,16 @@ class Rows:
             self.window[chosen],
             self.keep[chosen],
             self.sequence[chosen],
-            self.tie[chosen],
+            lambda positions: self.tie(chosen[positions]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """What was accepted earlier under the keys asked for: `key` is the position of the key in the question."""
+    """The rows that earlier batches accepted for the keys of a `Question`.
+
+    `key` is the position of a row's key there.
+    """
 
     key: Index
     time: Numbers
@@ -84,12 +88,12 @@ class Memories:
 
     @classmethod
     def none(cls) -> Memories:
-        """No memories at all."""
+        """Return no memories."""
         number = np.empty(0, np.int64)
         return cls(np.empty(0, np.intp), number, number, number, number)
 
     def take(self, chosen: Flags | Index) -> Memories:
-        """The chosen memories, by mask or by position."""
+        """Return the chosen memories, by mask or by position."""
         return Memories(
             self.key[chosen],
             self.time[chosen],
@@ -101,10 +105,10 @@ class Memories:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The verdict on each row, in the order the rows came in, and the rows to remember.
+    """The verdict on each row, in the order of the input, and the rows to remember.
 
-    `original_time` and `original_sequence` mean something only where `is_duplicate`. `accepted` holds the positions of
-    the new rows that have a key, in the order of (high, low, time): the order a run is stored in.
+    `original_time` and `original_sequence` are valid only where `is_duplicate` is true. `accepted` holds the positions
+    of the new rows that have a key, in the order of (high, low, time), which is the order of a run.
     """
 
     is_duplicate: Flags
@@ -115,9 +119,9 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The distinct keys of a batch in ascending order (high, low), and the times that matter for each of them.
+    """The distinct keys of a batch in ascending order (high, low), and a time range for each.
 
-    An entry accepted before `earliest` or after `latest` of its key cannot make any of the rows a duplicate.
+    An entry accepted before `earliest` or after `latest` cannot make any row of its key a duplicate.
     """
 
     high: Keys
@@ -130,25 +134,25 @@ class Question:
 
 
 Recall = Callable[[Question], Memories]
-"""Answers with what is remembered about any of the keys, at least all of it within the times that matter."""
+"""Returns earlier rows with the keys of a question. It must include all rows between its `earliest` and `latest`."""
 
 
 def recall_nothing(question: Question) -> Memories:  # noqa: ARG001
-    """The memory of a batch that stands alone."""
+    """Return no memories. Serves as the `Recall` function of a batch without a ledger."""
     return Memories.none()
 
 
 def is_forgotten(time: Numbers, keep: Numbers | np.int64, horizon: int) -> Flags:
-    """Whether what was accepted at `time`, to be kept for `keep`, is forgotten at this horizon."""
-    # Written as a subtraction on the side of the horizon: time + keep may not fit 64 bits, horizon - keep always does
-    # unless there is no horizon, which forgets nothing.
+    """Return, for each entry accepted at `time` and kept for `keep`, whether it is forgotten at this horizon."""
+    # Subtract on the side of the horizon: `time + keep` may exceed 64 bits, but `horizon - keep` does not, except
+    # without a horizon, where nothing is forgotten.
     if horizon == NO_HORIZON:
         return np.zeros(len(time), np.bool_)
     return np.asarray(time <= horizon - keep, np.bool_)
 
 
 def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
-    """Judge the rows of one batch. See the module for the rules."""
+    """Return the verdicts on the rows of one batch, by the rules at the top of this module."""
     size = len(rows)
     is_duplicate = np.zeros(size, np.bool_)
     original_time = np.zeros(size, np.int64)
@@ -184,11 +188,12 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
 
 
 def _in_order(rows: Rows) -> Index:
-    """The positions of the rows that have a key, in the order (high, low, time, sequence, tie)."""
+    """Return the positions of the rows that have a key, in the order (high, low, time, sequence, tie)."""
     with_key = np.flatnonzero(rows.has_key)
     high = rows.high[with_key]
     order = with_key[np.argsort(high)]
-    # Few keys repeat within a batch, so one sort by half the key does nearly all; only repeats need the full order.
+    # Few keys repeat within a batch. So one sort by half the key does nearly all the work, and only repeats need the
+    # full order.
     sorted_high = rows.high[order]
     same = sorted_high[1:] == sorted_high[:-1]
     repeated = np.zeros(len(order), np.bool_)
@@ -196,35 +201,49 @@ def _in_order(rows: Rows) -> Index:
     repeated[:-1] |= same
     at = np.flatnonzero(repeated)
     some = order[at]
-    order[at] = some[
-        np.lexsort((rows.tie[some], rows.sequence[some], rows.time[some], rows.low[some], rows.high[some]))
-    ]
+    columns = (rows.sequence[some], rows.time[some], rows.low[some], rows.high[some])
+    sorted_at = np.lexsort(columns)
+    order[at] = some = some[sorted_at]
+    met = np.logical_and.reduce([column[sorted_at[1:]] == column[sorted_at[:-1]] for column in columns])
+    _break_ties(order, at, some, met, rows)
     return order
 
 
+def _break_ties(order: Index, at: Index, some: Index, met: Flags, rows: Rows) -> None:
+    """Sort each group of neighbouring rows with equal key, time and sequence by `tie`, in place in `order`."""
+    tied = np.zeros(len(some), np.bool_)
+    tied[1:] = met
+    tied[:-1] |= met
+    places = np.flatnonzero(tied)
+    if len(places) == 0:
+        return
+    group = np.cumsum(~np.append(False, met))[places]
+    order[at[places]] = some[places][np.lexsort((rows.tie(some[places]), group))]
+
+
 def _question(high: Keys, low: Keys, time: Numbers, window: Numbers, first: Index) -> Question:
-    """What to ask about rows in the order (high, low, time), where the rows of each key begin at `first`."""
+    """Return the question about rows in the order (high, low, time). The rows of each key begin at `first`."""
     if len(first) == 0:
         return Question(high, low, time, time)
     last = np.append(first[1:], len(time)) - 1
-    # A row conflicts only with entries less than its own window away, however long the entries' windows are.
+    # A row conflicts only with entries less than its own window away, even if an entry has a longer window.
     longest = np.maximum.reduceat(window, first)
     return Question(high[first], low[first], time[first] - longest + 1, time[last] + longest - 1)
 
 
 def _blocked_by_memories(key: Index, time: Numbers, window: Numbers, memories: Memories) -> tuple[Index, Index]:
-    """Which rows a memory makes duplicates, and for each the position of its original among the memories.
+    """Return the positions of the rows that are duplicates of memories, and for each the position of its original.
 
-    The rows come in the order (key, time).
+    The rows must be in the order (key, time).
     """
     none = np.empty(0, np.intp)
     if len(memories.key) == 0:
         return none, none
     asked = np.zeros(key[-1] + 1, np.bool_)
     asked[memories.key] = True
-    met = np.flatnonzero(asked[key])
-    key, time, window = key[met], time[met], window[met]
-    # Only rows less than the memory's own window away can conflict with it.
+    known = np.flatnonzero(asked[key])
+    key, time, window = key[known], time[known], window[known]
+    # Only rows less than the window of the memory away can conflict with it.
     begin = _lexicographic_search(key, time, memories.key, memories.time - memories.window + 1)
     end = _lexicographic_search(key, time, memories.key, memories.time + memories.window)
     row, memory = expand(begin, end)
@@ -234,11 +253,14 @@ def _blocked_by_memories(key: Index, time: Numbers, window: Numbers, memories: M
     row, memory = row[best_first], memory[best_first]
     is_best = np.ones(len(row), np.bool_)
     is_best[1:] = row[1:] != row[:-1]
-    return met[row[is_best]], memory[is_best]
+    return known[row[is_best]], memory[is_best]
 
 
 def _winners(key: Index, time: Numbers, window: Numbers) -> Index:
-    """For rows in the order (key, time), the position of the row each one loses to; its own where it is new."""
+    """Return the position of each row's original, or the row's own position if it is new.
+
+    Rows are in the order (key, time).
+    """
     size = len(key)
     winner = np.arange(size)
     same = key[1:] == key[:-1]
@@ -257,18 +279,21 @@ def _winners(key: Index, time: Numbers, window: Numbers) -> Index:
 
 
 def _winners_of_uniform_windows(key: Index, time: Numbers, window: Numbers) -> Index:
-    """`_winners` where a key has one window: new is the first row, then the first one window later, and so on."""
+    """Return `_winners` for keys with one window each.
+
+    The first row is new, then the first row that comes at least one window later, and so on.
+    """
     size = len(key)
     if size == 0:
         return np.empty(0, np.intp)
     successor = np.append(_lexicographic_search(key, time, key, time + window), size)
-    # One past the last row stands for "none": also where the next row belongs to another key.
+    # One past the last row means "none". This includes the case that the next row belongs to another key.
     next_key = np.append(key, -1)[successor]
     successor[next_key != np.append(key, -1)] = size
     is_new = np.zeros(size + 1, np.bool_)
     is_new[0] = True
     is_new[1:-1] = key[1:] != key[:-1]
-    # Each round doubles the length of the steps taken, so a chain of n new rows takes log n rounds.
+    # Each round doubles the length of the steps, so a chain of n new rows takes log n rounds.
     while (reached := successor[is_new]).min() < size:
         is_new[reached] = True
         successor = successor[successor]
@@ -276,7 +301,10 @@ def _winners_of_uniform_windows(key: Index, time: Numbers, window: Numbers) -> I
 
 
 def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Index:
-    """`_winners` where a key has several windows. Rare, and each verdict depends on the one before: a plain loop."""
+    """Return `_winners` for keys with several windows.
+
+    This is a plain loop, because such keys are rare and each verdict depends on the previous one.
+    """
     winner = np.arange(len(key))
     current_key = -1
     newest: dict[int, tuple[int, int]] = {}
@@ -285,8 +313,8 @@ def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Ind
     ):
         if row_key != current_key:
             current_key, newest = row_key, {}
-        # Of the rows accepted under one window only the newest can be near enough. Those whose window has ended can
-        # never be again: without them few are left, as accepted rows keep the shorter of their windows apart.
+        # Of the rows accepted with one window, only the newest can be near enough. Drop those whose window has ended.
+        # Few are left, because accepted rows are at least the shorter of their windows apart.
         newest = {width: entry for width, entry in newest.items() if row_time - entry[0] < width}
         near = [entry for entry in newest.values() if row_time - entry[0] < row_window]
         if near:
@@ -297,11 +325,11 @@ def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Ind
 
 
 def _lexicographic_search(key: Index, time: Numbers, wanted_key: Index, wanted_time: Numbers) -> Index:
-    """For each wanted (key, time) the position of the first of the sorted (key, time) that is not before it."""
+    """Return, for each wanted (key, time), the position of the first sorted (key, time) that is not before it."""
     wanted = len(wanted_key)
     keys = np.concatenate([wanted_key, key])
     times = np.concatenate([wanted_time, time])
-    # The sort is stable, so a wanted pair comes before the equal ones.
+    # The sort is stable, so a wanted pair comes before equal pairs.
     order = np.lexsort((times, keys))
     is_wanted = order < wanted
     position = np.empty(wanted, np.intp)
@@ -310,7 +338,7 @@ def _lexicographic_search(key: Index, time: Numbers, wanted_key: Index, wanted_t
 
 
 def expand(begin: Index, end: Index) -> tuple[Index, Index]:
-    """All pairs (position, range) with the position in range number `range`, from `begin` up to but not `end`."""
+    """Return all pairs (position, range number) such that the position lies in the range. `end` is exclusive."""
     length = np.maximum(end - begin, 0)
     range_ = np.repeat(np.arange(len(begin)), length)
     offset = np.arange(len(range_)) - np.repeat(np.cumsum(length) - length, length)

@@ -1,8 +1,8 @@
-"""Which part of a batch a key belongs to.
+"""Computes which part of a batch a key belongs to.
 
-A batch is judged in parts, a task each, and all rows of a key must meet in one part. Spark places a row by its own
-`hash` of the key's digest; this is the same function (Murmur3, 32 bits, seed 42, over the 16 bytes of the digest), so
-that files can be told to belong to a part without asking Spark.
+A batch is judged in parts, one task each, and all rows of a key must be in one part. Spark assigns a row by its own
+`hash` of the key's digest. This module computes the same function (Murmur3, 32 bits, seed 42, over the 16 bytes of the
+digest), so that the ledger can assign its files to parts without Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SEED = np.uint32(42)
 
 
 def part_of(high: Keys, low: Keys, parts: int) -> npt.NDArray[np.int64]:
-    """The part, from 0 to parts - 1, of each key given as the halves of its digest, most significant byte first."""
+    """Return the part, from 0 to parts - 1, of each key. `high` and `low` are the halves of the digest, big-endian."""
     digests = np.stack([high, low], axis=1).astype(">u8")
     words = digests.view("<u4").reshape(len(high), 4)
     with np.errstate(over="ignore"):

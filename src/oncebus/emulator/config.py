@@ -6,7 +6,7 @@
           "Rules": [{"Name": "above", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "price > 9"},
                                                      "Action": {"SqlExpression": "SET urgent = true"}}}]}]}]}]}}
 
-It may contain comments, and names in any case. A property that is left out has the emulator's default, not Azure's.
+It may contain comments, and names in any letter case. A missing property gets the emulator's default, not Azure's.
 Names and formats of properties are the Resource Manager's, so `oncebus.management` reads them.
 """
 
@@ -45,7 +45,7 @@ _FILTERS = {"correlation": "CorrelationFilter", "sql": "SqlFilter"}
 
 
 def read_config(content: Any, problems: Problems) -> Wanted:
-    """Return the entities and rules of a configuration, as far as they can be read. Notes each problem."""
+    """Return the entities and rules of a configuration, as far as they can be read. Adds each problem to `problems`."""
     return _Reader(problems).read(content)
 
 
@@ -69,7 +69,9 @@ class _Reader(FileReader):
         namespaces = list(self.listed(config, path, "Namespaces"))
         if len(namespaces) > 1 or (not namespaces and is_right and not self._problems):
             count = len(namespaces)
-            self._problems.add(member(path, "Namespaces"), f"There are {count} namespaces. A broker is exactly one.")
+            self._problems.add(
+                member(path, "Namespaces"), f"The file has {count} namespaces. A broker is exactly one namespace."
+            )
         for place, namespace in namespaces:
             self._namespace(namespace, place)
         name = find(namespaces[0][1], "Name") if namespaces else None
@@ -176,6 +178,6 @@ class _Reader(FileReader):
 
 
 def _present(part: Object) -> Object:
-    """Return a part of a rule without its empty values: the emulator's files name every possible member."""
+    """Return a rule's filter or action without empty values: the emulator's files list every possible member."""
     renamed = {"Label" if name.lower() == "subject" else name: value for name, value in part.items()}
     return {name: value for name, value in renamed.items() if value not in ("", None)}

@@ -1,4 +1,4 @@
-"""All entities of a namespace in one version, and the changes that lead to the next version.
+"""The catalogue: all entities of a namespace, as of one version, and the changes that lead to the next version.
 
 A catalogue is an immutable value: a change returns a new catalogue whose version is one higher, or raises. Entities are
 found by path, in any letter case, and by id. Each creation gives a new id, which is never reused. So messages on their
@@ -57,7 +57,7 @@ _PARTS = ("subscriptions", "messages")
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The entities of one version. The keys of `entities` are the paths, as `key_of_path` returns them."""
+    """One version of all entities. The keys of `entities` are the paths, as `key_of_path` returns them."""
 
     version: int = 0
     namespace: Namespace = field(default_factory=Namespace)
@@ -71,30 +71,30 @@ class Catalogue:
         return self.entities.get(key_of_path(path))
 
     def entity(self, id: int) -> Entity | None:  # noqa: A002
-        """Return the entity with an id; None if it was deleted or never existed."""
+        """Return the entity whose id is `id`; None if it was deleted or never existed."""
         return self._by_id.get(id)
 
     def get(self, path: str, kind: type[E]) -> E:
-        """Return the entity of a kind at a path. Raises `NotFound`, even if an entity of another kind is there."""
+        """Return the entity at a path. Raises `NotFound` if there is none, or if it is not of the given kind."""
         found = self.find(path)
         if not isinstance(found, kind):
             raise NotFound(path)
         return found
 
     def queue(self, name: str) -> Queue:
-        """Return the queue of that name. Raises `NotFound`."""
+        """Return the queue called `name`. Raises `NotFound`."""
         return self.get(name, Queue)
 
     def topic(self, name: str) -> Topic:
-        """Return the topic of that name. Raises `NotFound`."""
+        """Return the topic called `name`. Raises `NotFound`."""
         return self.get(name, Topic)
 
     def subscription(self, topic: str, name: str) -> Subscription:
-        """Return the subscription of that name. Raises `NotFound`."""
+        """Return the subscription called `name`. Raises `NotFound`."""
         return self.get(subscription_path(topic, name), Subscription)
 
     def rule(self, topic: str, subscription: str, name: str) -> Rule:
-        """Return the rule of that name. Raises `NotFound`."""
+        """Return the rule called `name`. Raises `NotFound`."""
         for rule in self.subscription(topic, subscription).rules:
             if _same_name(rule.name, name):
                 return rule
@@ -108,12 +108,12 @@ class Catalogue:
 
     @property
     def queues(self) -> list[Queue]:
-        """All queues, sorted by name."""
+        """Return all queues, sorted by name."""
         return sorted((each for each in self.entities.values() if isinstance(each, Queue)), key=_key)
 
     @property
     def topics(self) -> list[Topic]:
-        """All topics, sorted by name."""
+        """Return all topics, sorted by name."""
         return sorted((each for each in self.entities.values() if isinstance(each, Topic)), key=_key)
 
     def subscriptions_of(self, topic: str | Topic) -> tuple[Subscription, ...]:
@@ -143,7 +143,7 @@ class Catalogue:
     def forward_target(self, path: str | None) -> Queue | Topic | None:
         """Return the queue or topic at the path in `forward_to` or `forward_dead_lettered_messages_to`.
 
-        Returns None if the path is None or if there is no such entity any more.
+        Returns None if the path is None, or if the entity has been deleted.
         """
         found = self.find(path) if path is not None else None
         return None if isinstance(found, Subscription) else found
@@ -156,7 +156,9 @@ class Catalogue:
         return () if found is None else found.authorization_rules
 
     def owner_of(self, path: str) -> str:
-        """Return the path of the queue or topic that a lower-case path belongs to, or the path itself.
+        """Return the path of the queue or topic that a lower-case path belongs to.
+
+        Returns the path itself if it belongs to none.
 
         A path belongs to an entity if it is the path of the entity or of a part of it.
         """
@@ -169,7 +171,7 @@ class Catalogue:
         return path
 
     def paths_with_key(self, name: str, key: str) -> Sequence[str]:
-        """Return the paths of the queues and topics that have an authorization rule of that name with that key."""
+        """Return the paths of the queues and topics that have this authorization rule with this key."""
         return self._by_key.get((name, key), ())
 
     # Changing entities
@@ -192,7 +194,7 @@ class Catalogue:
         return replace(self._with(new), next_id=self.next_id + 1)
 
     def updated(self, entity: Entity, now: int) -> Catalogue:
-        """Return the catalogue in which the entity of that kind and name has the given properties.
+        """Return the catalogue with an entity replaced by `entity`, which has the same kind and name.
 
         Raises `NotFound` if there is no such entity. A subscription keeps its rules.
         """
@@ -208,9 +210,11 @@ class Catalogue:
         )
 
     def deleted(self, entity: Entity) -> Catalogue:
-        """Return the catalogue without the entity of that kind and name. A topic's subscriptions are deleted with it.
+        """Return the catalogue without the entity that has the kind and name of `entity`.
 
-        Entities that forward to it keep their target, which stays dangling until an entity of that name exists again.
+        A topic's subscriptions are deleted too.
+
+        Entities that forward to it keep their target. The target dangles until an entity with that name exists again.
         """
         found = self.get(entity.path, type(entity))
         removed: list[Entity] = [found, *(self.subscriptions_of(found) if isinstance(found, Topic) else ())]
@@ -226,7 +230,7 @@ class Catalogue:
         return self._with(self._with_rule(self.subscription(topic, subscription), rule, now))
 
     def update_rule(self, topic: str, subscription: str, rule: Rule) -> Catalogue:
-        """Return the catalogue in which the rule of that name has the given filter and action."""
+        """Return the catalogue in which the rule called `rule.name` has the filter and action of `rule`."""
         owner = self.subscription(topic, subscription)
         old = self.rule(topic, subscription, rule.name)
         new = replace(rule, name=old.name, created_at=old.created_at)
@@ -244,7 +248,10 @@ class Catalogue:
     # Changing the namespace
 
     def at_tier(self, tier: Tier) -> Catalogue:
-        """Return the catalogue in another tier. Raises `BadRequest` if the tier does not allow one of the entities."""
+        """Return the catalogue with the namespace in another tier.
+
+        Raises `BadRequest` if the tier does not allow one of its entities.
+        """
         namespace = replace(self.namespace, tier=tier)
         occasion = Occasion(namespace, "keeping")
         entities: dict[str, Entity] = {}
@@ -302,14 +309,16 @@ class Catalogue:
         return new
 
     def _check_forwarding(self, source: Entity, old: Entity | None) -> None:
-        """Raise `BadRequest` for an invalid forwarding target. An unchanged target may have been deleted meanwhile."""
+        """Raise `BadRequest` for an invalid forwarding target.
+
+        A target that was in `old` already is allowed even if it has been deleted.
+        """
         before = forward_targets(old)
         for name, path in forward_targets(source).items():
             if path != before.get(name):
-                # A new queue that forwards to itself is not in the catalogue yet. Passing it as its own target gives
-                # the error about itself instead of "does not exist".
+                # A new queue that forwards to itself is not in the catalogue yet.
                 is_itself = isinstance(source, Queue) and _same_name(path, source.name)
-                check_forward_target(source, property_name(name), path, source if is_itself else self.find(path))
+                check_forward_target(property_name(name), path, source if is_itself else self.find(path))
 
     def _with_first_rules(self, new: Subscription, now: int, rules: Iterable[Rule]) -> Subscription:
         if self.find(new.path) is not None:

@@ -59,7 +59,7 @@ class CatalogueFiles:
         return self.load(versions[-1]) if versions else None
 
     def load(self, version: int) -> Catalogue:
-        """Return a version by its number. Recently loaded versions come from a cache of the process."""
+        """Return the given version. Recently loaded versions come from this process's cache."""
         path = self._path(version)
         try:
             status = os.stat(path)
@@ -137,4 +137,4 @@ def _parsed(data: bytes, path: Path) -> Catalogue:
     try:
         return catalogue_from_json(data)
     except BadCatalogue as error:
-        raise CatalogueFileError(f"Catalogue file '{path}' is damaged: {error}. Restore it from a copy.") from error
+        raise CatalogueFileError(f"Catalogue file '{path}' is damaged: {error}. Restore it from a backup.") from error

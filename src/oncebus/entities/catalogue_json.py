@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from oncebus.access import AuthorizationRule, BadRule, Right
+from oncebus.access import AuthorizationRule, BadAuthorizationRule, Right, Rights
 from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.descriptions import (
     CorrelationFilter,
@@ -120,7 +120,7 @@ def _written_field(name: str, value: Any) -> Any:
     if name in ("rules", "authorization_rules"):
         return [_written(each) for each in value]
     if name == "rights":
-        return sorted(value)
+        return list(Rights(value).order)
     if name == "filter" or (name == "action" and value is not None):
         return _written(value)
     return value
@@ -155,8 +155,8 @@ def _entity(written: _Object) -> Entity:
 def _authorization_rules(written: list[_Object]) -> Iterator[AuthorizationRule]:
     for each in written:
         try:
-            yield _built(AuthorizationRule, {**each, "rights": frozenset(map(Right, each["rights"]))})
-        except BadRule as error:
+            yield _built(AuthorizationRule, {**each, "rights": Rights(map(Right, each["rights"]))})
+        except BadAuthorizationRule as error:
             # Older versions accepted rules with names or keys that no token can contain. Nobody can use such a rule.
             log.warning("Ignoring an authorization rule in the catalogue that no token can use: %s", error)
 

@@ -88,12 +88,12 @@ class Queue:
 
     @property
     def path(self) -> str:
-        """The path that addresses the entity."""
+        """Return the path that addresses the entity."""
         return self.name
 
     @property
     def window(self) -> int | None:
-        """The duplicate detection window, or None without detection."""
+        """Return the duplicate detection window, or None without detection."""
         return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
 
 
@@ -124,12 +124,12 @@ class Topic:
 
     @property
     def path(self) -> str:
-        """The path that addresses the entity."""
+        """Return the path that addresses the entity."""
         return self.name
 
     @property
     def window(self) -> int | None:
-        """The duplicate detection window, or None without detection."""
+        """Return the duplicate detection window, or None without detection."""
         return self.duplicate_detection_history_time_window if self.requires_duplicate_detection else None
 
 
@@ -228,7 +228,7 @@ class Subscription:
 
     @property
     def path(self) -> str:
-        """The path that addresses the entity."""
+        """Return the path that addresses the entity."""
         return subscription_path(self.topic, self.name)
 
 
@@ -239,7 +239,7 @@ EntityKind = type[Queue] | type[Topic] | type[Subscription]
 
 
 def blank(kind: EntityKind, name: str, topic: str = "") -> Entity:
-    """Return a new entity with the service's defaults. `topic` is used for a subscription only."""
+    """Return a description with the service's defaults. Only a subscription needs `topic`."""
     return Subscription(topic=topic, name=name) if kind is Subscription else kind(name=name)  # type: ignore[call-arg]
 
 
@@ -248,3 +248,8 @@ def forward_targets(entity: Entity | None) -> dict[str, str]:
     addresses = {field: getattr(entity, field, None) for field in FORWARDING}
     paths = {field: path_of_address(address) for field, address in addresses.items() if address}
     return {field: path for field, path in paths.items() if path}
+
+
+def rules_by_name(subscription: Subscription) -> tuple[Rule, ...]:
+    """Return the rules of a subscription in the order of the service: `$Default`, then the others by name."""
+    return tuple(sorted(subscription.rules, key=lambda rule: (rule.name != DEFAULT_RULE, rule.name.lower())))

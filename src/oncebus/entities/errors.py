@@ -34,12 +34,12 @@ class EntityError(OncebusError):
 
     @property
     def text(self) -> str:
-        """The message without the sub code."""
+        """Return the message without the sub code."""
         return str(self)
 
     @property
     def detail(self) -> str:
-        """The message with the sub code, as the service writes it in the body of a response."""
+        """Return the message with the sub code, as the service writes it in the body of a response."""
         return f"SubCode={self.sub_code}. {self}"
 
 
@@ -72,13 +72,19 @@ class AlreadyExists(EntityError):
         super().__init__(f"The messaging entity '{path}' already exists.", 40900)
 
 
+def not_found(address: str) -> str:
+    """Return the text for an entity that does not exist. AMQP clients read it, and get the whole address in it."""
+    return f"The messaging entity '{address}' could not be found."
+
+
 class NotFound(EntityError):
-    """There is no entity of that path and kind."""
+    """There is no entity of the requested kind at the path."""
 
     kind = ErrorKind.NOT_FOUND
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"The messaging entity '{path}' could not be found.", 40400)
+        super().__init__(not_found(path), 40400)
+        self.path = path
 
 
 class EntityDisabled(EntityError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from oncebus.access import MOST_RULES, AuthorizationRule
 from oncebus.durations import DAY, MINUTE, SECOND
-from oncebus.entities.authorization import check_authorization_rules
 from oncebus.entities.descriptions import (
     CHOSEN_AT_CREATION,
     DEFAULT_WINDOW,
@@ -22,15 +23,16 @@ from oncebus.entities.descriptions import (
     Topic,
     forward_targets,
 )
-from oncebus.entities.errors import BadRequest, OutOfRange
+from oncebus.entities.errors import BadRequest, OutOfRange, QuotaExceeded
 from oncebus.entities.names import (
     check_path,
     check_rule_name,
     check_subscription_name,
-    key_of_path,
     property_name,
 )
 from oncebus.entities.timespans import NO_LIMIT, dotnet_timespan
+from oncebus.filters.parser import LONGEST_TEXT
+from oncebus.sizes import utf16_length
 
 SHORTEST_WINDOW = 20 * SECOND
 LONGEST_WINDOW = 7 * DAY
@@ -41,7 +43,6 @@ LONGEST_TIME_TO_LIVE_BASIC = 14 * DAY
 SHORTEST_AUTO_DELETE = 5 * MINUTE
 MOST_DELIVERIES = 2000
 LONGEST_USER_METADATA = 1024
-LONGEST_EXPRESSION = 1024
 PARTITIONS = 16
 
 E = TypeVar("E", bound=Entity)
@@ -54,14 +55,14 @@ _PREMIUM_MESSAGE_KILOBYTES = (1024, 102400)
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """The namespace and the operation for which a description is checked. Error texts name both."""
+    """The context of a check: the namespace and the operation, such as creating. Error texts name both."""
 
     namespace: Namespace
     verb: str = "creating"
 
     @property
     def tier(self) -> Tier:
-        """The namespace's tier."""
+        """Return the namespace's tier."""
         return self.namespace.tier
 
 
@@ -128,9 +129,9 @@ def check_rule(rule: Rule) -> None:
     for argument, expression in expressions:
         if not expression.strip():
             raise BadRequest(f"The argument '{argument}' is null or white space.\nParameter name: {argument}")
-        if len(expression) > LONGEST_EXPRESSION:
+        if utf16_length(expression) > LONGEST_TEXT:
             raise OutOfRange(
-                f"The argument '{argument}' cannot exceed {LONGEST_EXPRESSION} characters.\nParameter name: {argument}"
+                f"The argument '{argument}' cannot exceed {LONGEST_TEXT} characters.\nParameter name: {argument}"
             )
     if isinstance(rule.filter, CorrelationFilter):
         names = [name for name, _ in rule.filter.properties]
@@ -139,17 +140,29 @@ def check_rule(rule: Rule) -> None:
                 raise BadRequest(f"The property '{name}' is in the correlation filter more than once.")
 
 
-def check_forward_target(source: Entity, name: str, address: str, target: Entity | None) -> None:
+def check_authorization_rules(rules: Sequence[AuthorizationRule]) -> None:
+    """Raise `QuotaExceeded` for too many rules, or `BadRequest` for two rules with the same name.
+
+    `oncebus.access` checks each single rule.
+    """
+    if len(rules) > MOST_RULES:
+        raise QuotaExceeded(f"The entity has {len(rules)} authorization rules, but at most {MOST_RULES} are allowed.")
+    names: set[str] = set()
+    for rule in rules:
+        if rule.name.lower() in names:
+            raise BadRequest(f"The authorization rule name '{rule.name}' is used more than once.")
+        names.add(rule.name.lower())
+
+
+def check_forward_target(name: str, address: str, target: Entity | None) -> None:
     """Raise `BadRequest` unless messages can be forwarded to a target. `target` is the entity at the address.
 
-    Longer cycles are allowed: the limit on hops stops a message that goes round.
+    Cycles are allowed, even to itself: the limit on hops stops a message that goes round.
     """
     if target is None or isinstance(target, Subscription):
         raise BadRequest(
             f"The auto forwarding destination entity '{address}' does not exist.\nParameter name: {name}", 40400
         )
-    if key_of_path(target.path) == key_of_path(source.path):
-        raise BadRequest(f"The entity '{source.path}' cannot forward messages to itself.\nParameter name: {name}")
 
 
 def largest_message(entity: Queue | Topic) -> int:
@@ -246,11 +259,6 @@ def _check_delivery(entity: Queue | Subscription) -> None:
     _check_span("LockDuration", entity.lock_duration, SHORTEST_LOCK, LONGEST_LOCK)
     if not 1 <= entity.max_delivery_count <= MOST_DELIVERIES:
         raise _out_of_range("MaxDeliveryCount", "1", str(MOST_DELIVERIES), str(entity.max_delivery_count))
-    if entity.requires_session and entity.forward_to is not None:
-        raise BadRequest(
-            f"The property 'ForwardTo' cannot be set on a {_kind(entity)} that requires sessions."
-            "\nParameter name: ForwardTo"
-        )
 
 
 def _check_time_to_live(entity: Entity, occasion: Occasion) -> None:

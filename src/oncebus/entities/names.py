@@ -8,10 +8,10 @@ from oncebus.access.scopes import MOST_SEGMENTS
 from oncebus.entities.errors import BadRequest, OutOfRange
 
 LONGEST_PATH = 260
-"""For a queue or a topic, whose names may have several segments."""
+"""The maximum length for a queue or a topic, whose name may have several segments."""
 
 LONGEST_NAME = 50
-"""For a subscription or a rule."""
+"""The maximum length for a subscription or a rule."""
 
 DEFAULT_RULE = "$Default"
 SUBSCRIPTIONS = "Subscriptions"
@@ -92,7 +92,7 @@ def _check_name(name: str) -> None:
 
 def _check_no_dots(segment: str, name: str) -> None:
     if segment in (".", ".."):
-        raise BadRequest(f"'{name}' contains the segment '{segment}', which no address can hold.")
+        raise BadRequest(f"'{name}' contains the segment '{segment}', which an address cannot contain.")
 
 
 def _bad_characters(name: str) -> BadRequest:

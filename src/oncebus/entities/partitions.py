@@ -16,23 +16,23 @@ def partition_of(
 ) -> int:
     """Return the partition, 0 to 15. The session decides, else the partition key, else the message id.
 
-    The message id counts only if `detects` is set. A message without any of these goes to partitions in turn; the
-    caller counts the turns in `turn`.
+    The message id decides only if `detects` is set. Messages without any of these are spread evenly: the caller passes
+    a counter as `turn`.
     """
-    decisive: str | bytes | None = session or partition_key
-    if not decisive and detects:
-        decisive = message_id
-    if not decisive:
+    decisive: str | bytes | None = session
+    if decisive is None:
+        decisive = partition_key or (message_id if detects else None) or None
+    if decisive is None:
         return turn % PARTITIONS
     data = decisive.encode() if isinstance(decisive, str) else decisive
     return hashlib.blake2b(data, digest_size=8).digest()[0] % PARTITIONS
 
 
 def effective_partition_key(is_partitioned: bool, session: str | None, partition_key: str | None) -> str | None:
-    """Return the part of the detection key besides the message id, or None.
+    """Return the partition key that is part of the detection key, next to the message id; None if there is none.
 
     On a partitioned entity this is the session, else the partition key. Other entities have none.
     """
     if not is_partitioned:
         return None
-    return session or partition_key or None
+    return session if session is not None else partition_key or None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from oncebus.entities.descriptions import EntityStatus, Namespace, Queue, Subscription, Tier, Topic
 from oncebus.entities.errors import BadRequest, EntityDisabled, InvalidOperation, OutOfRange
-
-LONGEST_ID = 128
-"""For a MessageId, SessionId or PartitionKey, in UTF-16 units as .NET counts; for a binary id, in bytes."""
+from oncebus.filters.properties import LONGEST_ID
+from oncebus.sizes import utf16_length
 
 
 def may_send(status: EntityStatus) -> bool:
@@ -27,17 +26,17 @@ def check_message(
     session: str | None,
     partition_key: str | None,
 ) -> None:
-    """Raise an `EntityError` unless the entity accepts the message.
-
-    An empty session counts as no session, as in the service.
-    """
-    if not may_send(entity.status):
+    """Raise an `EntityError` unless the entity accepts the message. An empty session is a session like any other."""
+    # The usual answers to the first two questions come without a call: this is asked for each message.
+    if entity.status is not EntityStatus.ACTIVE and not may_send(entity.status):
         raise EntityDisabled(entity.path)
-    if message_id is not None:
+    if message_id is not None and not (
+        type(message_id) is str and len(message_id) <= LONGEST_ID and message_id.isascii()
+    ):
         check_id("MessageId", message_id)
     if partition_key is not None:
         check_id("PartitionKey", partition_key)
-    if session:
+    if session is not None:
         check_id("SessionId", session)
         if namespace.tier is Tier.BASIC:
             raise BadRequest(
@@ -84,14 +83,12 @@ def check_receiver(
 
 def check_id(name: str, value: str | bytes) -> None:
     """Raise `BadRequest` for an id that is too long or contains half of a surrogate pair."""
-    if isinstance(value, bytes) or value.isascii():
-        units = len(value)
-    else:
+    if isinstance(value, str) and not value.isascii():
         try:
-            units = len(value.encode("utf-16-le")) // 2
+            value.encode()
         except UnicodeEncodeError as error:
             raise BadRequest(
                 f"The argument '{name}' contains a lone surrogate at position {error.start}.\nParameter name: {name}"
             ) from None
-    if units > LONGEST_ID:
+    if (len(value) if isinstance(value, bytes) else utf16_length(value)) > LONGEST_ID:
         raise OutOfRange(f"The argument '{name}' cannot exceed {LONGEST_ID} characters.\nParameter name: {name}")

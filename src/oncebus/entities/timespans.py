@@ -1,4 +1,4 @@
-"""Durations as Service Bus writes them: ISO 8601 ("PT20S") on the wire, .NET time spans ("00:00:20") in texts.
+"""Durations as Service Bus writes them, ISO 8601 ("PT20S") and .NET time spans ("00:00:20"), and as people write them.
 
 Here, durations are whole microseconds. .NET counts in tenths of a microsecond; parsing drops the tenths.
 """
@@ -12,7 +12,7 @@ from oncebus.durations import DAY, HOUR, MINUTE, SECOND, BadDuration, NotADurati
 from oncebus.entities.errors import BadRequest
 
 NO_LIMIT = 922_337_203_685_477_580
-"""TimeSpan.MaxValue, which means for ever. Its last digit, a tenth of a microsecond, is only in the written forms."""
+"""TimeSpan.MaxValue, which means for ever. Its last digit, a tenth of a microsecond, appears only in the text forms."""
 
 NO_LIMIT_ISO = "P10675199DT2H48M5.4775807S"
 NO_LIMIT_DOTNET = "10675199.02:48:05.4775807"
@@ -25,6 +25,7 @@ FORMS = "Write it like 90s, 10m, 2h, 7d, PT10M, 00:10:00 or '10 minutes'."
 """The forms that `duration_in` accepts, for errors and help texts."""
 
 _LONGEST_TEXT = 100
+_UNITS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"), (SECOND, "second"))
 
 _TENTHS = re.compile(r"(\.[0-9]{6})[0-9]+(?=S$)", re.IGNORECASE)
 _DOTNET = re.compile(
@@ -36,7 +37,7 @@ _DOTNET = re.compile(
 def parse_timespan(text: str, name: str) -> int:
     """Parse an ISO 8601 duration or a .NET time span into microseconds.
 
-    Raises `BadRequest`, which calls the property by `name`.
+    Raises `BadRequest` with a text that calls the property `name`.
     """
     stripped = text.strip()
     microseconds = None
@@ -50,9 +51,11 @@ def parse_timespan(text: str, name: str) -> int:
 
 
 def duration_in(text: str, name: str) -> int:
-    """Parse a duration that a person typed into microseconds: in a protocol's form, in words, or like 10m.
+    """Parse a duration typed by a person, and return microseconds.
 
-    Raises `BadDuration`, which calls the value by `name`.
+    It may be ISO 8601, a time span, words, or short like 10m.
+
+    Raises `BadDuration` with a text that calls the value `name`.
     """
     why: BadDuration
     try:
@@ -68,7 +71,7 @@ def duration_in(text: str, name: str) -> int:
 
 
 def iso_timespan(microseconds: int) -> str:
-    """Return the ISO 8601 form that XmlConvert of .NET writes: days are the largest unit, zero is PT0S."""
+    """Return a duration in ISO 8601, as XmlConvert of .NET writes it: days are the largest unit, and zero is PT0S."""
     if microseconds >= NO_LIMIT:
         return NO_LIMIT_ISO
     days, hours, minutes, seconds, fraction = _split(abs(microseconds))
@@ -82,7 +85,7 @@ def iso_timespan(microseconds: int) -> str:
 
 
 def dotnet_timespan(microseconds: int) -> str:
-    """Return the form [-][d.]hh:mm:ss[.fffffff] that TimeSpan.ToString of .NET writes."""
+    """Return a duration as TimeSpan.ToString of .NET writes it: [-][d.]hh:mm:ss[.fffffff]."""
     if microseconds >= NO_LIMIT:
         return NO_LIMIT_DOTNET
     days, hours, minutes, seconds, fraction = _split(abs(microseconds))
@@ -92,6 +95,20 @@ def dotnet_timespan(microseconds: int) -> str:
     if fraction:
         text += f".{fraction:06}0"
     return f"-{text}" if microseconds < 0 else text
+
+
+def in_words(microseconds: int) -> str:
+    """Return a duration like `1 day 2 hours` or `no limit`."""
+    if microseconds >= NO_LIMIT:
+        return "no limit"
+    parts, rest = [], microseconds
+    for unit, name in _UNITS:
+        count, rest = divmod(rest, unit)
+        if count:
+            parts.append(f"{count} {name}{'' if count == 1 else 's'}")
+    if rest or not parts:
+        parts.append(f"{rest / 1000:g} ms")
+    return " ".join(parts)
 
 
 def _split(microseconds: int) -> tuple[int, int, int, int, int]:

@@ -1,4 +1,6 @@
-"""The weight of a message that a topic copies for many subscriptions, since the copies must fit into memory too.
+"""The weight of a message: its size, or more if a topic copies it for many subscriptions.
+
+All copies must fit into memory.
 
 The weight limits the messages of one commit in the gateway, and the commits of one micro-batch in Spark.
 """
@@ -9,7 +11,7 @@ from oncebus.entities.catalogue import Catalogue
 from oncebus.entities.descriptions import Topic
 
 LIGHT_COPIES = 8
-"""Up to this many copies, a message weighs as much as a single one. Beyond, its weight grows with the copies."""
+"""Up to this number of copies, a message weighs its size. Above it, the weight grows with the number of copies."""
 
 
 def copies_by_topic(catalogue: Catalogue, above: int = LIGHT_COPIES) -> dict[int, int]:
@@ -26,5 +28,5 @@ def copies_by_topic(catalogue: Catalogue, above: int = LIGHT_COPIES) -> dict[int
 
 
 def weight(size: int, copies: int) -> int:
-    """Return the weight of a message of `size` bytes with this number of copies."""
+    """Return the weight of a message that has `size` bytes and is copied `copies` times."""
     return size * max(copies, LIGHT_COPIES) // LIGHT_COPIES

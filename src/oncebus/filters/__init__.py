@@ -9,14 +9,14 @@ from oncebus.filters.filter import (
     TRUE,
     BooleanFilter,
     CorrelationFilter,
+    Decision,
+    Evaluation,
     Filter,
-    Outcome,
     SqlFilter,
-    Verdict,
     parse_filter,
 )
 from oncebus.filters.properties import SYSTEM_NAMES, Duration, Properties, Timestamp, Value
-from oncebus.filters.routing import RULE_NAME, Copy, Routed, Rule, RuleFailure, copies
+from oncebus.filters.routing import RULE_NAME, Copy, Routed, Rule, RuleFailure, action_failure, copies
 
 __all__ = [
     "FALSE",
@@ -30,10 +30,11 @@ __all__ = [
     "BooleanFilter",
     "Copy",
     "CorrelationFilter",
+    "Decision",
     "Duration",
+    "Evaluation",
     "Failure",
     "Filter",
-    "Outcome",
     "Properties",
     "Routed",
     "Rule",
@@ -41,7 +42,7 @@ __all__ = [
     "SqlFilter",
     "Timestamp",
     "Value",
-    "Verdict",
+    "action_failure",
     "copies",
     "parse_action",
     "parse_filter",

@@ -11,19 +11,19 @@ from oncebus.filters.errors import EvaluationFailure
 from oncebus.filters.filter import checked_parameters, failure_text
 from oncebus.filters.operators import kind_name, text_of
 from oncebus.filters.parser import action_tree
-from oncebus.filters.properties import SETTABLE, SHORT, Properties
+from oncebus.filters.properties import LONGEST_ID, SETTABLE, SHORT, Properties
+from oncebus.sizes import utf16_length
 
-LONGEST_SHORT = 128
 _STEPS_PER_PROPERTY = 500
-"""The cost of a changed copy per user property, because the copy writes all of them again."""
+"""The cost per user property of a changed copy, because the copy encodes all user properties again."""
 
 Change = Callable[[Properties, dict[str, object], dict[str, object]], None]
-"""Evaluates against the properties and changes one of the two dictionaries behind them: system or user properties."""
+"""Evaluates a statement on the properties, and changes one of their two dictionaries: system or user properties."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why an action has no result for a message."""
+    """The result of an action that failed on a message. `error` says why."""
 
     error: str
 
@@ -72,9 +72,9 @@ class Action:
 
 
 def parse_action(text: str, parameters: Mapping[str, object] | None = None) -> Action:
-    """Parse a text in the SQL action language of Service Bus. Raises `BadRule`.
+    """Parse an action in the SQL action language of Service Bus. Raises `BadRule`.
 
-    `parameters` are as in `parse_filter`.
+    `parameters` works as in `parse_filter`.
     """
     return Action(text, parameters)
 
@@ -145,15 +145,16 @@ def _system_value(name: str, value: object) -> object:
         value = text_of(value) if text_of(value) is not None else value
     if not isinstance(value, kind):
         raise EvaluationFailure(f"{name} cannot be {kind_name(value)}")
-    if name in SHORT and isinstance(value, str):
-        size = len(value.encode("utf-16-le", "surrogatepass")) // 2
-        if size > LONGEST_SHORT:
-            raise EvaluationFailure(f"{name} cannot have {size} characters, at most {LONGEST_SHORT} are allowed")
+    if name in SHORT and isinstance(value, str) and (size := utf16_length(value)) > LONGEST_ID:
+        raise EvaluationFailure(f"{name} cannot have {size} characters; at most {LONGEST_ID} are allowed")
     return value
 
 
 def _as_before(before: object, after: object) -> object:
-    """Return the new value in the type of the old one where C# converts implicitly: integer to double or decimal."""
+    """Return the new value.
+
+    An integer becomes a double or a decimal if the old value was one, as C# converts implicitly.
+    """
     if isinstance(after, int) and not isinstance(after, bool):
         if isinstance(before, float):
             return float(after)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from oncebus.filters.errors import EvaluationFailure
 
 MOST_STEPS_OF_A_RULE = 4_000_000
-"""For one filter or one action on one message."""
+"""The limit for one filter or one action on one message."""
 
 MOST_STEPS_OF_A_MESSAGE = 32_000_000
-"""For all rules of all subscriptions on one message."""
+"""The limit for all rules of all subscriptions on one message."""
 
 
 class Budget:

@@ -33,7 +33,7 @@ Parameters = Mapping[str, object]
 
 _LONG = (str, bytes)
 _SIMPLE = (str, int, float, Timestamp, Duration)
-"""Types that Python compares as the language does, if both sides have exactly that type."""
+"""Types whose values Python compares as the filter language does, if both sides have exactly that type."""
 
 
 def expression(node: tree.Expression, parameters: Parameters) -> Evaluate:
@@ -94,7 +94,7 @@ def _is_known(node: tree.Expression) -> bool:
 
 
 def _known(node: tree.Expression, parameters: Parameters) -> object:
-    """Return the value of a node for which `_is_known` holds."""
+    """Return the value of a node for which `_is_known` returned true."""
     match node:
         case tree.Constant(value):
             return value
@@ -227,7 +227,7 @@ def _comparison(symbol: str, left: Evaluate, right: Evaluate) -> Decide:
 
 
 def _comparison_with(symbol: str, left: Evaluate, known: object) -> Decide:
-    """Return a faster closure for the most common comparison: with a value that the rule itself contains."""
+    """Return a faster closure for the most common comparison: with a literal or a parameter."""
     kind = type(known)
     if kind not in _SIMPLE:
         return _comparison(symbol, left, lambda properties: known)  # noqa: ARG005

@@ -16,5 +16,13 @@ class BadRule(OncebusError, ValueError):
         return BadRule, (str(self), self.position)
 
 
+def unreadable(what: str, position: int, problem: str) -> BadRule:
+    """Return the error for a text that cannot be parsed. `what` is the kind of text; `position` counts from 1."""
+    return BadRule(f"The {what} cannot be read at position {position}: {problem}.", position)
+
+
 class EvaluationFailure(Exception):
-    """A rule has no result for a message. The package raises and catches it, and so do callers that apply actions."""
+    """A rule has no result for a message.
+
+    Does not leave this package: a `Filter` returns ERROR, an `Action` a `Failure`.
+    """

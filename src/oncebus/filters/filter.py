@@ -18,7 +18,7 @@ from oncebus.filters.parser import filter_tree
 from oncebus.filters.properties import VALUE_TYPES, Properties
 
 
-class Verdict(enum.Enum):
+class Decision(enum.Enum):
     """The decision of a filter about a message."""
 
     MATCH = "match"
@@ -27,29 +27,32 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of a filter on a message. `error` is set if the verdict is ERROR."""
+class Evaluation:
+    """The result of a filter on a message. `error` is set if the decision is ERROR."""
 
-    verdict: Verdict
+    decision: Decision
     error: str | None = None
 
 
-MATCH: Final = Outcome(Verdict.MATCH)
-NO_MATCH: Final = Outcome(Verdict.NO_MATCH)
+MATCH: Final = Evaluation(Decision.MATCH)
+NO_MATCH: Final = Evaluation(Decision.NO_MATCH)
 
 
 class Filter(ABC):
-    """A condition that selects messages. Can be pickled. Equals any other filter with the same text and values."""
+    """A condition that selects messages. Can be pickled.
+
+    Filters with the same text and the same parameter values are equal.
+    """
 
     makes_ids: bool = False
-    """Whether the filter calls newid(), so that its outcome depends on the seed."""
+    """Whether the filter calls newid(), so that its result depends on the seed."""
 
     @abstractmethod
-    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
-        """Return the outcome for one message. Never raises, whatever the values are.
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Evaluation:
+        """Return the result for one message. Never raises, whatever the values are.
 
-        newid() derives its values from `seed`, so the same properties and seed give the same outcome. The cost comes
-        out of the properties' budget; a filter that needs more than is left has the verdict ERROR.
+        newid() derives its values from `seed`, so the same properties and seed give the same result. The cost comes
+        out of the properties' budget; a filter that needs more than is left has the decision ERROR.
         """
 
 
@@ -65,7 +68,7 @@ class SqlFilter(Filter):
         self._decide = closures.predicate(self.tree, checked_parameters(self.tree, self.parameters, "filter"))
         self.makes_ids = has_new_id(self.tree)
 
-    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Evaluation:
         """See `Filter`."""
         try:
             properties.budget.start_rule()
@@ -74,7 +77,7 @@ class SqlFilter(Filter):
             # The language has three truth values: unknown does not select the message.
             return MATCH if self._decide(properties) else NO_MATCH
         except Exception as error:
-            return Outcome(Verdict.ERROR, failure_text(error))
+            return Evaluation(Decision.ERROR, failure_text(error))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SqlFilter) and (self.text, self.parameters) == (other.text, other.parameters)
@@ -95,7 +98,7 @@ class BooleanFilter(Filter):
 
     selects: bool
 
-    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:  # noqa: ARG002
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Evaluation:  # noqa: ARG002
         """See `Filter`."""
         return MATCH if self.selects else NO_MATCH
 
@@ -138,7 +141,7 @@ class CorrelationFilter(Filter):
         given = tuple((name, value) for name, value in wanted.items() if value is not None)
         object.__setattr__(self, "_system", given)
 
-    def evaluate(self, properties: Properties, seed: bytes = b"") -> Outcome:  # noqa: ARG002
+    def evaluate(self, properties: Properties, seed: bytes = b"") -> Evaluation:  # noqa: ARG002
         """See `Filter`."""
         try:
             system, user = properties.system, properties.user
@@ -150,15 +153,15 @@ class CorrelationFilter(Filter):
                 if not _is_equal(user.get(name), value):
                     return NO_MATCH
         except Exception as error:
-            return Outcome(Verdict.ERROR, failure_text(error))
+            return Evaluation(Decision.ERROR, failure_text(error))
         return MATCH
 
 
 def parse_filter(text: str, parameters: Mapping[str, object] | None = None) -> Filter:
-    """Parse a text in the SQL filter language of Service Bus. Raises `BadRule`.
+    """Parse a filter in the SQL filter language of Service Bus. Raises `BadRule`.
 
-    `parameters` maps the names of @parameters, with or without the @, to their values. Each value has a type of
-    `Value`.
+    `parameters` maps the names of @parameters, with or without the @, to their values. Each value must have one of the
+    types in `Value`.
     """
     return SqlFilter(text, parameters)
 

@@ -6,12 +6,12 @@ import enum
 import re
 from dataclasses import dataclass
 
-from oncebus.filters.errors import BadRule
+from oncebus.filters.errors import unreadable
 
 KEYWORDS = frozenset(
     ["AND", "ESCAPE", "EXISTS", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "REMOVE", "SET", "TRUE"]
 )
-"""Reserved in any letter case. A property with such a name is written in brackets."""
+"""Reserved words, in any letter case. A property with such a name must be written in brackets."""
 
 LARGEST_INTEGER = 2**63 - 1
 
@@ -37,7 +37,7 @@ class TokenKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of a text. `text` is its meaning: a keyword in capitals, a name or string without its quotes."""
+    """One token of a text. `text` is normalised: a keyword is in capitals, and a name or string has no quotes."""
 
     kind: TokenKind
     text: str
@@ -53,7 +53,7 @@ class Token:
 
 
 def tokens_of(text: str, what: str) -> list[Token]:
-    """Return all tokens of a text; the last one is END. Errors call the text by the name in `what`."""
+    """Return all tokens of a text; the last one is END. `what` names the kind of text in errors, such as a filter."""
     found: list[Token] = []
     at = 0
     while at < len(text):
@@ -82,14 +82,16 @@ def _token(text: str, at: int, what: str) -> Token:
     if first == "@":
         end = _end_of_word(text, at + 1)
         if end == at + 1:
-            raise _bad(what, at, "'@' has no parameter name after it")
+            raise unreadable(what, at + 1, "'@' has no parameter name after it")
         return Token(TokenKind.PARAMETER, text[at + 1 : end], at + 1, text[at:end])
     if text[at : at + 2] in _TWO_CHARACTERS:
         pair = text[at : at + 2]
         return Token(TokenKind.SYMBOL, "<>" if pair == "!=" else pair, at + 1, pair)
     if first in _ONE_CHARACTER:
         return Token(TokenKind.SYMBOL, first, at + 1, first)
-    raise _bad(what, at, f"{first!r} has no meaning here; write a name with such characters in brackets, [like this]")
+    raise unreadable(
+        what, at + 1, f"{first!r} is not allowed here; write a name that contains it in brackets, [like this]"
+    )
 
 
 def _end_of_word(text: str, at: int) -> int:
@@ -101,27 +103,30 @@ def _end_of_word(text: str, at: int) -> int:
 def _number(source: str, text: str, at: int, what: str) -> Token:
     end = _end_of_word(text, at + len(source))
     if end > at + len(source):
-        raise _bad(what, at, f"{text[at:end]!r} is neither a number nor a name")
+        raise unreadable(what, at + 1, f"{text[at:end]!r} is neither a number nor a name")
     number: int | float
     if source.isdecimal():
         number = int(source)
         if number > LARGEST_INTEGER:
-            raise _bad(what, at, f"the integer {source[:40]} is greater than {LARGEST_INTEGER}")
+            raise unreadable(what, at + 1, f"the integer {source[:40]} is greater than {LARGEST_INTEGER}")
     else:
         number = float(source)
         if number == float("inf"):
-            raise _bad(what, at, f"the number {source[:40]} is too large for a double")
+            raise unreadable(what, at + 1, f"the number {source[:40]} is too large for a double")
     return Token(TokenKind.NUMBER, source, at + 1, source, number)
 
 
 def _quoted(text: str, at: int, what: str) -> Token:
-    """Read a string, a "quoted" or a [delimited] name. Inside it, a doubled closing mark stands for the mark itself."""
+    """Read a string, a "quoted" name or a [delimited] name.
+
+    Inside it, a doubled closing mark stands for one such character.
+    """
     closing = _CLOSING[text[at]]
     end = at + 1
     while True:
         end = text.find(closing, end)
         if end < 0:
-            raise _bad(what, at, f"{text[at]} is not closed by {closing}")
+            raise unreadable(what, at + 1, f"{text[at]} is not closed by {closing}")
         if text[end + 1 : end + 2] != closing:
             break
         end += 2
@@ -129,9 +134,5 @@ def _quoted(text: str, at: int, what: str) -> Token:
     if closing == "'":
         return Token(TokenKind.STRING, content, at + 1, text[at : end + 1])
     if not content:
-        raise _bad(what, at, "a property has an empty name")
+        raise unreadable(what, at + 1, "a property has an empty name")
     return Token(TokenKind.NAME, content, at + 1, text[at : end + 1])
-
-
-def _bad(what: str, at: int, problem: str) -> BadRule:
-    return BadRule(f"The {what} cannot be read at position {at + 1}: {problem}.", at + 1)

@@ -19,7 +19,7 @@ class BadPattern(ValueError):
 
 
 def steps_to_read(pattern: str) -> int:
-    """Return the cost in steps of building the matcher of a pattern."""
+    """Return the cost, in steps, of compiling a pattern."""
     return _STEPS_PER_CHARACTER * min(len(pattern), LONGEST_PATTERN)
 
 
@@ -42,7 +42,10 @@ class Matcher:
 
 @lru_cache(maxsize=512)
 def matcher(pattern: str, escape: str | None) -> Matcher:
-    """Return the matcher of a pattern, in which % is any string and _ any one character. Raises `BadPattern`."""
+    """Return the matcher of a pattern, in which % matches any string and _ matches any one character.
+
+    Raises `BadPattern`.
+    """
     pieces: list[list[str | int]] = [[]]
     for item in _items(pattern, escape):
         if item == _ANY_STRING:
@@ -73,7 +76,7 @@ def matcher(pattern: str, escape: str | None) -> Matcher:
 
 
 def _steps(piece: list[str | int]) -> int:
-    """Return an upper bound for the cost of trying a piece at one place of a value."""
+    """Return an upper bound for the cost of trying to match a piece at one position of a value."""
     return 1 + (len(piece) if _ANY_CHARACTER in piece else len(piece) // 32)
 
 
@@ -124,7 +127,10 @@ def _at(piece: list[str | int]) -> Callable[[str, int], bool]:
 
 
 def _search(piece: list[str | int]) -> Callable[[str, int, int], int]:
-    """Return a function that finds the piece between two places of a value, and returns the place after it or -1."""
+    """Return a function that finds the piece between two positions of a value.
+
+    It returns the position after the match, or -1.
+    """
     literal = _literal(piece)
     size = len(piece)
     if literal is not None:

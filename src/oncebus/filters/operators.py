@@ -116,7 +116,7 @@ def signed(symbol: str, value: object) -> object:
 
 
 def text_of(value: object) -> str | None:
-    """Return the text of a value, or None for binaries, times and values of unknown types."""
+    """Return a value as text, for concatenation; None for binaries, times and values of unknown types."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -145,7 +145,7 @@ def _promoted(left: object, right: object) -> tuple[object, object]:
 
 
 def within_64_bits(value: int, symbol: str) -> int:
-    """Return the result of an integer operator. Raises `EvaluationFailure` if it does not fit in 64 bits."""
+    """Return `value`, the result of an integer operator. Raises `EvaluationFailure` if it does not fit in 64 bits."""
     if _SMALLEST <= value <= _GREATEST:
         return value
     raise EvaluationFailure(f"the result of '{symbol}' does not fit in 64 bits")

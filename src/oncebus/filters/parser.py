@@ -13,13 +13,15 @@ from collections.abc import Callable
 from typing import TypeGuard, TypeVar, cast, get_args
 
 from oncebus.filters import tree
-from oncebus.filters.errors import BadRule
+from oncebus.filters.errors import BadRule, unreadable
 from oncebus.filters.lexer import Token, TokenKind, tokens_of
 from oncebus.filters.like import BadPattern, matcher
+from oncebus.filters.operators import COMPARISONS
 from oncebus.filters.properties import SETTABLE, system_name
+from oncebus.sizes import utf16_length
 
 LONGEST_TEXT = 1024
-"""In UTF-16 units, as .NET counts."""
+"""The maximum length of a filter or action, in UTF-16 units, as .NET counts."""
 MOST_TERMS = 256
 DEEPEST = 32
 MOST_STATEMENTS = 32
@@ -27,7 +29,6 @@ MOST_STATEMENTS = 32
 Node = tree.Expression | tree.Predicate
 _Made = TypeVar("_Made", bound=Node)
 _PREDICATES = get_args(tree.Predicate)
-_COMPARISONS = frozenset(["=", "<>", "<", "<=", ">", ">="])
 
 
 def _is_predicate(node: Node) -> TypeGuard[tree.Predicate]:
@@ -73,14 +74,14 @@ class _Parser:
         if not isinstance(text, str):
             raise BadRule(f"The {self._what} must be a text, not {type(text).__name__}.")
         try:
-            size = len(text.encode("utf-16-le")) // 2
+            text.encode()
         except UnicodeEncodeError as error:
             position = error.start + 1
             problem = f"{text[error.start]!r} at position {position}, which is half of a surrogate pair"
             raise BadRule(f"The {self._what} has {problem}.", position) from None
-        if size > LONGEST_TEXT:
+        if (size := utf16_length(text)) > LONGEST_TEXT:
             raise BadRule(
-                f"The {self._what} has {size} characters, at most {LONGEST_TEXT} are allowed.", LONGEST_TEXT + 1
+                f"The {self._what} has {size} characters; at most {LONGEST_TEXT} are allowed.", LONGEST_TEXT + 1
             )
 
     @property
@@ -93,7 +94,7 @@ class _Parser:
         return token
 
     def bad(self, token: Token, problem: str) -> BadRule:
-        return BadRule(f"The {self._what} cannot be read at position {token.position}: {problem}.", token.position)
+        return unreadable(self._what, token.position, problem)
 
     def ended(self) -> bool:
         return self.token.kind is TokenKind.END
@@ -128,7 +129,7 @@ class _Parser:
     def _term(self, node: _Made, token: Token, *parts: Node) -> _Made:
         self._terms += 1
         if self._terms > MOST_TERMS:
-            raise self.bad(token, f"{token} is term {self._terms}, at most {MOST_TERMS} are allowed")
+            raise self.bad(token, f"{token} is term {self._terms}; at most {MOST_TERMS} are allowed")
         return self._made(node, token, *parts)
 
     def _nested(self, token: Token, parse: Callable[[], _Made]) -> _Made:
@@ -145,7 +146,7 @@ class _Parser:
         """Return the node if it is a predicate, or raise `BadRule`. `start` is the node's first token."""
         if _is_predicate(node):
             return node
-        raise self.bad(start, f"{start} begins a value that is not compared with anything; found {self.token} after it")
+        raise self.bad(start, f"{start} begins a value that is not compared to anything; found {self.token} after it")
 
     def _expression(self, node: Node, start: Token) -> tree.Expression:
         if not _is_predicate(node):
@@ -187,7 +188,7 @@ class _Parser:
             return self._made(tree.Exists(named), start, named)
         left = self._sum()
         token = self.token
-        if token.kind is TokenKind.SYMBOL and token.text in _COMPARISONS:
+        if token.kind is TokenKind.SYMBOL and token.text in COMPARISONS:
             self.advance()
             left, right = self._expression(left, start), self._value()
             return self._made(tree.Comparison(token.text, left, right), token, left, right)
@@ -313,7 +314,7 @@ class _Parser:
             if isinstance(name, tree.Constant) and isinstance(name.value, str):
                 self._check_name(name.value, argument)
             return self._term(tree.PropertyCall(name), token, name)
-        raise self.bad(token, f"there is no function {token}; there are newid, property and p")
+        raise self.bad(token, f"there is no function {token}; the functions are newid, property and p")
 
     def _check_name(self, name: str, token: Token) -> None:
         scope, dot, rest = name.partition(".")
@@ -335,7 +336,7 @@ class _Parser:
         if scope == "user":
             return self._term(tree.UserProperty(name.text), token)
         if scope != "sys":
-            raise self.bad(token, f"there is no scope {token}; there are sys and user")
+            raise self.bad(token, f"there is no scope {token}; the scopes are sys and user")
         known = system_name(name.text)
         if known is None:
             raise self.bad(name, f"there is no system property {name}")
@@ -344,7 +345,10 @@ class _Parser:
     # Statements
 
     def separated(self) -> bool:
-        """Skip the separator between two statements. Return whether it may also end the last statement."""
+        """Skip the separator after a statement.
+
+        Return whether it was a semicolon, which may also end the last statement.
+        """
         if self._take(TokenKind.SYMBOL, ";"):
             return True
         self._take(TokenKind.SYMBOL, ",")

@@ -68,7 +68,7 @@ _ALIASES = {
 _BY_LOWER_CASE = {name.lower(): name for name in SYSTEM_NAMES} | _ALIASES
 
 IDENTIFIERS = frozenset({"MessageId", "CorrelationId"})
-"""In AMQP these may be a UUID or a number. Rules see the text, as receivers do."""
+"""In AMQP, the values of these may be a UUID or a number. Rules see them as text, as receivers do."""
 
 SETTABLE: Mapping[str, type] = {
     "ContentType": str,
@@ -86,7 +86,10 @@ SETTABLE: Mapping[str, type] = {
 """The system properties that an action may change, with the type each must have."""
 
 SHORT = frozenset({"MessageId", "PartitionKey", "ReplyToSessionId", "SessionId"})
-"""These hold at most 128 UTF-16 units."""
+"""The properties that are limited to `LONGEST_ID`."""
+
+LONGEST_ID = 128
+"""The maximum length of a MessageId, SessionId or PartitionKey: in UTF-16 units like .NET, or in bytes if binary."""
 
 
 def system_name(name: str) -> str | None:
@@ -116,7 +119,7 @@ class Properties:
     _spellings: dict[str, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def spelling(self, name: str) -> str | None:
-        """Return the key of the user property that a name refers to, or None.
+        """Return the key of the user property that `name` refers to, or None if there is no such property.
 
         The exact spelling wins, else the first key that differs only in letter case.
         """
@@ -138,6 +141,6 @@ class Properties:
     def removed(self) -> None:
         """Drop the lookup table of names after an action has removed a user property.
 
-        Its name may now refer to a property that differs only in letter case.
+        The removed name may now refer to another property, whose name differs only in letter case.
         """
         self._spellings = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oncebus.filters.action import Action, Failure
-from oncebus.filters.filter import Filter, Verdict
+from oncebus.filters.filter import Decision, Filter
 from oncebus.filters.properties import Properties
 
 RULE_NAME = "RuleName"
@@ -25,7 +25,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A message to put into the subscription. `rule` is None for the unchanged copy."""
+    """A message to put into the subscription.
+
+    `rule` names the rule whose action changed it, or is None for the unchanged copy.
+    """
 
     properties: Properties
     rule: str | None = None
@@ -41,10 +44,18 @@ class RuleFailure:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """The copies, with the unchanged one first and the rest in the order of the rules; and the rules that failed."""
+    """The copies of a message for one subscription, and the rules that failed.
+
+    The unchanged copy comes first, then the others in the order of their rules.
+    """
 
     copies: list[Copy]
     failures: list[RuleFailure]
+
+
+def action_failure(rule: str | None, error: object) -> str:
+    """Return the text for a message whose copy the action of a rule could not change."""
+    return f"The action of rule {rule!r} failed: {error}."
 
 
 def copies(rules: Iterable[Rule], properties: Properties, seed: bytes) -> Routed:
@@ -56,24 +67,24 @@ def copies(rules: Iterable[Rule], properties: Properties, seed: bytes) -> Routed
     A rule that fails makes no copy and does not affect the other rules. The subscription's settings decide whether a
     failure also dead-letters the message.
 
-    newid() derives its values from `seed`, different ones for each rule. The seed must be unique to this message in
-    this subscription, and the same when the message is replayed.
+    newid() derives its values from `seed`, and returns different values in each rule. The seed must be unique to this
+    message in this subscription, and the same when the message is replayed.
     """
     made: list[Copy] = []
     failures: list[RuleFailure] = []
     unchanged = False
     for rule in rules:
         outcome = rule.filter.evaluate(properties, _seed(seed, b"f", rule) if rule.filter.makes_ids else b"")
-        if outcome.verdict is Verdict.ERROR:
+        if outcome.decision is Decision.ERROR:
             failures.append(RuleFailure(rule.name, f"The filter of rule {rule.name!r} failed: {outcome.error}."))
-        elif outcome.verdict is Verdict.NO_MATCH:
+        elif outcome.decision is Decision.NO_MATCH:
             continue
         elif rule.action is None:
             unchanged = True
         else:
             result = rule.action.apply(properties, _seed(seed, b"a", rule))
             if isinstance(result, Failure):
-                failures.append(RuleFailure(rule.name, f"The action of rule {rule.name!r} failed: {result.error}."))
+                failures.append(RuleFailure(rule.name, action_failure(rule.name, result.error)))
             else:
                 changed = Properties(result.system, {**result.user, RULE_NAME: rule.name})
                 made.append(Copy(changed, rule.name))

@@ -35,7 +35,7 @@ class SystemProperty:
 
 @dataclass(frozen=True, slots=True)
 class UserProperty:
-    """name or user.name, as written."""
+    """A user property, written as `name` or `user.name`. `name` keeps its letter case."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""HTTP: Service Bus' REST operations on messages, health, metrics, the record of drops, and code for other fronts."""
+"""HTTP: Service Bus' REST operations on messages, health, metrics, dropped duplicates, and shared code."""
 
 from oncebus.http.errors import Refused
 from oncebus.http.limits import Limits

@@ -44,7 +44,7 @@ _TEXTS = {
 
 
 def parse_json(text: str | bytes, what: str) -> Any:
-    """Return the value of a JSON text. Raises `BadRequest`, also for NaN and infinity. Errors call the text `what`."""
+    """Parse a JSON text. Raises `BadRequest`, even for NaN and infinity, with a text that calls the input `what`."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except RecursionError:
@@ -55,7 +55,10 @@ def parse_json(text: str | bytes, what: str) -> Any:
 
 
 def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
-    """Return the properties in a JSON value; errors call it `where`. Unknown names are ignored. Raises `BadRequest`."""
+    """Return the properties in a JSON value. Unknown names are ignored.
+
+    Raises `BadRequest` with a text that calls it `where`.
+    """
     if given is None:
         return BrokerProperties()
     if not isinstance(given, dict):
@@ -69,14 +72,14 @@ def read(given: Any, where: str = "BrokerProperties") -> BrokerProperties:
 
 
 def checked_text(value: object, what: str) -> str:
-    """Return a value that must be a string and must be encodable. Raises `BadRequest`."""
+    """Return the value. Raises `BadRequest` unless it is a string that can be encoded."""
     if not isinstance(value, str):
         raise bad(f"The {what} has value {shown(value)}. Not a text.")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise bad(f"The {what} has value {shown(value)}. It holds half of a surrogate pair.") from None
+            raise bad(f"The {what} has value {shown(value)}. It contains half of a surrogate pair.") from None
     return value
 
 

@@ -1,4 +1,4 @@
-"""Errors over HTTP: one table from exceptions to a status and a text."""
+"""Errors over HTTP: one table that maps exceptions to a status and a text."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from xml.sax.saxutils import escape
 from starlette.responses import Response
 
 from oncebus import filters
-from oncebus.access import AccessRefused, BadRule, KeyFileError, RuleRefused
+from oncebus.access import AccessRefused, BadAuthorizationRule, KeyFileError, RuleRefused
 from oncebus.amqp import DecodeError, EncodeError
 from oncebus.broker.clock import ClockLeapt
-from oncebus.broker.errors import BrokerClosed, ServerBusy
+from oncebus.broker.errors import FAILED, NO_ROOM, NOT_READY, NOT_STORABLE, BrokerClosed, ServerBusy
 from oncebus.broker.sending import MessageTooLarge
 from oncebus.entities import (
     AlreadyExists,
@@ -35,9 +35,7 @@ LOCK_LOST = (
     "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue."
 )
 HEADERS_TOO_LONG = "The size of the request headers is too long."
-_NO_ROOM = "The server is busy: there is no room on its disk. Please retry the operation later."
-_NOT_READY = "The server is busy. Please retry the operation later."
-_INTERNAL = "The service was unable to process the request; please retry the operation."
+UPGRADE_WITH_BODY = "A request with a body cannot ask for another protocol. Send it without the header Upgrade."
 RETRY_SECONDS = 10
 
 
@@ -63,27 +61,27 @@ _TABLE = (
     _Entry(BrokerClosed, 503),
     _Entry(ServerBusy, 503),
     _Entry(ClockLeapt, 503),
-    _Entry(InboxFull, 503, _NO_ROOM),
-    _Entry(StoreFull, 503, _NO_ROOM),
+    _Entry(InboxFull, 503, NO_ROOM),
+    _Entry(StoreFull, 503, NO_ROOM),
     _Entry(RuleRefused, 409),
-    _Entry(KeyFileError, 503, _NOT_READY),
-    _Entry(CatalogueFileError, 503, _NOT_READY),
+    _Entry(KeyFileError, 503, NOT_READY),
+    _Entry(CatalogueFileError, 503, NOT_READY),
     _Entry(MessageTooLarge, 413),
     _Entry(NotFound, 404),
     _Entry(AlreadyExists, 409),
     _Entry(EntityDisabled, 403),
     _Entry(QuotaExceeded, 403),
     _Entry(BadRequest, 400),
-    _Entry(BadRule, 400),
+    _Entry(BadAuthorizationRule, 400),
     _Entry(filters.BadRule, 400),
     _Entry(EncodeError, 400),
     _Entry(DecodeError, 400),
-    _Entry(RowsRefused, 400, "The message holds something that cannot be stored."),
+    _Entry(RowsRefused, 400, NOT_STORABLE),
 )
 
 
-class Verdict(NamedTuple):
-    """The status, text and headers that a client gets for an error, in whatever format the front writes them."""
+class ErrorAnswer(NamedTuple):
+    """The status, text and headers that a client gets for an error, before a front puts them into its own format."""
 
     status: int
     text: str
@@ -106,13 +104,16 @@ def wrong_method(method: str, allowed: Iterable[str]) -> Refused:
 
 def answer(error: Exception) -> Response:
     """Return the response to a request that failed."""
-    return error_response(*verdict(error))
+    return error_response(*error_answer(error))
 
 
-def verdict(error: Exception) -> Verdict:
-    """Return what the client gets for an error. An unexpected error is logged, and the client sees no detail of it."""
+def error_answer(error: Exception) -> ErrorAnswer:
+    """Return the answer that the client gets for an error.
+
+    An unexpected error is logged, and the client sees no details.
+    """
     if isinstance(error, Refused):
-        return Verdict(error.status, str(error), error.headers)
+        return ErrorAnswer(error.status, str(error), error.headers)
     for entry in _TABLE:
         if isinstance(error, entry.kind):
             if entry.text is not None:
@@ -121,9 +122,9 @@ def verdict(error: Exception) -> Verdict:
             # A busy server is not the entity's fault, so its sub code is left out then.
             own = error.detail if isinstance(error, EntityError) and not is_temporary else str(error)
             headers = {"retry-after": str(RETRY_SECONDS)} if is_temporary else {}
-            return Verdict(entry.status, entry.text or own, headers)
+            return ErrorAnswer(entry.status, entry.text or own, headers)
     log.error("A request failed", exc_info=error)
-    return Verdict(500, _INTERNAL, {})
+    return ErrorAnswer(500, FAILED, {})
 
 
 def error_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""Operations on messages, and the state of the broker. Each request becomes a call of the broker."""
+"""Operations on messages, and the state of the broker. Each request becomes a call to the broker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
 from oncebus.access import Guard, Operation
-from oncebus.broker.addresses import Address, parse_address
+from oncebus.broker.addresses import Address, parse_address, sent_path
 from oncebus.broker.broker import Broker
-from oncebus.broker.sending import MessageTooLarge
+from oncebus.broker.sending import batch_too_large, message_too_large
 from oncebus.entities import NotFound
 from oncebus.errors import OncebusError, shown
 from oncebus.http import receiving, sending
@@ -38,7 +38,7 @@ from oncebus.http.paths import (
 )
 from oncebus.http.records import decided, drops_page, quarantine_page, refusals_page
 from oncebus.http.rendering import Renderer
-from oncebus.http.requests import Asked, unless_gone
+from oncebus.http.requests import HttpRequest, unless_gone
 from oncebus.http.routes import admit, answered
 from oncebus.http.times import parse_time
 from oncebus.monitoring.health import HEALTHY, LIVING, Health
@@ -48,7 +48,7 @@ from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
 
 class _Does(NamedTuple):
     operation: Operation
-    handler: Callable[[Asked, MessagePath], Awaitable[Response]]
+    handler: Callable[[HttpRequest, MessagePath], Awaitable[Response]]
 
 
 class Front:
@@ -91,9 +91,10 @@ class Front:
         }
 
     def takes(self, scope: Scope) -> bool:
-        """Return whether a request with an api-version is an operation on messages nevertheless.
+        """Return whether a request is an operation on messages even though it has an api-version.
 
-        An entity may have the name of an operation. Management requests for it are recognized by their api-version.
+        An entity may have the same name as an operation. Management requests for it are recognized by their
+        api-version.
         """
         try:
             target = find_target(scope["raw_path"])
@@ -104,7 +105,7 @@ class Front:
             return False
         return target.shape is not Shape.METRICS and not only_looks_like_a_lock(target)
 
-    async def respond(self, request: Asked) -> Response:
+    async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
 
         def answer_to(error: Exception) -> Response:
@@ -114,8 +115,8 @@ class Front:
 
         return await answered(request, self._respond(request), answer_to)
 
-    def _note(self, request: Asked, error: Exception) -> None:
-        """Record a refusal, if it was of an operation on messages."""
+    def _note(self, request: HttpRequest, error: Exception) -> None:
+        """Record a refusal if the request was an operation on messages."""
         try:
             target = find_target(request.scope["raw_path"])
         except OncebusError:
@@ -123,7 +124,7 @@ class Front:
         if target is not None and target.entity and not has_api_version(request.scope["query_string"]):
             self._broker.note_refusal(target.entity, error)
 
-    async def _respond(self, request: Asked) -> Response:
+    async def _respond(self, request: HttpRequest) -> Response:
         raw_path: bytes = request.scope["raw_path"]
         if raw_path in (HEALTH, LIVE, READY) and not has_api_version(request.scope["query_string"]):
             return self._health_response(request.method, raw_path)
@@ -152,19 +153,22 @@ class Front:
 
     # Messages
 
-    async def _send(self, request: Asked, target: MessagePath) -> Response:
-        address = parse_address(target.entity)
-        if address.sub_queue is not SubQueue.MAIN:
-            raise bad(f"Messages cannot be sent to the dead letters of '{address.path}'.")
-        most = self._largest_message(address.path)
+    async def _send(self, request: HttpRequest, target: MessagePath) -> Response:
+        path = sent_path(parse_address(target.entity))
+        most = self._largest_message(path)
         content_type = request.headers.get("content-type")
         if sending.is_batch(content_type):
-            body = await self._body(request, self._limits.batch_bytes, "batch of messages", "")
+            largest = self._limits.batch_bytes
+            body = await request.read_body(largest, self._limits.body_seconds)
+            if body is None:
+                raise batch_too_large(_size_of(request, largest), largest)
             messages = sending.batch(body, self._limits.batch_messages)
         else:
-            body = await self._body(request, most, "message", f" on the entity '{address.path}'")
+            body = await request.read_body(most, self._limits.body_seconds)
+            if body is None:
+                raise message_too_large(path, _size_of(request, most), most)
             messages = [sending.message(request.written_headers, content_type, body)]
-        await self._broker.send(address.path, messages)
+        await self._broker.send(path, messages)
         return Response(b"", 201, {"content-type": content_type} if content_type else None)
 
     def _largest_message(self, path: str) -> int:
@@ -176,22 +180,13 @@ class Front:
     def _largest_held(self, path: str) -> int:
         return self._broker.catalogue.largest_message(self._broker.catalogue.find(path))
 
-    async def _body(self, request: Asked, most: int, what: str, where: str) -> bytes:
-        body = await request.read_body(most, self._limits.body_seconds)
-        if body is None:
-            size = request.headers.get("content-length", f"more than {most}")
-            raise MessageTooLarge(
-                f"The received {what} (size:{size}) exceeds the limit ({most}) currently allowed{where}."
-            )
-        return body
-
-    async def _peek_lock(self, request: Asked, target: MessagePath) -> Response:
+    async def _peek_lock(self, request: HttpRequest, target: MessagePath) -> Response:
         return await self._receive(request, target, Mode.PEEK_LOCK)
 
-    async def _receive_and_delete(self, request: Asked, target: MessagePath) -> Response:
+    async def _receive_and_delete(self, request: HttpRequest, target: MessagePath) -> Response:
         return await self._receive(request, target, Mode.RECEIVE_AND_DELETE)
 
-    async def _receive(self, request: Asked, target: MessagePath, mode: Mode) -> Response:
+    async def _receive(self, request: HttpRequest, target: MessagePath, mode: Mode) -> Response:
         wait = self._wait_of(request)
         address = parse_address(target.entity)
         found = await unless_gone(request, self._broker.receive(address, 1, mode=mode, wait=wait))
@@ -206,7 +201,7 @@ class Front:
         size = len(message.head) + len(found[0].body)
         return await self._renderer.make(size, lambda: receiving.response(found[0], status, source, location))
 
-    def _wait_of(self, request: Asked) -> float:
+    def _wait_of(self, request: HttpRequest) -> float:
         text = query_of(request.scope["query_string"]).get("timeout", "")
         if not text:
             return self._limits.longest_wait_seconds
@@ -224,10 +219,10 @@ class Front:
 
     # Held messages
 
-    async def _complete(self, _: Asked, target: MessagePath) -> Response:
+    async def _complete(self, _: HttpRequest, target: MessagePath) -> Response:
         return await self._settle(target, Action.COMPLETE)
 
-    async def _unlock(self, _: Asked, target: MessagePath) -> Response:
+    async def _unlock(self, _: HttpRequest, target: MessagePath) -> Response:
         return await self._settle(target, Action.ABANDON)
 
     async def _settle(self, target: MessagePath, action: Action) -> Response:
@@ -238,7 +233,7 @@ class Front:
             raise Refused(404, LOCK_LOST)
         return Response(b"", 200)
 
-    async def _renew(self, _: Asked, target: MessagePath) -> Response:
+    async def _renew(self, _: HttpRequest, target: MessagePath) -> Response:
         token = token_of(target.token)
         until = (await self._broker.renew_locks(parse_address(target.entity), [token]))[0]
         if isinstance(until, Outcome):
@@ -247,12 +242,12 @@ class Front:
 
     # Inspection
 
-    async def _peek(self, request: Asked, target: MessagePath) -> Response:
+    async def _peek(self, request: HttpRequest, target: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
         start = number_in(query, "from", 0, 0, LAST_NUMBER)
         count = number_in(query, "count", min(10, self._limits.peeked), 1, self._limits.peeked)
         address = parse_address(target.entity)
-        session, most = query.get("session") or None, self._limits.peeked_bytes
+        session, most = query.get("session"), self._limits.peeked_bytes
         async with self._renderer.page():
             found = await self._broker.peek(address, start, count, session, most)
             sources = [self._path_of(each.message.source, each.message.entity) for each in found]
@@ -267,7 +262,7 @@ class Front:
 
             return await self._renderer.make(size, make)
 
-    async def _drops(self, request: Asked, target: MessagePath) -> Response:
+    async def _drops(self, request: HttpRequest, target: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
         since = None
         if query.get("since"):
@@ -284,27 +279,27 @@ class Front:
         )
         return JSONResponse(drops_page(path, drops, limit))
 
-    async def _refusals(self, _: Asked, target: MessagePath) -> Response:
+    async def _refusals(self, _: HttpRequest, target: MessagePath) -> Response:
         entity = self._broker.catalogue.find(parse_address(target.entity).path)
         if entity is None:
             raise NotFound(target.entity)
         refusals = self._broker.refusals
         return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
 
-    async def _quarantine(self, request: Asked, _: MessagePath) -> Response:
+    async def _quarantine(self, request: HttpRequest, _: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
         limit, after = self._page_of(query)
         rows = await self._broker.quarantined(query.get("entity") or None, limit, after)
         return JSONResponse(quarantine_page(self._broker.catalogue, rows, limit))
 
-    async def _discard_quarantined(self, request: Asked, _: MessagePath) -> Response:
+    async def _discard_quarantined(self, request: HttpRequest, _: MessagePath) -> Response:
         return await self._decide(request, self._broker.discard_quarantined, "discarded")
 
-    async def _release_quarantined(self, request: Asked, _: MessagePath) -> Response:
+    async def _release_quarantined(self, request: HttpRequest, _: MessagePath) -> Response:
         return await self._decide(request, self._broker.release_quarantined, "released")
 
     async def _decide(
-        self, request: Asked, decision: Callable[[list[int]], Awaitable[list[Outcome]]], done: str
+        self, request: HttpRequest, decision: Callable[[list[int]], Awaitable[list[Outcome]]], done: str
     ) -> Response:
         numbers = numbers_in(query_of(request.scope["query_string"]), "number", self._limits.page)
         outcomes = await decision(numbers)
@@ -312,7 +307,7 @@ class Front:
             raise Refused(404, f"Nothing is in quarantine under {shown(', '.join(map(str, numbers)))}.")
         return JSONResponse(decided(done, numbers, outcomes))
 
-    async def _metrics(self, _: Asked, __: MessagePath) -> Response:
+    async def _metrics(self, _: HttpRequest, __: MessagePath) -> Response:
         text = await metrics(self._broker, self._health, self._other_metrics())
         return Response(text, media_type=CONTENT_TYPE)
 
@@ -323,10 +318,17 @@ class Front:
 
 def _plain(address: Address) -> str:
     if address.sub_queue is not SubQueue.MAIN:
-        raise bad(f"Duplicates are dropped before they arrive: the dead letters of '{address.path}' have no record.")
+        raise bad(
+            f"Duplicates never become dead letters, so the dead letters of '{address.path}' have no record of drops."
+        )
     return address.path
 
 
-def _base(request: Asked) -> str:
+def _base(request: HttpRequest) -> str:
     """Return the scheme and host that the client uses; empty if it names no host."""
     return f"{request.scope['scheme']}://{request.named_host}" if request.named_host else ""
+
+
+def _size_of(request: HttpRequest, most: int) -> str:
+    """Return a text for the size of a body that is longer than `most`: the exact size if it is known."""
+    return request.headers.get("content-length", f"more than {most}")

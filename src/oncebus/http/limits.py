@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oncebus.broker.sending import MOST_MESSAGES
 from oncebus.durations import SECOND
 
 
@@ -20,7 +21,9 @@ class Limits:
     header_bytes: int = 64 * 1024
     # The JSON of a batch. It is more than the messages: escaped text may take six times its own bytes.
     batch_bytes: int = 8 << 20
-    batch_messages: int = 4500
+    batch_messages: int = MOST_MESSAGES
+    # The description of an entity, a rule or a namespace.
+    description_bytes: int = 1 << 20
     longest_wait_seconds: float = 60.0
     # Time to receive the whole body.
     body_seconds: float = 120.0

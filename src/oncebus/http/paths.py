@@ -10,7 +10,7 @@
     /metrics, /$quarantine                      the broker itself
 
 An entity's path may contain slashes, escaped or not, and any of these words: the parser reads a path from its end. A
-slash in an id must be escaped. Fixed words may have any case.
+slash in an id must be escaped. Fixed words may have any letter case.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from oncebus.http.errors import Refused, bad
 HEALTH = b"/health"
 LIVE = b"/health/live"
 READY = b"/health/ready"
+PAGE = 100
+"""Items on a page of a list if the client does not say how many."""
+_LAST_SKIP = (1 << 31) - 1
 LAST_NUMBER = (1 << 63) - 1
 
 
 class Shape(enum.Enum):
-    """The kind of thing that a path names."""
+    """The kind of resource that a path names."""
 
     MESSAGES = "messages"
     HEAD = "head"
@@ -43,7 +46,7 @@ class Shape(enum.Enum):
 
 
 class MessagePath(NamedTuple):
-    """The parts of a path. `entity` includes the sub-queue, if the path names one; `token` is not parsed yet."""
+    """The parts of a path. `entity` includes the sub-queue if the path names one. `token` is still text."""
 
     shape: Shape
     entity: str = ""
@@ -52,12 +55,12 @@ class MessagePath(NamedTuple):
 
 
 def segments_of(raw_path: bytes) -> list[str]:
-    """Return the segments of a path, each decoded once. A slash at either end makes no difference."""
+    """Return the segments of a path, each decoded once. A slash at the start or the end is ignored."""
     return [_decoded(segment) for segment in raw_path.removeprefix(b"/").removesuffix(b"/").split(b"/")]
 
 
 def target_of(raw_path: bytes) -> MessagePath:
-    """Return what a path names. Raises `Refused` if there is no such operation."""
+    """Parse a path. Raises `Refused` if it names no operation."""
     target = find_target(raw_path)
     if target is None:
         raise no_operation(raw_path)
@@ -72,7 +75,7 @@ def no_operation(raw_path: bytes) -> Refused:
 
 
 def find_target(raw_path: bytes) -> MessagePath | None:
-    """Return what a path names; None if it names no operation."""
+    """Parse a path; return None if it names no operation."""
     segments = segments_of(raw_path)
     words = [segment.lower() for segment in segments]
     if words == ["metrics"]:
@@ -103,7 +106,10 @@ def token_of(text: str) -> bytes:
 
 
 def only_looks_like_a_lock(target: MessagePath) -> bool:
-    """Return whether a path has the shape of a locked message's, but does not end with a token: it may be a rule's."""
+    """Return whether a path looks like that of a locked message but does not end with a token.
+
+    It may be the path of a rule.
+    """
     if target.shape is not Shape.LOCK:
         return False
     try:
@@ -119,7 +125,7 @@ def lock_path(entity: str, sequence: int, token: bytes) -> str:
 
 
 def query_of(raw_query: bytes) -> dict[str, str]:
-    """Return the query parameters by lower-case name. Raises `BadRequest` if one has two different values."""
+    """Return the query parameters by lower-case name. Raises `BadRequest` if a parameter has two different values."""
     try:
         pairs = parse_qsl(raw_query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError:
@@ -154,6 +160,11 @@ def number_in(query: dict[str, str], name: str, otherwise: int, least: int, most
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
         raise bad(f"The parameter '{name}' has value {shown(text)}. Not a number from {least} to {most}.")
     return int(text)
+
+
+def page_in(query: dict[str, str], most: int) -> tuple[int, int]:
+    """Return how many items of a list to skip, and how many to return, at most `most`. Raises `BadRequest`."""
+    return number_in(query, "$skip", 0, 0, _LAST_SKIP), number_in(query, "$top", PAGE, 1, most)
 
 
 def _decoded(segment: bytes) -> str:

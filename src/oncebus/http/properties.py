@@ -5,8 +5,8 @@
     Urgent: true                                a boolean
     Due: Sun, 06 Nov 1994 08:49:37 GMT          a time; ISO 8601 if it has fractions of a second, or is before 1970
 
-In quotes `\\"`, `\\\\` and `\\uXXXX` (a UTF-16 unit) stand for one character; any other backslash is itself. A value
-without quotes that is none of the others is text. Headers that mean something to HTTP are not properties.
+In quotes `\\"`, `\\\\` and `\\uXXXX` (a UTF-16 unit) stand for one character; any other backslash stands for itself. A
+value without quotes that has none of these forms is text. Headers with a meaning in HTTP are not properties.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def is_property(name: str) -> bool:
 def properties_of(headers: Iterable[Header]) -> dict[str, Value]:
     """Return the properties among the headers of a request.
 
-    Raises `BadRequest` if two names are equal, whatever their case.
+    Raises `BadRequest` if two names are equal or differ only in letter case.
     """
     found: dict[str, Value] = {}
     seen: set[str] = set()
@@ -85,7 +85,7 @@ def text_of(value: bytes) -> str:
 
 
 def value_of(name: str, text: str) -> Value:
-    """Return the value that the text of a header stands for. Raises `BadRequest`."""
+    """Parse the value in the text of a header. Raises `BadRequest`."""
     text = text.strip(" \t")
     if len(text) > 1 and text[0] == text[-1] == '"':
         return _unquoted(name, text[1:-1])
@@ -111,7 +111,7 @@ def headers_of(properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def text_for(value: object) -> str | None:
-    """Return the text of a header that stands for a value; None if there is none."""
+    """Return the header text for a value; None if the value has no text form."""
     match value:
         case bool():
             return str(value).lower()
@@ -151,4 +151,6 @@ def _unquoted(name: str, text: str) -> str:
         # This joins the halves of surrogate pairs. A single half cannot be decoded.
         return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
-        raise bad(f"The property {shown(name)} has value {shown(text)}. It holds half of a surrogate pair.") from None
+        raise bad(
+            f"The property {shown(name)} has value {shown(text)}. It contains half of a surrogate pair."
+        ) from None

@@ -1,40 +1,61 @@
-"""One HTTP connection: uvicorn's protocol, with limits on a request's head, and header names in their original case."""
+"""One HTTP connection: uvicorn's protocol, with limits on a request's head, and header names in their original case.
+
+A request may ask for another protocol, which then takes over the connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from oncebus.http.errors import HEADERS_TOO_LONG
+from oncebus.http.errors import HEADERS_TOO_LONG, UPGRADE_WITH_BODY
 from oncebus.http.requests import GIVE_WAY, HEADER_NAMES, KNOWN
 from oncebus.listening import Places
 
 LONGEST_HEAD = 128 * 1024
-"""Bytes of a request's head. Beyond this the connection is closed; the application has a lower limit of its own."""
+"""The maximum size of a request's head. Beyond it the connection is closed. The application has a lower limit."""
 HEAD_SECONDS = 30.0
 """Time to receive the head of a request, counted from the connection's start or the head's first byte."""
 MOST_HEADERS = 1000
-"""Headers of one request, trailers included. Each takes many times its bytes in memory."""
+"""The maximum number of headers in one request, including trailers. In memory, each takes many times its size."""
 MOST_PIPELINED = 8
-"""Requests of a connection that may wait for the response to an earlier one. After these it is closed."""
+"""The maximum number of requests that wait for an earlier response. Beyond it the connection is closed."""
 STUCK_SECONDS = 60.0
-"""Time for a client to read some of a response that waits for it."""
+"""The time limit for a client to read a part of a waiting response."""
 MOST_REFUSED = 100
-"""Connections beyond the limit that get a 503; more are closed without a response."""
+"""The number of connections beyond the limit that get a 503. Others are closed without a response."""
+
+Header = tuple[bytes, bytes]
+
+
+class Upgraded(NamedTuple):
+    """The response to an upgrade request, and the protocol that takes over. If it is None, the connection is closed."""
+
+    response: bytes
+    protocol: asyncio.Protocol | None
+
+
+Upgrade = Callable[[bytes, Sequence[Header]], Upgraded | None]
+"""Takes the path and headers of a GET request that asks for another protocol. Returns None for an ordinary request."""
 
 
 class Protocol(HttpToolsProtocol):
     """One connection.
 
-    All bytes that arrive together are parsed together, and each request takes some 3 KB. A client that sends many
-    requests before the first response gets the responses to a few only. A client that does not read its response may be
+    All bytes that arrive together are parsed together, and each request takes some 3 KB. If a client sends many
+    requests before the first response, only a few of them are answered. A client that does not read its response may be
     disconnected to make room for another.
     """
 
     places: Places | None = None
     """The places that count this connection; None if nothing counts it."""
+    upgrade: Upgrade | None = None
+    """Handles requests for another protocol; None if no other protocol is offered."""
+    _upgraded: Upgraded | None = None
     _names: list[bytes]
     _head_bytes = 0
     _is_in_head = False
@@ -58,10 +79,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
-        self._end_head()
-        self._end_stuck()
-        if self.places is not None:
-            self.places.leave(self)
+        self._leave()
         super().connection_lost(exc)
 
     def abort(self) -> None:
@@ -72,7 +90,14 @@ class Protocol(HttpToolsProtocol):
         """See `asyncio.Protocol`."""
         if self._is_over:
             return
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as end:
+            if self._upgraded is not None:
+                self._switch(self._upgraded, data[end.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
         if self._is_in_head:
             self._head_bytes += len(data)
             if self._head_bytes > LONGEST_HEAD and not self.transport.is_closing():
@@ -123,6 +148,15 @@ class Protocol(HttpToolsProtocol):
         if self._is_over:
             return
         self._end_head()
+        self._upgraded = self._asked_upgrade()
+        if self._upgraded is not None:
+            self._is_over = True
+            return
+        if self.parser.should_upgrade() and self._has_body():
+            # The parser skips the body of such a request, or takes it for the next request.
+            self._is_over = True
+            self.send_400_response(UPGRADE_WITH_BODY)
+            return
         if len(self.pipeline) == MOST_PIPELINED:
             self._is_over = True
             # The response to the newest request of the pipeline announces that it is the last.
@@ -157,9 +191,43 @@ class Protocol(HttpToolsProtocol):
         """Return whether a request is under way."""
         return bool(self.pipeline) or (self.cycle is not None and not self.cycle.response_complete)
 
+    def _asked_upgrade(self) -> Upgraded | None:
+        """Return the answer to a request for another protocol. It must be the only request and have no body."""
+        if self.upgrade is None or not self.parser.should_upgrade() or self._has_request:
+            return None
+        if self._has_body() or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
+            return None
+        return self.upgrade(httptools.parse_url(self.url).path or b"", self.headers)
+
+    def _has_body(self) -> bool:
+        return any(
+            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+            for name, value in self.headers
+        )
+
+    def _switch(self, upgraded: Upgraded, rest: bytes) -> None:
+        """Answer an upgrade and hand over the connection, with the bytes that followed the request."""
+        transport, protocol = self.transport, upgraded.protocol
+        transport.write(upgraded.response)
+        if protocol is None:
+            transport.close()
+            return
+        self._leave()
+        self.connections.discard(self)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if rest and not transport.is_closing():
+            protocol.data_received(rest)
+
     def _should_upgrade(self) -> bool:
-        # There is no upgrade. uvicorn's method would go through all headers for each piece of a body.
+        # `upgrade` decides. uvicorn's method would go through all headers for each piece of a body.
         return False
+
+    def _leave(self) -> None:
+        self._end_head()
+        self._end_stuck()
+        if self.places is not None:
+            self.places.leave(self)
 
     def _give_way(self) -> None:
         if self.places is not None:

@@ -1,8 +1,8 @@
-"""A message as the response to a request.
+"""Renders a message as the response to a request.
 
-The body is the bytes of the message's data sections. Of an AMQP value, a string becomes UTF-8, a binary its bytes, and
-null nothing. Any other value, and a sequence, becomes JSON, with times in ISO 8601, binaries in base64 and uuids as
-text. A value or sequence that is too large to convert is returned in its AMQP encoding.
+The body is the bytes of the message's data sections. If the body is an AMQP value, a string becomes UTF-8, a binary
+becomes its bytes, and null becomes empty. Any other value, and a sequence, becomes JSON, with times in ISO 8601,
+binaries in base64 and uuids as text. A value or sequence that is too large to convert is returned in its AMQP encoding.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from oncebus import amqp
 from oncebus.broker.broker import Received
+from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
 from oncebus.durations import MILLISECOND, SECOND
 from oncebus.entities import NO_LIMIT
 from oncebus.http.properties import BROKER_PROPERTIES, headers_of
@@ -29,7 +30,7 @@ from oncebus.http.rendering import (
     bytes_to_read,
 )
 from oncebus.http.times import iso8601, rfc1123
-from oncebus.store import Message, State
+from oncebus.store import Message, State, SubQueue
 
 # TimeSpan.MaxValue in seconds, as the service shows it.
 _NO_LIMIT_SECONDS = 922337203685.47754
@@ -50,13 +51,15 @@ class _Content(NamedTuple):
 def response(
     received: Received, status: int, dead_letter_source: str | None = None, location: str | None = None
 ) -> Response:
-    """Return the response that delivers a message."""
+    """Return the response that delivers a message. Its delivery count includes this delivery, also of a dead letter."""
     message = received.message
+    if message.sub_queue != SubQueue.MAIN:
+        message = message._replace(deliveries=message.deliveries + 1)
     properties, own = _read_head(message.head)
     if message.reason is not None:
-        own.setdefault("DeadLetterReason", message.reason)
+        own.setdefault(DEAD_LETTER_REASON, message.reason)
     if message.description is not None:
-        own.setdefault("DeadLetterErrorDescription", message.description)
+        own.setdefault(DEAD_LETTER_DESCRIPTION, message.description)
     content = _content(received.body, LARGEST_VALUE)
     kind = properties.content_type
     made = Response(content.body, status)
@@ -70,9 +73,12 @@ def response(
 
 
 def page(found: Sequence[tuple[Received, str | None]]) -> tuple[list[dict[str, object]], int | None]:
-    """Return messages, each given with its dead-letter source, as items of a page, and where the next page starts.
+    """Return the items of a page, and where the next page starts.
 
-    The latter is None if all are on this page. A page ends early if its messages are too much work to decode.
+    Each message in `found` comes with its dead-letter source.
+
+    The start of the next page is None if all messages are on this page. A page ends early if decoding takes too much
+    work.
     """
     allowance = Allowance()
     items: list[dict[str, object]] = []
@@ -99,9 +105,9 @@ def described(received: Received, dead_letter_source: str | None = None) -> dict
     content = _content(received.body, LARGEST_SHOWN_VALUE)
     system = _system_properties(message._replace(token=None), properties, dead_letter_source)
     if message.reason is not None:
-        system["DeadLetterReason"] = message.reason
+        system[DEAD_LETTER_REASON] = message.reason
     if message.description is not None:
-        system["DeadLetterErrorDescription"] = message.description
+        system[DEAD_LETTER_DESCRIPTION] = message.description
     if properties.content_type is not None:
         system["ContentType"] = properties.content_type
     item: dict[str, object] = {"BrokerProperties": system}
@@ -184,7 +190,7 @@ def _content(body: bytes, largest: int) -> _Content:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as JSON types."""
+    """Return the value, converted to types that JSON has."""
     match value:
         case None | bool():
             return value

@@ -12,7 +12,10 @@ from oncebus.store import Duplicate, Outcome, Quarantined
 
 
 def drops_page(path: str, drops: Sequence[Duplicate], limit: int) -> dict[str, Any]:
-    """Return a page of the drops of an entity. `next` is the `after` of the next page, null if this page has room."""
+    """Return a page of an entity's dropped duplicates.
+
+    Its `next` is the `after` for the next page, or null on the last page.
+    """
     return {"entity": path, "duplicates": [_drop(drop) for drop in drops], "next": _next(drops, limit)}
 
 

@@ -1,6 +1,6 @@
-"""Converting stored messages to text, outside of the event loop and within limits.
+"""Converts stored messages to text, outside of the event loop and within limits.
 
-The sender of a message decides how much work it is to decode. A nested value of 250 KB may have that many elements, and
+The sender of a message decides how much work it is to decode. A nested value of 250 KB may have 250,000 elements, and
 peeking at a few such messages must not keep other clients waiting. So a page decodes a limited number of bytes, all but
 the smallest work runs in a thread of its own, and only a few pages are made at a time.
 """
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from oncebus.amqp.sections import AMQP_VALUE, DATA, section
 from oncebus.amqp.types import DecodeError
-from oncebus.http.errors import Refused
+from oncebus.http.errors import RETRY_SECONDS, Refused
 
 LARGEST_SHOWN_VALUE = 64 * 1024
 """A larger value or sequence is shown in its AMQP encoding when a client peeks."""
@@ -27,7 +27,7 @@ LARGEST_HEAD = 256 * 1024
 """Larger properties are not decoded."""
 
 MOST_BYTES_READ = 512 * 1024
-"""Bytes of properties, values and sequences that one page decodes."""
+"""The maximum number of bytes of properties, values and sequences that one page decodes."""
 
 MOST_PAGES = 4
 MOST_WAITING = 64
@@ -39,7 +39,10 @@ Made = TypeVar("Made")
 
 
 class Allowance:
-    """The bytes that one page may still decode. At first there are enough for the largest message that is decoded."""
+    """The number of bytes that one page may still decode.
+
+    It starts with enough for the largest message that is decoded.
+    """
 
     def __init__(self) -> None:
         self._left = MOST_BYTES_READ
@@ -68,7 +71,9 @@ class Renderer:
         Enter before reading messages from the store, so that few pages are in memory at a time.
         """
         if self._waiting >= MOST_WAITING:
-            raise Refused(503, "The server is busy: too many clients peek at messages.", {"retry-after": "10"})
+            raise Refused(
+                503, "The server is busy: too many clients peek at messages.", {"retry-after": str(RETRY_SECONDS)}
+            )
         self._waiting += 1
         try:
             await self._pages.acquire()
@@ -80,7 +85,10 @@ class Renderer:
             self._pages.release()
 
     async def make(self, size: int, work: Callable[[], Made]) -> Made:
-        """Return the result of `work`, which decodes `size` bytes. It may run in a thread: it must not use the loop."""
+        """Return the result of `work`, which decodes `size` bytes.
+
+        `work` may run in a thread, so it must not use the event loop.
+        """
         if size <= _SMALL:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -89,7 +97,7 @@ class Renderer:
 def bytes_to_read(body: bytes) -> int:
     """Return how many bytes of a body must be decoded to show it.
 
-    This is 0 for data, unless it is in very many pieces, and 0 for a value that is a string or a binary.
+    It is 0 for data sections, unless there are very many, and 0 for a value that is a string or a binary.
     """
     try:
         kind, value, stop = section(body, 0, len(body))

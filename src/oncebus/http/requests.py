@@ -1,4 +1,4 @@
-"""Reading a request: its headers in their original case, its body up to a limit, and the rest of a refused body."""
+"""Reads a request: its headers in their original case, its body up to a limit, and the rest of a refused body."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ GIVE_WAY = "oncebus.give_way"
 KNOWN = "oncebus.known"
 """The extension that marks the connection of a request as authenticated: the server closes such connections last."""
 
-_HOST = re.compile(r"[A-Za-z0-9._-]+(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?")
+HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+"""A Host header: the name or address of a host, with an optional port."""
 
 _WORTH_READING = 8 << 20
-"""Bytes of a refused body that are still read, so that the sender gets to read the response."""
+"""The maximum number of bytes of a refused body that are still read, so that the sender can read the response."""
 _PATIENCE_SECONDS = 5.0
 MOST_LEAVING = 100
-"""Refused bodies that are read at the same time: a client can announce a body and never send it."""
+"""The maximum number of refused bodies that are read at the same time, because a client may never send its body."""
 
 
-class Asked(Request):
+class HttpRequest(Request):
     """A request. Only this class reads the body, so that it knows how much of it is left."""
 
     is_read = False
@@ -42,9 +43,9 @@ class Asked(Request):
 
     @property
     def named_host(self) -> str:
-        """Return the host and port that the client uses; empty if it names none."""
+        """Return the host and port in the request's Host header; empty if there is none."""
         host = self.headers.get("host", "")
-        return host if _HOST.fullmatch(host) else ""
+        return host if HOST.fullmatch(host) else ""
 
     @property
     def written_headers(self) -> list[Header]:
@@ -82,8 +83,15 @@ class Asked(Request):
                         return None
         except TimeoutError:
             self._is_given_up = True
-            raise Refused(408, f"The body of the request did not come within {seconds:g} seconds.") from None
+            raise Refused(408, f"The body of the request did not arrive within {seconds:g} seconds.") from None
         return b"".join(pieces)
+
+    async def read_whole(self, most: int, seconds: float, what: str = "body of the request") -> bytes:
+        """Return the body. Raises `Refused`: with 413 if it is longer than `most`, with 408 if it takes too long."""
+        body = await self.read_body(most, seconds)
+        if body is None:
+            raise Refused(413, f"The {what} exceeds the limit of {most} bytes.")
+        return body
 
     async def leave(self, response: Response) -> None:
         """Finish a request whose body may not have been read.
@@ -110,7 +118,7 @@ class Asked(Request):
             response.headers["connection"] = "close"
 
     def may_give_way(self) -> None:
-        """Let the server close this connection if others need its place, because the rest may never arrive."""
+        """Let the server close this connection if others need its place: the rest of the body may never arrive."""
         self._notify_server(GIVE_WAY)
 
     def mark_known(self) -> None:
@@ -135,10 +143,10 @@ class Asked(Request):
         return bytes(message.get("body", b""))
 
 
-_LEAVING: set[Asked] = set()
+_LEAVING: set[HttpRequest] = set()
 
 
-async def unless_gone(request: Asked, work: Awaitable[T]) -> T:
+async def unless_gone(request: HttpRequest, work: Awaitable[T]) -> T:
     """Return the result of `work`. Cancels it and raises `ClientDisconnect` if the client disconnects first."""
     working = asyncio.ensure_future(work)
     disconnected = asyncio.ensure_future(_disconnect(request))
@@ -153,7 +161,7 @@ async def unless_gone(request: Asked, work: Awaitable[T]) -> T:
         await asyncio.gather(working, disconnected, return_exceptions=True)
 
 
-async def _disconnect(request: Asked) -> None:
+async def _disconnect(request: HttpRequest) -> None:
     with contextlib.suppress(ClientDisconnect):
         while True:
             await request.piece()

@@ -12,13 +12,13 @@ from starlette.types import Receive, Scope, Send
 from oncebus.access import Grant, Guard
 from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_response
 from oncebus.http.limits import Limits
-from oncebus.http.requests import Asked
+from oncebus.http.requests import HttpRequest
 
 
 class FrontRoute(BaseRoute):
     """The route to one front. The front decides by the raw path, because a router would decode escaped slashes."""
 
-    def __init__(self, owns: Callable[[Scope], bool], respond: Callable[[Asked], Awaitable[Response]]) -> None:
+    def __init__(self, owns: Callable[[Scope], bool], respond: Callable[[HttpRequest], Awaitable[Response]]) -> None:
         self._owns = owns
         self._respond = respond
 
@@ -28,11 +28,11 @@ class FrontRoute(BaseRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See `BaseRoute`."""
-        response = await self._respond(Asked(scope, receive, send))
+        response = await self._respond(HttpRequest(scope, receive, send))
         await response(scope, receive, send)
 
 
-def admit(request: Asked, guard: Guard, limits: Limits) -> Grant:
+def admit(request: HttpRequest, guard: Guard, limits: Limits) -> Grant:
     """Verify the token of a request, and return its rights. Raises `AccessRefused`.
 
     This comes first, so that an unauthenticated caller learns nothing else.
@@ -44,8 +44,10 @@ def admit(request: Asked, guard: Guard, limits: Limits) -> Grant:
     return grant
 
 
-async def answered(request: Asked, work: Awaitable[Response], answer: Callable[[Exception], Response]) -> Response:
-    """Return the response of `work`, or `answer` of the exception that it raises."""
+async def answered(
+    request: HttpRequest, work: Awaitable[Response], answer: Callable[[Exception], Response]
+) -> Response:
+    """Return the response of `work`. If it raises, return the response that `answer` makes from the exception."""
     try:
         return await work
     except ClientDisconnect:

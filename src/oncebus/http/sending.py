@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oncebus import amqp
-from oncebus.broker.sending import Incoming
+from oncebus.broker.sending import Incoming, too_many_messages
 from oncebus.errors import shown
 from oncebus.http.broker_properties import BrokerProperties, checked_text, parse_json, read
 from oncebus.http.errors import bad
@@ -39,7 +39,7 @@ def batch(body: bytes, most: int) -> list[Incoming]:
     if not isinstance(items, list):
         raise bad(f"The body of the batch has value {shown(items)}. Not a JSON array of messages.")
     if len(items) > most:
-        raise bad(f"The batch holds {len(items)} messages, {most} is the limit.")
+        raise too_many_messages(len(items), most)
     return [_item(item, f"message {number} of the batch") for number, item in enumerate(items, start=1)]
 
 

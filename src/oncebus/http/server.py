@@ -10,35 +10,45 @@ from collections.abc import Generator
 import uvicorn
 from starlette.applications import Starlette
 
-from oncebus.http.protocol import Protocol
+from oncebus.http.protocol import Protocol, Upgrade
 from oncebus.listening import CannotListen, Places, Tls, serve
 
 MOST_CONNECTIONS = 2000
-"""Beyond this, an idle connection is closed for a new one; if all are busy, requests on new ones get a 503."""
+"""The maximum number of connections. Beyond it, a new one replaces an idle one, or gets a 503 if all are busy."""
 KEEP_ALIVE_SECONDS = 75
 CLOSING_SECONDS = 2
-"""For requests under way when the server stops. `serve` kills a gateway that takes much longer."""
+"""The time limit for requests under way when the server stops. `serve` kills a gateway that takes much longer."""
 _POLL_SECONDS = 0.01
 _TLS_CLOSE_SECONDS = 0.5
 
 
 class HttpServer(uvicorn.Server):
-    """Listens from its creation on; answers from `start` to `stop`."""
+    """A server that listens once it is created, if it has a socket, and answers requests between `start` and `stop`."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, most_connections: int) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listener: socket.socket | None, most_connections: int, upgrade: Upgrade | None
+    ) -> None:
         super().__init__(config)
         self._listener = listener
         self._places = Places(most_connections, "HTTP connections")
+        self._upgrade = upgrade
         self._task: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
         """Return the port that it listens on."""
+        assert self._listener is not None
         return int(self._listener.getsockname()[1])
 
+    def make_protocol(self) -> Protocol:
+        """Return a protocol for a connection that was accepted elsewhere. Call it only after `start`."""
+        made = Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        made.places, made.upgrade = self._places, self._upgrade
+        return made
+
     async def start(self) -> None:
-        """Start to answer requests, and return once it does."""
-        self._task = asyncio.create_task(self.serve([self._listener]))
+        """Start the server, and return once it answers requests."""
+        self._task = asyncio.create_task(self.serve([] if self._listener is None else [self._listener]))
         while not self.started and not self._task.done():
             await asyncio.sleep(_POLL_SECONDS)
         if self._task.done():
@@ -49,19 +59,14 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
         if self._task is not None:
             await self._task
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server`. Connections are counted before they speak TLS."""
-        config, lifespan = self.config, self.lifespan
-
-        def make_protocol() -> Protocol:
-            made = Protocol(config=config, server_state=self.server_state, app_state=lifespan.state)
-            made.places = self._places
-            return made
-
-        await lifespan.startup()
-        self.servers = [await serve(each, make_protocol, config.ssl, self._places) for each in sockets or ()]
+        """See `uvicorn.Server`. Connections are counted before their TLS handshake."""
+        await self.lifespan.startup()
+        tls = self.config.ssl
+        self.servers = [await serve(each, self.make_protocol, tls, self._places) for each in sockets or ()]
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -73,7 +78,7 @@ class HttpServer(uvicorn.Server):
             closing.cancel()
 
     async def _abort_closing(self) -> None:
-        """Abort connections that are still closing: idle clients do not answer the end of TLS."""
+        """Abort connections that are still closing, because idle clients do not answer the end of TLS."""
         while True:
             await asyncio.sleep(_TLS_CLOSE_SECONDS)
             for connection in list(self.server_state.connections):
@@ -89,13 +94,17 @@ class HttpServer(uvicorn.Server):
 
 def server(
     app: Starlette,
-    listener: socket.socket,
+    listener: socket.socket | None,
     tls: Tls | None = None,
     *,
     most_connections: int = MOST_CONNECTIONS,
+    upgrade: Upgrade | None = None,
     access_log: bool = False,
 ) -> HttpServer:
-    """Return a server for the application, on a socket from `listen`. Raises `CannotListen` for a bad certificate."""
+    """Return a server for the application, on a socket from `listen`. Raises `CannotListen` for a bad certificate.
+
+    `upgrade` decides about requests for other protocols.
+    """
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -117,4 +126,4 @@ def server(
     except OSError as error:
         place = f"'{tls.certificate}' with '{tls.key}'" if tls else ""
         raise CannotListen(f"Certificate {place} cannot be used: {error.strerror or error}.") from error
-    return HttpServer(config, listener, most_connections)
+    return HttpServer(config, listener, most_connections, upgrade)

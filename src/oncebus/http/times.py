@@ -26,7 +26,7 @@ def iso8601(time: int) -> str:
 
 
 def parse_time(text: str) -> int | None:
-    """Return the microseconds since 1970 of a time in either format; None for other text. UTC is the default zone."""
+    """Parse a time in either format into microseconds since 1970; None for other text. UTC is the default time zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

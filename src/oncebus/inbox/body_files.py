@@ -29,13 +29,16 @@ _NAME = re.compile(r"[0-9A-Za-z_-]{1,128}")
 
 
 class BodyFiles:
-    """A folder of body files. A file is durable before the commit that names it, and never changes."""
+    """A folder of body files. A file is durable before the commit that refers to it, and never changes."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.path.abspath(folder)
 
     def write(self, body: bytes | memoryview, name: str | None = None) -> str:
-        """Make a body durable and return its name, by default a fresh one. Raises `InboxFull` if the disk is full."""
+        """Make a body durable and return its name, a new one if `name` is None.
+
+        Raises `InboxFull` if the disk is full.
+        """
         name = uuid.uuid4().hex if name is None else name
         path = self._path(name)
         checked = _CHECKED.pack(0, len(body))
@@ -48,7 +51,10 @@ class BodyFiles:
         return name
 
     def read(self, name: str) -> memoryview:
-        """Return a body, memory-mapped. Raises `FileNotFoundError`, or `InboxDamaged` if it was changed."""
+        """Return a body, memory-mapped.
+
+        Raises `FileNotFoundError` if there is none, and `InboxDamaged` if its checksum is wrong.
+        """
         path = self._path(name)
         data = memoryview(map_file(path)).cast("B")
         if len(data) < _HEADER_BYTES or data[:8] != MAGIC:
@@ -78,12 +84,12 @@ class BodyFiles:
         return [name for name in os.listdir(self.folder) if _NAME.fullmatch(name)]
 
     def delete_unfinished(self) -> list[str]:
-        """Delete unfinished files of a writer that died, and return their names. Nobody may be writing."""
+        """Delete files that a dead writer left unfinished, and return their names. Call it only while nobody writes."""
         return delete_abandoned(self.folder, _EVER) if os.path.isdir(self.folder) else []
 
     def _path(self, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise InboxError(
-                f"Body file name '{name}' is too long or has other characters than letters, digits, - and _"
+                f"Body file name '{name}' is too long, or contains characters other than letters, digits, - and _"
             )
         return os.path.join(self.folder, name)

@@ -39,7 +39,7 @@ _FIXED_BYTES = 48
 
 
 class BadFrame(Exception):
-    """There is no complete frame at this offset. The text says what is wrong, as the end of a sentence."""
+    """There is no complete frame at this offset. The text says what is wrong, as the second half of a sentence."""
 
 
 class Frame(NamedTuple):
@@ -56,7 +56,10 @@ class Frame(NamedTuple):
 def encode_frame(
     batches: Sequence[tuple[int, pa.RecordBatch]], commit: int, catalogue: int, position: int, rows: int, shards: int
 ) -> bytes:
-    """Return the frame of a commit. `batches` are (shard, its rows), in ascending order. Raises `RowsRefused`."""
+    """Return the bytes of a commit's frame. `batches` has (shard, its rows), by ascending shard.
+
+    Raises `RowsRefused`.
+    """
     lengths_and_checks = [0] * (2 * shards)
     pieces = []
     for shard, batch in batches:
@@ -100,7 +103,7 @@ def decode_frame(data: memoryview, offset: int) -> Frame:
 
 
 def check_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> None:
-    """Verify the checksum of a shard's piece of the frame at an offset. Raises `BadFrame`."""
+    """Verify the checksum of one shard's piece of a frame. `offset` is where the frame begins. Raises `BadFrame`."""
     start, length, check = frame.pieces[shard]
     found = zlib.crc32(data[offset + start : offset + start + length])
     if found != check:
@@ -108,7 +111,7 @@ def check_piece(data: memoryview, offset: int, frame: Frame, shard: int) -> None
 
 
 def decode_piece(buffer: pa.Buffer, offset: int, frame: Frame, shard: int) -> pa.RecordBatch:
-    """Return the rows of a shard, in place. The piece must be verified and not empty."""
+    """Return the rows of a shard, without copying them. The piece must be verified and not empty."""
     start, length, _ = frame.pieces[shard]
     return pa.ipc.read_record_batch(buffer.slice(offset + start, length), INBOX_SCHEMA)
 

@@ -16,7 +16,7 @@ _AT_ONCE = 4096
 
 @dataclass(slots=True)
 class Marks:
-    """The greatest time (None without rows), and the greatest sequence number of each (entity, partition).
+    """The greatest time among some rows (None without rows), and the greatest sequence number by (entity, partition).
 
     The partition is the upper bits of the sequence number; 0 if the entity has no partitions.
     """
@@ -26,7 +26,7 @@ class Marks:
 
 
 def marks_of(batches: Iterable[pa.RecordBatch]) -> Marks:
-    """Return the marks of rows of the inbox."""
+    """Return the marks of rows from the inbox."""
     marks = Marks()
     remaining = iter(batches)
     while some := list(itertools.islice(remaining, _AT_ONCE)):

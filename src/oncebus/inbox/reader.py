@@ -40,7 +40,7 @@ class Commit(NamedTuple):
 
 
 class InboxReader:
-    """Reads the durable commits of an inbox. Changes nothing; the folder need not exist yet.
+    """Reads the durable commits of an inbox. It changes nothing, and the folder need not exist yet.
 
     Two threads must not use it at once.
     """
@@ -55,9 +55,11 @@ class InboxReader:
         self._watch: Watch | None = None
 
     def durable(self) -> int:
-        """Return the last commit that may be read. Never goes back; 0 if there is none or the file `durable` is torn.
+        """Return the last commit that may be read; 0 if there is none or the file `durable` is torn.
 
-        After a crash of the machine a new reader may see fewer commits than an old one did, until the writer reopens.
+        It never decreases.
+
+        After a crash of the machine, a new reader may see fewer commits than before, until a writer opens the inbox.
         """
         self._durable = max(self._durable, read_durable(self._folder) or 0)
         return self._durable
@@ -76,7 +78,7 @@ class InboxReader:
         if not segments:
             return None
         path = segment_path(self._folder, segments[-1])
-        return decode_segment_header(memoryview(map_file(path)).cast("B"), path).shards
+        return decode_segment_header(memoryview(map_file(path)).cast("B"), path, segments[-1]).shards
 
     def plan(
         self,
@@ -85,10 +87,10 @@ class InboxReader:
         most_bytes: int,
         weight: Callable[[Commit], int] = lambda commit: commit.length,
     ) -> int:
-        """Return the last commit of a micro-batch that begins with commit `after` + 1; `after` if there is none.
+        """Return the last commit of a micro-batch that begins with `after` + 1; `after` if there is no new commit.
 
         The micro-batch has at most `most_rows` rows and `most_bytes` bytes, but at least one commit. `weight` returns
-        how many bytes a commit counts for. Reads only headers, each once, and forgets those before `after`.
+        how many bytes to count for a commit. Reads only headers, each once, and forgets those before `after`.
         """
         durable = self.durable()
         if durable <= after:
@@ -125,17 +127,17 @@ class InboxReader:
         return min(list_segments(self._folder), default=None)
 
     def locate(self, commit: int) -> Place:
-        """Return the place of a durable commit. It saves `read` in another process the search."""
+        """Return the file and offset of a durable commit. With it, `read` in another process need not search."""
         return self._frame(commit, max(commit, self._durable)).place
 
     def read(
         self, first: int, last: int, shards: Collection[int] | None = None, place: Place | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the commits `first` to `last`, inclusive: a batch for each commit and shard that has rows.
+        """Yield the rows of the commits `first` to `last`, inclusive: one batch for each commit and shard with rows.
 
-        `last` must be durable. `shards` defaults to all. `place` is the place of `first`, if known. Batches refer to
-        the memory-mapped file and stay valid after it is deleted. Verifies each batch; raises `InboxDamaged` if one is
-        missing or has changed.
+        `last` must be durable. `shards` defaults to all. `place` is the result of `locate(first)`, if known. Batches
+        refer to the memory-mapped file and stay valid after it is deleted. Verifies each batch; raises `InboxDamaged`
+        if one is missing or has changed.
         """
         if first > last:
             return
@@ -164,7 +166,7 @@ class InboxReader:
         return self._known[commit - self._first]
 
     def _begin_at(self, commit: int) -> None:
-        """Start reading headers at the beginning of the segment that holds a commit."""
+        """Start reading headers at the beginning of the segment that contains a commit."""
         segments = list_segments(self._folder)
         at = bisect.bisect_right(segments, commit)
         if at == 0:

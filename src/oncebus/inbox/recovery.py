@@ -1,4 +1,4 @@
-"""Recovery: what a writer does when it opens an inbox."""
+"""Recovers an inbox when a writer opens it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oncebus.inbox.segment import (
 
 
 class Recovered(NamedTuple):
-    """Where to continue: the last segment, and where its last frame ends."""
+    """Where the writer continues: the last segment, and the end of its last frame."""
 
     segment: int
     end: int
@@ -30,9 +30,9 @@ class Recovered(NamedTuple):
 
 
 def recover(folder: str, shards: int) -> Recovered:
-    """Truncate the last segment after its last complete frame, durably; create the first segment of a new inbox.
+    """Truncate the last segment after its last complete frame, durably. In a new inbox, create the first segment.
 
-    Raises `InboxDamaged` instead of truncating a durable commit, and `OSError`.
+    Raises `InboxDamaged` instead of truncating a durable commit, and `OSError` if the files cannot be read or written.
     """
     announced = read_durable(folder) or 0
     segments = list_segments(folder)
@@ -43,11 +43,9 @@ def recover(folder: str, shards: int) -> Recovered:
         return Recovered(1, HEADER_BYTES, 0, 1)
     path = segment_path(folder, segments[-1])
     data = memoryview(map_file(path)).cast("B")
-    header = decode_segment_header(data, path)
+    header = decode_segment_header(data, path, segments[-1])
     if header.shards != shards:
         raise InboxError(f"Inbox '{folder}' has {header.shards} shards, not {shards}. The number cannot be changed")
-    if header.commit != segments[-1]:
-        raise InboxDamaged(f"Inbox file '{path}' begins with commit {header.commit}: it has been renamed")
     end = HEADER_BYTES
     unannounced = None
     commit, position = header.commit, header.position
@@ -80,7 +78,10 @@ def _whole_frame(data: memoryview, offset: int, commit: int) -> Frame:
 
 
 def _is_followed(data: memoryview, offset: int, commit: int) -> bool:
-    """Return whether a frame follows an incomplete one. If so, that one was durable, because the next was begun."""
+    """Return whether another frame follows an incomplete frame.
+
+    If so, the incomplete frame was durable once and is damaged.
+    """
     try:
         frame = decode_frame(data, offset)
         return decode_frame(data, offset + frame.length).commit == commit + 1

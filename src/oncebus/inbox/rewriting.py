@@ -1,4 +1,4 @@
-"""Rewriting rows of an inbox: for a repair, never while a broker runs."""
+"""Rewrites rows of an inbox. Only for a repair; never call it while a broker runs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from oncebus.inbox.frame import BadFrame, Frame, check_piece, decode_piece, enco
 from oncebus.inbox.segment import HEADER_BYTES, Cursor, Place, damaged, list_segments, segment_path
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Returns the rows to replace a batch with: as many, with the same keys; the same object to change nothing."""
+"""Returns as many rows to replace a batch, with the same keys. Returns the same object to change nothing."""
 
 
 def rewrite_rows(folder: str | os.PathLike[str], after: int, last: int, change: Change) -> int:
-    """Change the rows of the commits after `after` up to `last`, the inbox's last.
+    """Change the rows of the commits after `after`, up to `last`, which is the last commit of the inbox.
 
-    Return how many rows the changed commits have. The caller has the inbox open as its writer, and appends nothing
-    afterwards. Each segment is replaced atomically: if this is killed at any instant, it can be called again. Raises
-    `InboxDamaged`, and `InboxFull` if the disk is full.
+    Return how many rows the changed commits have. The caller must have the inbox open as its writer, and append nothing
+    afterwards. Each segment is replaced atomically: if the process is killed, call this again. Raises `InboxDamaged`,
+    and `InboxFull` if the disk is full.
     """
     path, rows = os.path.abspath(folder), 0
     for first, following in itertools.pairwise([*list_segments(path), last + 1]):

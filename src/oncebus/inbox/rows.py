@@ -1,7 +1,8 @@
-"""Splitting the gateway's rows into one record batch for each shard.
+"""Splits the gateway's rows into one record batch for each shard.
 
-All rows of a key go to one shard, which `oncebus.detection.keys.part_of` chooses. Rows without a key are spread:
-`SPREAD` consecutive rows to one shard, then to the next, so that a small commit is not split into many pieces.
+All rows of a key go to one shard, which `oncebus.detection.keys.part_of` chooses. Rows without a key are spread over
+the shards: `SPREAD` consecutive rows go to one shard, the following ones to the next shard, so that a small commit is
+not split into many pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from oncebus.messages import INBOX_SCHEMA, KEY_BYTES
 SPREAD = 64
 
 ROW_SCHEMA = pa.schema([field for field in INBOX_SCHEMA if field.name not in ("position", "commit", "catalogue")])
-"""The columns of a row before the inbox gives it a position."""
+"""The columns of a row that has no position in the inbox yet."""
 
 _STRUCT = pa.struct(list(INBOX_SCHEMA))
 _REQUIRED = [field.name for field in ROW_SCHEMA if not field.nullable]
@@ -34,7 +35,10 @@ _FEW = 40
 
 
 class Row(TypedDict, total=False):
-    """A row before the inbox gives it a position. Fields whose column is nullable can be left out."""
+    """A row that has no position yet, because it is not in the inbox.
+
+    Fields whose column is nullable can be left out.
+    """
 
     entity: int
     sequence: int
@@ -58,7 +62,7 @@ class Row(TypedDict, total=False):
 def split(
     rows: Sequence[Row] | pa.RecordBatch, commit: int, catalogue: int, position: int, shards: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Return the shards of the rows, in ascending order, each with its rows in the order given.
+    """Return (shard, its rows) for each shard that gets rows, by ascending shard. The rows of a shard keep their order.
 
     The first row gets `position`. Raises `RowsRefused` for rows that do not fit the schema.
     """
@@ -99,7 +103,7 @@ def _from_batch(
     rows: pa.RecordBatch, commit: int, catalogue: int, position: int, shards: int
 ) -> tuple[list[int], pa.RecordBatch]:
     if not rows.schema.equals(ROW_SCHEMA):
-        raise RowsRefused(f"Rows have columns {rows.schema.names} of other names or types than ROW_SCHEMA")
+        raise RowsRefused(f"Rows have columns {rows.schema.names} whose names or types differ from ROW_SCHEMA")
     for name in _REQUIRED:
         if rows.column(name).null_count:
             raise RowsRefused(f"Column '{name}' of {rows.column(name).null_count} rows is null")
@@ -115,7 +119,7 @@ def _from_batch(
 
 
 def shard_of(key: bytes, shards: int) -> int:
-    """Return the same as `part_of` for one key, without numpy's fixed cost."""
+    """Return the shard of one key. The result is that of `part_of`, without the overhead of numpy."""
     hashed = 42
     for word in _WORDS.unpack(key):
         word = word * 0xCC9E2D51 & 0xFFFFFFFF

@@ -10,7 +10,8 @@ A segment's name is the number of its first commit in 20 digits and `.segment`. 
     24       8     position of its first row
     32             frames, see `oncebus.inbox.frame`
 
-A segment ends where the next begins, so only the last may end in a torn frame: a commit that was never answered.
+A segment is complete once the next one begins. So only the last segment may end in a torn frame: a commit whose sender
+never got an answer.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ class SegmentHeader(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a commit's frame begins. Valid in any process, as long as the segment exists."""
+    """The segment and the offset where a commit's frame begins. Valid in any process, as long as the segment exists."""
 
     segment: int
     offset: int
 
 
 def segment_path(folder: str, first: int) -> str:
-    """Return the path of the segment that begins with a commit."""
+    """Return the path of the segment whose first commit is `first`."""
     return os.path.join(folder, f"{first:020d}{_ENDING}")
 
 
@@ -67,13 +68,16 @@ def encode_segment_header(shards: int, commit: int, position: int) -> bytes:
     return MAGIC + zlib.crc32(checked).to_bytes(4, "little") + checked
 
 
-def decode_segment_header(data: memoryview, path: str) -> SegmentHeader:
-    """Decode the header of a segment. Raises `InboxDamaged`."""
+def decode_segment_header(data: memoryview, path: str, segment: int) -> SegmentHeader:
+    """Decode the header of a segment, which is named after its first commit. Raises `InboxDamaged`."""
     if len(data) < HEADER_BYTES or data[:8] != MAGIC:
         raise InboxDamaged(f"Inbox file '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
     if zlib.crc32(data[12:HEADER_BYTES]).to_bytes(4, "little") != data[8:12]:
         raise InboxDamaged(f"Inbox file '{path}' has a damaged header at offset 0")
-    return SegmentHeader(*_CHECKED.unpack_from(data, 12))
+    header = SegmentHeader(*_CHECKED.unpack_from(data, 12))
+    if header.commit != segment:
+        raise InboxDamaged(f"Inbox file '{path}' begins with commit {header.commit}: it has been renamed")
+    return header
 
 
 def damaged(path: str, commit: int, offset: int, reason: BadFrame | str) -> InboxDamaged:
@@ -91,10 +95,10 @@ class Cursor:
         self._mapped_through = 0
 
     def next(self, durable: int) -> tuple[Frame, Place, pa.Buffer, memoryview]:
-        """Return the frame of `commit`, its place, and its memory-mapped segment; then move to the next commit.
+        """Return the frame of the current commit, its place and its memory-mapped segment, and move to the next commit.
 
-        `durable` is a commit known to be durable, at least `commit`. Raises `InboxDamaged` if the frame is missing or
-        has a damaged header.
+        `durable` is the last commit known to be durable; it must not be below the cursor's commit. Raises
+        `InboxDamaged` if the frame is missing or has a damaged header.
         """
         # The writer may have truncated the file after its last durable commit since it was mapped. Touching a page
         # beyond the end of a mapped file kills the process.
@@ -125,7 +129,7 @@ class Cursor:
             raise damaged(self.path, self.commit, self.place.offset, again) from again
 
     def _enter_next(self, durable: int) -> bool:
-        """Move to the next segment, if it begins with the commit. The previous one may have been deleted."""
+        """Move to the next segment if it begins with the cursor's commit. Return whether it does."""
         if self.commit == self.place.segment or not os.path.exists(segment_path(self._folder, self.commit)):
             return False
         self._enter(Place(self.commit, HEADER_BYTES), durable)
@@ -139,7 +143,5 @@ class Cursor:
             reason = f"cannot be read ({' '.join(str(error).split())})"
             raise damaged(self.path, self.commit, place.offset, reason) from error
         self._data = memoryview(self._buffer).cast("B")
-        header = decode_segment_header(self._data, self.path)
-        if header.commit != place.segment:
-            raise InboxDamaged(f"Inbox file '{self.path}' begins with commit {header.commit}: it has been renamed")
+        decode_segment_header(self._data, self.path, place.segment)
         self._mapped_through = durable

@@ -1,7 +1,8 @@
 """The writer of an inbox: one process appends, and readers see only what is durable.
 
-A folder contains segments (`oncebus.inbox.segment`), the file `durable` (`oncebus.inbox.durable`) and the file `lock`,
-which the writer locks, and signs for readers that wait for commits (`oncebus.watching`).
+A folder contains segments (`oncebus.inbox.segment`), the file `durable` (`oncebus.inbox.durable`) and the file `lock`.
+The writer locks the file `lock`, and writes the id of its kernel to it for readers that wait for commits
+(`oncebus.watching`).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class InboxWriter:
     """Appends commits to an inbox. Create it with `open`; calls must not overlap.
 
     `append` makes its rows durable and then readable, as one commit, and returns its number. If it raises, its rows are
-    not accepted; while `is_torn`, a crash may still bring all of them back, never only some. The writer stays usable
-    after any failure: it truncates a partly written commit at once, or before it appends again.
+    not accepted. While `is_torn` is true, a crash may still bring back all of them, but never only some. The writer
+    stays usable after any failure: it truncates a partly written commit at once, or before it appends again.
     """
 
     def __init__(self, folder: str, shards: int, segment_bytes: int, resources: ExitStack, found: Recovered) -> None:
@@ -67,9 +68,9 @@ class InboxWriter:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], shards: int, *, segment_bytes: int = SEGMENT_BYTES) -> Self:
-        """Open an inbox or create one. Truncates an incomplete commit, which was never answered.
+        """Open an inbox or create one. Truncates an incomplete commit, whose sender never got an answer.
 
-        Raises `InboxInUse` while another writer has it open, `InboxDamaged` if durable commits are lost, and
+        Raises `InboxInUse` while another writer has the inbox open, `InboxDamaged` if durable commits are lost, and
         `InboxError` if it has a different number of shards.
         """
         if not 0 < shards <= MOST_SHARDS:
@@ -90,7 +91,9 @@ class InboxWriter:
                 raise write_failure(path, error) from error
 
     def append(self, rows: Sequence[Row] | pa.RecordBatch, catalogue: int) -> int:
-        """Make rows durable in the order given, and return the commit's number. A batch has the schema `ROW_SCHEMA`.
+        """Make rows durable in the given order, and return the commit's number.
+
+        A record batch must have the schema `ROW_SCHEMA`.
 
         Raises `InboxFull` if the disk is full, `RowsRefused` if the rows do not fit the schema, and `InboxError` for
         other failures.
@@ -137,18 +140,21 @@ class InboxWriter:
                 del self._sizes[first]
 
     def unread_marks(self, after: int) -> Marks:
-        """Return the greatest time and sequence numbers in the commits after `after` that still exist."""
+        """Return the greatest time and sequence numbers in those commits after `after` that still exist."""
         oldest = min(self._sizes)
         return marks_of(InboxReader(self.folder).read(max(after + 1, oldest), self.last_commit))
 
     @property
     def is_torn(self) -> bool:
-        """Return whether a crash could bring back refused rows. True also while rows are being written."""
+        """Return whether a crash could bring back rows that `append` refused.
+
+        Also true while rows are being written.
+        """
         return self._is_torn
 
     @property
     def size(self) -> int:
-        """Return the size of all segments in bytes. Another thread than the one that appends may call it."""
+        """Return the size of all segments in bytes. Any thread may call it, even while another one appends."""
         sizes = self._sizes.copy()
         return sum(size for first, size in sizes.items() if first != self._active.first) + self._end
 
@@ -172,7 +178,7 @@ class InboxWriter:
             raise write_failure(os.path.join(self.folder, durable.NAME), error) from error
 
     def _truncate(self) -> None:
-        """Remove what the last append left, durably, before anything is written after it."""
+        """Remove, durably, the rest of a failed append, before anything is written after it."""
         os.ftruncate(self._active.descriptor, self._end)
         os.fsync(self._active.descriptor)
         if self._is_distrusted:
@@ -181,7 +187,7 @@ class InboxWriter:
         self._is_torn = False
 
     def _roll(self) -> None:
-        """Continue in a new segment. It replaces a file of the same name, which never got a commit."""
+        """Continue in a new segment. It replaces an existing file of the same name, which cannot contain a commit."""
         first = self.last_commit + 1
         path = segment_path(self.folder, first)
         header = encode_segment_header(self.shards, first, self.next_position)

@@ -1,4 +1,4 @@
-"""What was accepted and is not yet forgotten, in immutable files."""
+"""Remembers accepted keys in immutable files until their window is over."""
 
 from oncebus.ledger.batch import LedgerBatch, NotRepeatable
 from oncebus.ledger.commits import BadCheckpoint, Committed

@@ -1,6 +1,6 @@
-"""What the client of S3 does not read by itself: the profiles in `~/.aws`, and the region that a bucket is in.
+"""Finds the AWS settings that the S3 client does not read by itself: profiles in `~/.aws`, and the region of a bucket.
 
-The client knows AWS_ACCESS_KEY_ID and its like, web identities, and the roles of containers and machines.
+The client itself handles variables like AWS_ACCESS_KEY_ID, web identities, and the roles of containers and machines.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SELF_SUFFICIENT = (
     "AWS_SKIP_SIGNATURE",
 )
 _FRESH = timedelta(minutes=5)
-"""After so long a profile is read again: its keys may have been rotated."""
+"""Read the profile again after this time: its keys may have been rotated."""
 
 
 def keys_of_profile() -> S3CredentialProvider | None:
-    """What provides the keys of the profile in use; None where the client finds keys by itself.
+    """Return a function that provides the keys of the current profile; None if the client finds keys by itself.
 
-    Roles, single sign-on and programs that provide keys are left to boto3, which has to be installed for them.
+    Profiles with a role, single sign-on or a credential process need boto3.
     """
     if any(os.environ.get(name) for name in _SELF_SUFFICIENT):
         return None
@@ -56,7 +56,10 @@ def keys_of_profile() -> S3CredentialProvider | None:
 
 
 def region_of(bucket: str, endpoint: str | None) -> str:
-    """The region: of the environment, of the profile, or else the one that Amazon says the bucket is in."""
+    """Return the region that the environment or the profile sets.
+
+    Without one, ask Amazon for the region of the bucket.
+    """
     given = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _profile()[1].get("region")
     if given or endpoint:
         return given or "us-east-1"
@@ -84,7 +87,7 @@ def _reader() -> Callable[[], S3Credential]:
 
 
 def _profile() -> tuple[str, dict[str, str]]:
-    """The name of the profile in use, and all that the two files say about it."""
+    """Return the name of the current profile, and its values from the files `config` and `credentials`."""
     name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
     values: dict[str, str] = {}
     for variable, file, section in (

@@ -1,4 +1,4 @@
-"""A batch that continues from a ledger and joins it at the end."""
+"""Runs one batch against a ledger: it sees the keys accepted so far, and its own keys are added when it ends."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ if TYPE_CHECKING:
 
 
 class NotRepeatable(OncebusError, ValueError):
-    """A batch without a number where Spark may repeat it."""
+    """The batch has no number, but Spark may repeat it, as it does in `foreachBatch`."""
 
 
 _BEGUN: dict[str, tuple[str, int, str | None]] = {}
-"""For each ledger, the batch of a query that this process has begun last: its query, number and run."""
+"""The last batch of a query that this process began, for each ledger: query, number and run."""
 
 
 class LedgerBatch:
-    """One batch that continues from a ledger and joins it at the end. `Ledger.batch` makes one.
+    """One batch that runs against a ledger. `Ledger.batch` creates one.
 
-    The version of the ledger that it sees is fixed when it is created. When the block ends normally, its keys join the
-    ledger, once. When an exception ends the block, they are forgotten.
+    The batch sees the ledger as it was when the batch was created. When its `with` block ends normally, its keys are
+    added to the ledger, once. When an exception ends the block, its keys are forgotten.
 
-    It is a generation of its own, which is claimed when it joins. Until then its runs do not count.
+    The batch is a generation of its own. It claims the generation when its keys are added; until then its runs are
+    ignored.
     """
 
     number = 0
-    """Under which number the batch is judged."""
+    """The batch number that appears in the names of its runs."""
 
     def __init__(self, ledger: Ledger, clock: int) -> None:
         self.ledger = ledger
@@ -66,15 +67,17 @@ class LedgerBatch:
                 self.discard()
 
     def begin(self, is_running: Callable[[str], bool], owner: Owner, run: str | None = None) -> None:
-        """Called once, when a DataFrame is given to the batch and before any of it is judged.
+        """Prepare the batch for its DataFrame. Called once, before any row is judged.
 
-        `is_running` tells whether a streaming query of the `owner` runs, `run` which start of a query has called
-        `foreachBatch`, if that is known. Raises `LedgerInUse` beside a live writer, and `NotRepeatable` in a run.
+        `is_running` returns whether a streaming query of the `owner` is running. `run` is the run id of the query that
+        is calling `foreachBatch`, if known. Raises `LedgerInUse` if another writer is alive, and `NotRepeatable` inside
+        `foreachBatch`.
         """
         if run is not None:
             raise NotRepeatable(
                 f"Spark may repeat a call of foreachBatch, and a batch of ledger '{self.ledger.location}' without a "
-                "number would then drop all its rows. Give both: Ledger.open(…).batch(query=…, batch=batch_id)."
+                "number would then drop all its rows. Give query and batch: Ledger.open(…).batch(query=…, "
+                "batch=batch_id)."
             )
         self.is_used = True
         listing, location = self.ledger.listing(), self.ledger.location
@@ -82,10 +85,10 @@ class LedgerBatch:
         refuse_if_live(listing, location, Writer(self.generation.token, self.generation.query, owner, follows))
 
     def commit(self) -> None:
-        """Let the keys of this batch join the ledger.
+        """Add the keys of this batch to the ledger.
 
         Raises `LedgerInUse` if another writer wrote to the ledger while the batch was open. Then nothing of the batch
-        is recorded, and it can be run again.
+        is recorded, and you can run it again.
         """
         self._is_over = True
         generation, listing = self.generation, self.ledger.listing()
@@ -95,26 +98,26 @@ class LedgerBatch:
         if self._next(listing, generation.token) != generation:
             self.discard()
             raise LedgerInUse(
-                f"Ledger '{self.ledger.location}' was written by another writer while this batch was open. Nothing of "
+                f"Another writer wrote to ledger '{self.ledger.location}' while this batch was open. Nothing of "
                 "the batch was recorded; run it again."
             )
         if not written:
             return
         self.ledger.claim(generation)
         for part, parts in sorted(written):
-            # The batch has joined, whatever comes of this: the next writer tidies again.
+            # The batch has joined even if tidying fails: the next writer tidies again.
             with suppress(OncebusError):
                 self.ledger.tidy(generation, generation.first_batch + 1, part=part, parts=parts)
 
     def discard(self) -> None:
-        """Forget the keys of this batch, unless it has joined."""
+        """Forget the keys of this batch, unless they were already added."""
         self._is_over = True
         listing, token = self.ledger.listing(), self.generation.token
         if all(other.token != token for other in listing.generations):
             self.ledger.delete_runs(run for run in listing.runs if run.token == token)
 
     def _version(self, listing: Listing) -> Generation:
-        """The generation of this batch: it says which runs the batch sees."""
+        """Return the generation of this batch. It determines which runs the batch sees."""
         return self._next(listing, uuid.uuid4().hex)
 
     def _next(self, listing: Listing, token: str) -> Generation:
@@ -134,11 +137,11 @@ class LedgerBatch:
 
 
 class QueryBatch(LedgerBatch):
-    """A batch of a query, by its number. Spark may repeat it after it has joined.
+    """A numbered batch of a query. Spark may repeat it even after its keys were added.
 
-    It then sees the ledger below itself again, and replaces what it has left there. The batches of a query are one
-    generation, which is claimed before the first is judged; a repeated batch begins a new one. What it keeps is below
-    the repeated batch, so nothing that an earlier attempt has left there counts.
+    A repeated batch does not see its own earlier keys, and replaces them. All batches of a query share one generation,
+    which is claimed before the first batch is judged. A repeated batch begins a new generation that keeps only the
+    batches below it, so the runs of the earlier attempt are ignored.
     """
 
     def __init__(self, ledger: Ledger, clock: int, query: str, number: int) -> None:
@@ -147,9 +150,10 @@ class QueryBatch(LedgerBatch):
         super().__init__(ledger, clock)
 
     def begin(self, is_running: Callable[[str], bool], owner: Owner, run: str | None = None) -> None:
-        """See `LedgerBatch`. The owner is this process, also where the session is another's.
+        """See `LedgerBatch`. The owner is always this process, even if the session belongs to another process.
 
-        Spark repeats a batch only in a new run, so within one the same number is not that of a repeated batch.
+        Raises `LedgerInUse` if this run of the query has already judged a batch with this number, because Spark repeats
+        a batch only in a new run.
         """
         del owner
         location = self.ledger.location
@@ -157,8 +161,8 @@ class QueryBatch(LedgerBatch):
         if run is not None and _BEGUN.get(location) == begun:
             raise LedgerInUse(
                 f"Ledger '{location}' has judged batch {self.number} of query '{self._query}' in this run already. "
-                "Open one batch in each call of foreachBatch, under the number of that call; give a second DataFrame "
-                "a ledger of its own."
+                "Open one batch in each call of foreachBatch, with the number of that call. A second DataFrame needs a "
+                "ledger of its own."
             )
         self.is_used = True
         self._claim(self.ledger.listing(), is_running)
@@ -176,7 +180,7 @@ class QueryBatch(LedgerBatch):
         self.ledger.claim(generation)
 
     def commit(self) -> None:
-        """Record that what was judged in this batch is output."""
+        """Record that the output of this batch is committed."""
         self._is_over = True
         if self.is_used:
             newest = self.ledger.newest()
@@ -185,7 +189,7 @@ class QueryBatch(LedgerBatch):
             self.ledger.confirm_batch(self.generation, self.number)
 
     def discard(self) -> None:
-        """Forget what was judged in this batch."""
+        """Forget the keys that this batch has accepted."""
         self._is_over = True
         if self.is_used:
             _BEGUN.pop(self.ledger.location, None)
@@ -200,8 +204,8 @@ class QueryBatch(LedgerBatch):
             if last is not None and self.number < last:
                 raise CheckpointTooOld(
                     f"Ledger '{self.ledger.location}' has batch {last} of query '{self._query}' already; batch "
-                    f"{self.number} cannot be judged after it. For a new checkpoint give the query another name; for "
-                    "an older one restore the ledger of the same time."
+                    f"{self.number} cannot come after it. For a new checkpoint, give the query another name; for an "
+                    "older checkpoint, restore the ledger from the same time."
                 )
             here = Position(newest.number, self.number)
             if newest.owner == Owner.this_process() and all(run.last < here for run in listing.runs):

@@ -1,7 +1,7 @@
-"""Which batches of a query are committed, read from the query's checkpoint.
+"""Reads the committed batches of a query from the query's checkpoint.
 
-Spark notes a batch in the folder `commits` once the sink is done with it. Nothing else tells: the batch that a query's
-`lastProgress` names may not have begun.
+Spark records a batch in the folder `commits` when the sink is done with it. `lastProgress` is no substitute: it may
+name a batch that has not begun.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class Committed(NamedTuple):
 
 
 def committed_in(checkpoint: str | os.PathLike[str]) -> Committed | None:
-    """What a checkpoint, at a path or URI, says; None if no batch is committed yet. Raises `BadCheckpoint`."""
+    """Return the newest committed batch of the query whose checkpoint is at a path or URI; None if there is none yet.
+
+    Raises `BadCheckpoint`.
+    """
     folder = os.fspath(checkpoint).rstrip("/")
     try:
         query = json.loads(bytes(storage_at(folder).read(_METADATA)))["id"]

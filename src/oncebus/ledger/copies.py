@@ -1,18 +1,19 @@
-"""What a machine keeps of a ledger's files: a cache that all processes of a user share.
+"""Caches a ledger's files on this machine. All processes of a user share the cache.
 
     HOME/BOOT/LEDGER/NAME.STAMP            a copy of a file of an object store
-    HOME/BOOT/LEDGER/NAME.STAMP.verified   a marker: the file was compared with its checksum
+    HOME/BOOT/LEDGER/NAME.STAMP.verified   a marker: the file matched its checksum
 
-HOME is `ONCEBUS_LEDGER_CACHE`, or a folder of the user's below the system's folder for temporary files. BOOT names this
-start of the machine: what an earlier start has written may be torn by a power cut, so it is never read again. LEDGER is
-a digest of the ledger's location, STAMP one of the file's size and of the store's tag for its content.
+HOME is `ONCEBUS_LEDGER_CACHE`, or a folder of the user in the system's folder for temporary files. BOOT is the boot id
+of the machine: a power cut may tear files, so nothing from before a reboot is read again. LEDGER is a digest of the
+ledger's location. STAMP is the file's size and a digest of the store's tag for its content.
 
-A copy appears whole, by a rename, and is only ever unlinked: a process that has mapped it keeps what it has. Copies go
+A copy is renamed into place when it is complete, and never changes. A process that has mapped a deleted copy can still
+read it. Copies are deleted
 
-- as soon as a listing shows that the file is gone, on whichever machine it was deleted;
-- when they were damaged: a copy of the wrong size, or one whose content failed its checksum;
+- as soon as a listing shows that the file is gone, whichever machine deleted it;
+- when they are damaged: a copy of the wrong size, or one whose content fails its checksum;
 - the least recently used first, when all copies together exceed `ONCEBUS_LEDGER_CACHE_SIZE`. A copy that some process
-  has used within the last ten minutes stays: it is probably mapped, and would take up its space anyway;
+  has used within the last ten minutes stays: it is probably mapped, so deleting it would not free its space;
 - after seven days without use.
 """
 
@@ -40,14 +41,14 @@ IN_USE_SECONDS = 600.0
 STALE_SECONDS = 7 * 86_400.0
 _TOUCH_SECONDS = 60.0
 _BLOCK = 4096
-"""The least that a file takes up."""
+"""The smallest space that a file takes on disk."""
 
 _MARKER = ".verified"
 _MARKED_ABOVE_BYTES = 1 << 20
 
 
 class Copies:
-    """What this machine keeps of one ledger's files. May be called by several threads and processes at once."""
+    """The copies of one ledger's files on this machine. Several threads and processes may use it at once."""
 
     def __init__(self, location: str) -> None:
         self._ledger = hashlib.sha256(location.encode()).hexdigest()[:32]
@@ -57,8 +58,8 @@ class Copies:
         self._unchecked_bytes: int | None = None
 
     def find(self, name: str, stamp: Stamp) -> memoryview | None:
-        """The copy, memory-mapped; None if there is none that can be relied on."""
-        # Before anything in there is believed to be ours.
+        """Return the copy, memory-mapped; None if there is no intact copy."""
+        # Check this before trusting anything in the folder.
         self._make_private()
         path = self._path(name, stamp)
         try:
@@ -68,13 +69,13 @@ class Copies:
             os.utime(path)
             found = memoryview(map_file(str(path))).cast("B")
         except OSError:
-            # Not there, or another process has just let it go.
+            # There is no copy, or another process has just deleted it.
             return None
         self._used[name] = path
         return found
 
     def keep(self, name: str, stamp: Stamp, pieces: Iterable[Piece]) -> memoryview:
-        """Write a copy and return it, memory-mapped. Raises `OSError` where there is no room for it."""
+        """Write a copy and return it, memory-mapped. Raises `OSError` if the disk is full."""
         self._make_private()
         path = self._path(name, stamp)
         temporary = path.parent / (TEMPORARY + uuid.uuid4().hex)
@@ -91,17 +92,17 @@ class Copies:
         return found
 
     def forget(self, name: str) -> bool:
-        """Let go of all copies of a file, and of its markers; whether there was a copy."""
+        """Delete all copies of a file, and its markers. Return whether there was a copy."""
         self._used.pop(name, None)
         had_copy, folder = False, self._folder
-        # Most ledgers lie in local folders, of which nothing is kept.
+        # Most ledgers are local folders, which have no copies.
         for path in folder.glob(f"{name}.*") if folder.exists() else ():
             had_copy = had_copy or path.suffix != _MARKER
             path.unlink(missing_ok=True)
         return had_copy
 
     def sweep(self, listed: Mapping[str, Stamp]) -> None:
-        """Let go of what is not among the files listed, and record that the rest is in use."""
+        """Delete copies of files that are no longer listed, and record that the other copies are in use."""
         before, self._listed = self._listed, listed
         if before is None:
             wanted = {self._path(name, stamp).name for name, stamp in listed.items()}
@@ -122,15 +123,15 @@ class Copies:
                     os.utime(path)
 
     def is_worth_marking(self, stamp: Stamp) -> bool:
-        """Whether `set_verified` leaves a marker. Small files are compared each time a process opens them."""
+        """Return whether `set_verified` writes a marker. A small file is verified each time a process opens it."""
         return stamp.size > _MARKED_ABOVE_BYTES
 
     def is_verified(self, name: str, stamp: Stamp) -> bool:
-        """Whether a process of this start of the machine has called `set_verified` for a large file."""
+        """Return whether a process has called `set_verified` for this large file since the machine booted."""
         return _boot() is not None and self.is_worth_marking(stamp) and self._marker(name, stamp).exists()
 
     def set_verified(self, name: str, stamp: Stamp) -> None:
-        """Record that the content of the file, or of its copy, is what was written."""
+        """Record that the content of the file, or of its copy, matches its checksum."""
         if self.is_worth_marking(stamp):
             self._make_private()
             with suppress(OSError):
@@ -141,7 +142,7 @@ class Copies:
         return _home() / (_boot() or "unknown") / self._ledger
 
     def _path(self, name: str, stamp: Stamp) -> Path:
-        # The time says less than the tag, and differs between a store's ways to ask for it.
+        # Prefer the tag: the time says less, and some stores report it differently in a listing and in a request.
         content = stamp.tag or str(stamp.modified_ns)
         return self._folder / f"{name}.{stamp.size}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
@@ -150,7 +151,7 @@ class Copies:
         return path.with_name(path.name + _MARKER)
 
     def _make_private(self) -> None:
-        """Make the folder, and refuse one that another user could have filled."""
+        """Create the folder. Raises `StorageError` if another user could have written to it."""
         home = _home()
         try:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -163,9 +164,10 @@ class Copies:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _make_room(self, added: int) -> None:
-        """Evict copies of any ledger until all together are within the limit.
+        """Delete copies of any ledger until all copies together are within the limit.
 
-        Looks at all of them for the first copy of a process, and then after each sixteenth of the limit.
+        Scans the cache when a process writes its first copy, and again each time it has written a sixteenth of the
+        limit.
         """
         most = _most()
         if self._unchecked_bytes is not None and self._unchecked_bytes + added < most // 16:
@@ -184,14 +186,14 @@ class Copies:
             if unused > STALE_SECONDS or (total > most and unused > IN_USE_SECONDS):
                 path.unlink(missing_ok=True)
                 total -= size
-                # Only empty folders go.
+                # `rmdir` removes only empty folders.
                 with suppress(OSError):
                     path.parent.rmdir()
                     path.parent.parent.rmdir()
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files below a folder, if there is one."""
+    """Yield all files below a folder, if it exists."""
     for parent, _, names in os.walk(folder):
         for name in names:
             yield Path(parent, name)
@@ -214,7 +216,7 @@ def _most() -> int:
 
 @cache
 def _boot() -> str | None:
-    """Names this start of the machine; None where the system does not say."""
+    """Return the boot id of the machine; None if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

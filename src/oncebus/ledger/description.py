@@ -1,16 +1,18 @@
-"""`ledger.json`: the key that a ledger is for, and the id that tells it from every other ledger.
+"""Reads and writes `ledger.json`: the key columns of a ledger, and its unique id.
 
-    {"format": 2, "id": "3f…", "key": ["id string"]}
+    {"format": 3, "id": "3f…", "key": ["id string"], "secret": "9c…"}
 
-The writer that creates a ledger makes up the id and sends it to its tasks. A task that finds another id, or none, looks
-at another folder under the same path: its machine does not share the folder. Format 1 had no id; the next writer makes
-it format 2, which earlier versions of Oncebus refuse: they could not read the names of its runs.
+The writer that creates a ledger generates the id and sends it to its tasks. If a task finds a different id, or none,
+then the path is a different folder on its machine. Format 1 had no id. The next writer upgrades it to format 2. Older
+versions of Oncebus reject format 2, because they cannot parse the names of its runs. Format 3 adds the secret of
+`oncebus.detection.digests`. The broker computes its own digests, so its ledger has no secret and stays in format 2.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import secrets
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,52 +21,59 @@ from oncebus.errors import OncebusError
 from oncebus.files import TEMPORARY
 from oncebus.ledger.storage import Storage
 
-FORMAT = 2
+FORMAT = 3
+_WITHOUT_SECRET = 2
 _WITHOUT_ID = 1
+_SECRET_BYTES = 32
 FILE_NAME = "ledger.json"
 
 
 class LedgerMismatch(OncebusError):
-    """The ledger is not one that this caller may use."""
+    """The caller cannot use this ledger: it has different key columns, a different format or a different writer."""
 
 
 class LedgerNotShared(LedgerMismatch):
-    """This machine has another folder than the driver under the ledger's path."""
+    """The ledger's path is a different folder on this machine than on the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What `ledger.json` says. `id` is None in a ledger of format 1."""
+    """The content of `ledger.json`. `id` is None in format 1. `secret` is None in formats 1 and 2."""
 
     key: tuple[str, ...]
     id: str | None
+    secret: bytes | None = None
 
     def to_json(self) -> bytes:
-        """The file's content."""
-        return json.dumps({"format": FORMAT, "id": self.id, "key": list(self.key)}, indent=1).encode() + b"\n"
+        """Return the content of the file."""
+        fields = {"format": _WITHOUT_SECRET, "id": self.id, "key": list(self.key)}
+        if self.secret is not None:
+            fields |= {"format": FORMAT, "secret": self.secret.hex()}
+        return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, location: str) -> Description:
-        """Read back what `to_json` wrote. Raises `LedgerMismatch` if it is something else."""
+        """Parse the content of the file. Raises `LedgerMismatch` if it is not a ledger's description."""
         try:
             found = json.loads(data)
             found_format, key = found["format"], tuple(map(str, found["key"]))
-            identity = None if found_format == _WITHOUT_ID else str(found["id"]) if found_format == FORMAT else ""
+            identity = None if found_format == _WITHOUT_ID else str(found["id"])
+            secret = bytes.fromhex(found["secret"]) if found_format == FORMAT else None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LedgerMismatch(f"Ledger '{location}' has an unreadable '{FILE_NAME}': {error}") from error
-        if identity == "":
+        if found_format not in (_WITHOUT_ID, _WITHOUT_SECRET, FORMAT):
             raise LedgerMismatch(
                 f"Ledger '{location}' has format {found_format}; this version of Oncebus writes format {FORMAT}. "
-                "Use the version that made it, or start a new ledger."
+                "Use the version that created it, or start a new ledger."
             )
-        return cls(key, identity)
+        return cls(key, identity, secret)
 
 
-def describe_or_check(storage: Storage, key: Sequence[str]) -> str:
-    """Make the folder a ledger for this key, or check that it is one; the ledger's id.
+def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool) -> str:
+    """Create a ledger for this key, or check that the folder already holds one. Return the id of the ledger.
 
-    Of two that create it at the same moment, both get the id of the one that came first. Raises `LedgerMismatch` if
-    the folder holds something else, or a ledger for another key.
+    If two writers create it at the same moment, both get the id that the first one wrote. Raises `LedgerMismatch` if
+    the folder holds something else, a ledger for another key, or one without the secret that the caller needs.
     """
     stamps = storage.names()
     if FILE_NAME not in stamps:
@@ -72,9 +81,9 @@ def describe_or_check(storage: Storage, key: Sequence[str]) -> str:
         if others:
             raise LedgerMismatch(
                 f"Folder '{storage.location}' is not a ledger: it holds '{min(others)}' but no '{FILE_NAME}'. "
-                "Give a folder of its own."
+                "Give the ledger a folder of its own."
             )
-        made = Description(tuple(key), uuid.uuid4().hex)
+        made = Description(tuple(key), uuid.uuid4().hex, secrets.token_bytes(_SECRET_BYTES) if has_secret else None)
         if storage.publish_new(FILE_NAME, [made.to_json()]) and made.id is not None:
             return made.id
     found = Description.from_json(bytes(storage.read(FILE_NAME)), storage.location)
@@ -82,6 +91,11 @@ def describe_or_check(storage: Storage, key: Sequence[str]) -> str:
         raise LedgerMismatch(
             f"Ledger '{storage.location}' is for the key ({', '.join(found.key)}), not for ({', '.join(key)}). Use the "
             "same key columns, or start a new ledger."
+        )
+    if has_secret and found.secret is None:
+        raise LedgerMismatch(
+            f"Ledger '{storage.location}' was made by an earlier version of Oncebus, with a different digest of keys. "
+            "Use the version that made it, or start a new ledger."
         )
     if found.id is not None:
         return found.id
@@ -91,9 +105,9 @@ def describe_or_check(storage: Storage, key: Sequence[str]) -> str:
 
 
 def not_shared(location: str, found: str | None) -> LedgerNotShared:
-    """The error for a machine that has another folder under this path, or none."""
-    seen = "has no ledger" if found is None else "has another ledger"
+    """Return the error for a machine that has a different ledger, or none, at this path."""
+    seen = "no ledger" if found is None else "another ledger"
     return LedgerNotShared(
-        f"Machine '{platform.node()}' {seen} at '{location}': not the one that the driver opened. Give a path or URI "
-        "that all machines share; if the folder was replaced meanwhile, call detect_duplicates again."
+        f"Machine '{platform.node()}' cannot see the driver's ledger at '{location}': it finds {seen} there. Give a "
+        "path or URI that all machines share. If the folder was replaced meanwhile, call detect_duplicates again."
     )

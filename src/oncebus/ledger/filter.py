@@ -1,8 +1,8 @@
-"""A small filter in front of each run: says "no" for nearly every key that the run does not hold.
+"""Implements the filter of a run, which rejects nearly every key that the run does not hold.
 
-A blocked Bloom filter with blocks of one 64-bit word and 8 bits per key. The word is chosen by the high half of the
-digest, scaled to the number of words, so that keys asked for in ascending order touch the words in ascending order;
-four bits within the word are chosen by the lowest 24 bits of the low half, six each. About 3.4 % of absent keys pass.
+It is a blocked Bloom filter, with blocks of one 64-bit word and 8 bits per key. The high half of the digest, scaled to
+the number of words, selects the word, so that keys in ascending order touch the words in ascending order. The lowest 24
+bits of the low half select four bits within the word, with six bits each. About 3.4 % of absent keys pass.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _SIX_BITS = np.uint64(63)
 
 
 def filter_words(size: int) -> int:
-    """How many words the filter of a run with so many keys has."""
+    """Return the number of words in the filter of a run with `size` keys."""
     return -(-size // _KEYS_PER_WORD)
 
 
 def filter_masks(low: Keys) -> Keys:
-    """The bits that each key sets in its word."""
+    """Return the bits that each key sets in its word."""
     mask = np.zeros(len(low), np.uint64)
     for shift in (0, 6, 12, 18):
         mask |= _ONE << ((low >> np.uint64(shift)) & _SIX_BITS)
@@ -31,18 +31,18 @@ def filter_masks(low: Keys) -> Keys:
 
 
 def build_filter(high: Keys, low: Keys) -> Keys:
-    """The filter's words for these keys, which are ascending."""
+    """Return the words of the filter for these keys, which must be ascending."""
     words = np.zeros(filter_words(len(high)), np.uint64)
     if len(high):
         at = _word_of(high, len(words))
-        # Ascending keys come word by word, so each word is one stretch of them.
+        # Ascending keys are grouped by word, so each word is one slice of them.
         first = np.flatnonzero(np.append(True, at[1:] != at[:-1]))
         words[at[first]] = np.bitwise_or.reduceat(filter_masks(low), first)
     return words
 
 
 def passes_filter(words: Keys, high: Keys, mask: Keys) -> Flags:
-    """Which keys may be there; the others certainly are not."""
+    """Return, for each key, whether it may be in the run. If false, the key is certainly not there."""
     return np.asarray((words[_word_of(high, len(words))] & mask) == mask, np.bool_)
 
 

@@ -1,16 +1,21 @@
-"""Who writes a ledger: each start of a query, and each batch that joined, is a generation.
+"""Defines generations: each start of a query, and each batch whose keys were added on their own, is one.
 
-A generation is claimed by publishing `generation-000002.json`, which only one writer can:
+A writer claims a generation by publishing a file. Only one writer can succeed in publishing `generation-000002.json`:
 
     {"number": 2, "token": "…", "query": "…", "first_batch": 18, "keeps_below": 18, "floor": 11, "owner": {…} or null}
 
-A stream claims before its first run, a batch after its last. `query` is the query, the same after a restart from its
-checkpoint; `token` names the writer within it, see `oncebus.ledger.writers`. The query cannot go back before the batch
-`floor`. `keeps_below` is what the claim leaves of the generations before it: their batches below that number count, the
-others do not. A query that is restarted repeats its last batch if that was not committed, so it keeps the batches below
-its first. A new query cannot know whether its predecessor's last batch was committed; a message that was never output
-must not be dropped, so it keeps the batches below that last one, unless it was confirmed. Of a predecessor that left
-no run it keeps what is known to be committed and no more: a task of it may still be about to publish one.
+A stream claims before its first run, a batch after its last. `query` is the query id, which stays the same after a
+restart from its checkpoint. `token` identifies the writer within the query: see `oncebus.ledger.writers`. The query
+cannot go back before the batch `floor`.
+
+`keeps_below` decides how much of the previous generation counts: only its batches below that number.
+
+- A restarted query repeats its last batch if that was not committed, so it keeps the batches below its first.
+- A new query cannot know whether the last batch of its predecessor was committed. A message that was never output must
+  not be dropped later as a duplicate, so the query keeps only the batches below the last one, unless that one was
+  confirmed.
+- If the predecessor left no run, the new query keeps only the batches that are known to be committed, because a task of
+  the predecessor may still be about to publish a run.
 """
 
 from __future__ import annotations
@@ -26,30 +31,30 @@ from typing import Any
 from oncebus.errors import OncebusError
 
 BATCH_QUERY = "batch "
-"""What the query of a batch that joined begins with: a batch is committed by its claim."""
+"""The prefix of `query` for a single batch, outside a query. Claiming the generation commits the batch."""
 
 IN_QUERY = "foreach "
-"""What the query begins with where the batches of a query are opened one by one, as in `foreachBatch`."""
+"""The prefix of `query` for a query that opens its batches one by one, as in `foreachBatch`."""
 
 EVERY_BATCH = 2**62
 REPEATABLE_BATCHES = 8
-"""So many of the newest batches are neither merged nor deleted: a query may be taken back to the first of them."""
+"""The number of newest batches that are neither merged nor deleted: a query may go back to the first of them."""
 
 SILENT_SECONDS = 60.0
-"""A writer on another machine that has published nothing for so long is taken to have ended."""
+"""A writer on another machine counts as ended when it has published nothing for this long."""
 
 
 class LedgerInUse(OncebusError):
-    """Another writer is, or has since been, at work on the ledger."""
+    """Another writer is using the ledger, or has used it in the meantime."""
 
 
 class CheckpointTooOld(OncebusError):
-    """The query's checkpoint is from a time that the ledger cannot go back to."""
+    """The query's checkpoint is older than the oldest batch that the ledger can go back to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process that can be asked whether it still lives, by processes at the same place."""
+    """The process of a writer. Other processes with the same `place` can check whether it is alive."""
 
     place: str
     pid: int
@@ -57,16 +62,16 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
-        """The process that asks."""
+        """Return the calling process."""
         return cls(_place(), os.getpid(), _started(os.getpid()) or "")
 
     @classmethod
     def remote_session(cls, session: str) -> Owner:
-        """A session of Spark Connect: nobody can be asked whether it lives."""
+        """Return the owner for a session of Spark Connect. No process can check whether such an owner is alive."""
         return cls("spark connect", 0, session)
 
     def is_alive(self) -> bool | None:
-        """Whether the process lives; None where that cannot be told from here."""
+        """Return whether the process is alive; None if this process cannot tell."""
         if self.place != _place():
             return None
         return _started(self.pid) == self.started
@@ -74,7 +79,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One writer's time with the ledger. See the module."""
+    """One writer's turn with the ledger. The module's docstring describes the fields."""
 
     number: int
     token: str
@@ -86,37 +91,43 @@ class Generation:
 
     @property
     def is_batch(self) -> bool:
-        """Whether it is a batch that joined by itself, not part of a query."""
+        """Return whether this is a single batch, outside a query."""
         return self.query.startswith(BATCH_QUERY)
 
     @property
     def is_in_query(self) -> bool:
-        """Whether its batches are opened one by one, under numbers that the caller gives."""
+        """Return whether the caller opens numbered batches one by one, inside `foreachBatch`."""
         return self.query.startswith(IN_QUERY)
 
     def is_behind(self, newest: Generation) -> bool:
-        """Whether another writer has claimed this number or a later one. One token may serve several queries."""
+        """Return whether another writer has claimed this number or a later one.
+
+        `newest` is the generation claimed last.
+        """
         return newest.number > self.number or (newest.number == self.number and newest.token != self.token)
 
     @property
     def file_name(self) -> str:
-        """The name it is claimed under."""
+        """Return the name of the file that claims this generation."""
         return f"generation-{self.number:06d}.json"
 
     def to_json(self) -> bytes:
-        """The file's content."""
+        """Return the content of the file."""
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Generation:
-        """Read back what `to_json` wrote."""
+        """Parse the content of the file."""
         fields: dict[str, Any] = json.loads(data)
         owner = fields.pop("owner")
         return cls(**fields, owner=Owner(**owner) if owner else None)
 
 
 def limits(generations: Sequence[Generation]) -> dict[int, int]:
-    """For each generation's number, the first of its batches that does not count, given the generations in order."""
+    """Return, by generation number, the first batch of each generation that does not count.
+
+    The generations must be in order.
+    """
     result: dict[int, int] = {}
     limit, later = EVERY_BATCH, None
     for generation in reversed(generations):
@@ -128,7 +139,7 @@ def limits(generations: Sequence[Generation]) -> dict[int, int]:
 
 
 def lineage(generations: Sequence[Generation]) -> set[int]:
-    """The numbers of the newest generations that are starts of one and the same query."""
+    """Return the numbers of the newest generations that belong to the same query as the last one."""
     numbers = set()
     for generation in reversed(generations):
         if generation.query != generations[-1].query:
@@ -148,28 +159,24 @@ def succeed(
     owner: Owner | None,
     location: str,
 ) -> Generation:
-    """The generation that would follow, or the reason why there can be none.
+    """Return the next generation, for the writer to claim. Raises `CheckpointTooOld` if the query cannot continue.
 
-    `last_recorded` is the newest batch that the newest query has left a run of, `last_confirmed` the newest known to
-    be committed. Whether the newest writer still lives is not asked here.
+    `last_recorded` is the newest query's newest batch that has a run, and `last_confirmed` is its newest batch that
+    is known to be committed. This does not check whether the newest writer is still alive.
     """
     newest = generations[-1] if generations else None
     floor = 0
     if newest is not None and newest.query == query:
         floor = newest.floor
         if last_recorded is not None:
-            floor = max(floor, last_recorded - REPEATABLE_BATCHES + 1)
+            floor = max(floor, oldest_repeatable(last_recorded))
         if first_batch < floor:
-            raise CheckpointTooOld(
-                f"Ledger '{location}' can go back to batch {floor} of query {query} at most, but its checkpoint "
-                f"continues at batch {first_batch}. Restore the ledger of the same time as the checkpoint, or start "
-                "the query with a new checkpoint."
-            )
+            raise too_old(location, query, floor, first_batch)
         keeps_below = first_batch
     elif any(generation.query == query for generation in generations):
         raise CheckpointTooOld(
-            f"Ledger '{location}' was taken over by query {newest.query if newest else ''} after query {query} had "
-            "written it. Start the query with a new checkpoint."
+            f"Ledger '{location}' was taken over by query {newest.query if newest else ''} after query {query} "
+            "wrote to it. Start the query with a new checkpoint."
         )
     else:
         keeps_below = keeps_of_predecessor(last_recorded, last_confirmed)
@@ -177,10 +184,24 @@ def succeed(
     return Generation(number, token, query, first_batch, keeps_below, floor, owner)
 
 
+def oldest_repeatable(last_recorded: int) -> int:
+    """Return the oldest batch that a query may go back to after it has recorded a batch."""
+    return last_recorded - REPEATABLE_BATCHES + 1
+
+
+def too_old(location: str, query: str, floor: int, batch: int) -> CheckpointTooOld:
+    """Return the error for a query whose checkpoint continues at a batch before the oldest repeatable one."""
+    return CheckpointTooOld(
+        f"Ledger '{location}' can go back to batch {floor} of query {query} at most, but its checkpoint continues at "
+        f"batch {batch}. Restore the ledger from the same time as the checkpoint, or start the query with a new "
+        "checkpoint."
+    )
+
+
 def keeps_of_predecessor(last_recorded: int | None, last_confirmed: int | None) -> int:
-    """Below which batch another query's keys count, once that query is over."""
+    """Return the batch number below which the keys of an ended query count for the next query."""
     if last_recorded is None:
-        # A run that appears from now on is of a task that outlived its query: nobody will see its output.
+        # A run that appears from now on comes from a task that outlived its query. Nobody will see its output.
         return 0 if last_confirmed is None else last_confirmed + 1
     if last_confirmed is not None and last_confirmed >= last_recorded:
         return last_recorded + 1
@@ -188,7 +209,7 @@ def keeps_of_predecessor(last_recorded: int | None, last_confirmed: int | None) 
 
 
 def _place() -> str:
-    """Names the space in which a process number means something: this boot of this machine, this container."""
+    """Return a name for the scope in which process ids are unique: this boot of this machine or container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -197,9 +218,9 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When the process started, as the system counts; None if there is no such process."""
+    """Return the start time of a process, in the units of the system; None if there is no such process."""
     try:
-        # The fields after the name in parentheses: the process state is the first of them, the start time the 20th.
+        # Skip the name in parentheses, which may contain spaces: the start time is the 20th field after it.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:
         if Path("/proc/self").exists():

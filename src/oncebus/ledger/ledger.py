@@ -1,7 +1,8 @@
-"""The ledger: what was accepted, and when, in files that are written once.
+"""Remembers accepted keys and their times, in files that are written once.
 
-Writers come in two kinds. The tasks of a streaming query `join` a generation and then `judge` and `tidy` their part
-of each batch. A batch job opens a `LedgerBatch`, whose keys join the ledger all at once when its block ends well.
+There are two kinds of writers. The tasks of a streaming query `join` a generation, and then `judge` and `tidy` their
+part of each batch. A batch job opens a `LedgerBatch`. Its keys are added to the ledger all at once when its block ends
+without an error.
 """
 
 from __future__ import annotations
@@ -13,21 +14,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, part_of, recall_nothing
+from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, recall_nothing
 from oncebus.files import TEMPORARY
 from oncebus.ledger.batch import LedgerBatch, QueryBatch
 from oncebus.ledger.commits import Committed, committed_in
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, describe_or_check, not_shared
 from oncebus.ledger.generations import (
     REPEATABLE_BATCHES,
-    CheckpointTooOld,
     Generation,
     LedgerInUse,
     Owner,
     lineage,
+    oldest_repeatable,
     succeed,
+    too_old,
 )
 from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
 from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
@@ -41,7 +41,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """What a ledger holds at one moment. Counts include ids that are forgotten but not yet deleted."""
+    """The size of a ledger at one moment. Counts include ids that are forgotten but not yet deleted."""
 
     ids: int
     bytes: int
@@ -51,9 +51,10 @@ class LedgerSummary:
 
 
 class Decision(NamedTuple):
-    """The verdicts on some rows. None of them may be seen before `publish` has returned: it makes the keys durable.
+    """The verdicts on some rows, and `publish`, the function that makes the accepted keys durable.
 
-    `publish` may be called in another thread.
+    The caller must call `publish`, and must not let the verdicts out before it has returned. Another thread may call
+    `publish`.
     """
 
     verdicts: Verdicts
@@ -61,13 +62,16 @@ class Decision(NamedTuple):
 
 
 class Ledger:
-    """A ledger at a path or URI. `Ledger.open` is cheap and touches nothing; the first writer creates the folder."""
+    """A ledger at a path or URI.
+
+    `Ledger.open` accesses neither disk nor network; the first writer creates the folder.
+    """
 
     def __init__(self, storage: Storage, identity: str | None = None) -> None:
         self._storage = storage
         self.location = storage.location
         self.identity = identity
-        self._open_runs, self._known_generations, self._known_ids = _opened(storage.location)
+        self._open_runs, self._known_generations, self._descriptions = _opened(storage.location)
 
     @classmethod
     def open(cls, location: str | os.PathLike[str], *, identity: str | None = None) -> Ledger:
@@ -80,57 +84,67 @@ class Ledger:
         return cls(storage_at(location), identity)
 
     def batch(self, *, query: str | None = None, batch: int | None = None) -> LedgerBatch:
-        """Start a batch that continues from what the ledger holds now. Its keys join when the block ends without error.
+        """Start a batch that sees the keys the ledger holds now.
+
+        Its own keys are added when the block ends without an error.
 
         ```python
         with Ledger.open(path).batch() as ledger:
             detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
         ```
 
-        Inside `foreachBatch`, give both arguments. A batch that Spark repeats then sees what the ledger held before it,
-        and gets the same verdicts.
+        Inside `foreachBatch`, give both arguments. If Spark repeats a batch, it then sees what the ledger held before
+        its first attempt, and gets the same verdicts.
 
-        Args:
-            query: A name for the checkpoint. It must stay the same as long as the checkpoint does, and change with it.
-                The query's id does this, and so does any name you choose.
-            batch: The number of the batch, as Spark gives it to `foreachBatch`.
+        Args: query: A name for the checkpoint. It must stay the same while the checkpoint does, and change with it. The
+        query's id does this, and so does any name you choose. batch: The number of the batch, as Spark gives it to
+        `foreachBatch`.
         """
         clock = time.time_ns() // 1000
         if query is None and batch is None:
             return LedgerBatch(self, clock)
         if query is None or batch is None or batch < 0:
-            raise ValueError(f"Query {query!r} and batch {batch!r} must both be given, the batch as a number from 0.")
+            raise ValueError(f"Query is {query!r} and batch is {batch!r}: give both, with a batch number of 0 or more.")
         return QueryBatch(self, clock, query, batch)
 
-    def describe_or_check(self, key: Sequence[str]) -> str:
-        """Make the ledger one for this key, or raise `LedgerMismatch` if it is one for another already; its id.
+    def describe_or_check(self, key: Sequence[str], *, has_secret: bool = False) -> str:
+        """Create the ledger for this key, or check an existing one. Return its id, and bind this object to it.
 
-        From here on, this object is bound to the ledger with that id.
+        Raises `LedgerMismatch` if the ledger is for another key.
         """
-        self.identity = describe_or_check(self._storage, key)
+        self.identity = describe_or_check(self._storage, key, has_secret=has_secret)
         return self.identity
 
+    def secret(self) -> bytes:
+        """Return the secret for the digests of keys. Raises `LedgerMismatch` if this ledger has none."""
+        stamp = self._storage.names().get(FILE_NAME)
+        self._check_identity(stamp)
+        found = None if stamp is None else self._description(stamp).secret
+        if found is None:
+            raise LedgerMismatch(f"Ledger '{self.location}' has no secret for the digests of keys. Start a new ledger.")
+        return found
+
     def exists(self) -> bool:
-        """Whether some writer has been here."""
+        """Return whether a writer has created the ledger."""
         return FILE_NAME in self._storage.names()
 
     def newest_ended(self, is_running: Callable[[str], bool], owner: Owner) -> int | None:
-        """The number of the newest generation if its writer is known to have ended, else None.
+        """Return the number of the newest generation if its writer is known to have ended, else None.
 
-        To be asked where the writer is started, which knows more than its tasks: `is_running` tells whether a query of
-        the `owner` runs. Raises `LedgerInUse` if the newest writer is known to be at work.
+        Call this in the process that starts the writer, because tasks know less. `is_running` returns whether a query
+        of the `owner` is running. Raises `LedgerInUse` if the newest writer is known to be running.
         """
         return newest_ended(self._list(), self.location, is_running, owner)
 
     def join(self, writer: Writer, batch: int) -> Generation:
-        """The generation in which this writer writes its batch: the one it has claimed before, or a new one."""
+        """Return the generation in which this writer writes its batch. Claims a new one unless the writer has one."""
         return self.enter(writer, batch)[0]
 
     def enter(self, writer: Writer, batch: int) -> tuple[Generation, Listing | None]:
-        """The same as `join`, with a listing that `decide` may use in the same batch, where there is one.
+        """Do the same as `join`, and also return a listing that `decide` may reuse in this batch, or None.
 
-        It holds all that the batch has to see: what the generation keeps of those before it was settled when it was
-        claimed, and its earlier batches were published before this one was begun.
+        The listing holds everything that the batch must see. The claim of the generation fixed which earlier batches
+        count, and this generation's earlier batches were published before this batch began.
         """
         listing = self._list()
         for generation in listing.generations:
@@ -151,19 +165,28 @@ class Ledger:
             location=self.location,
         )
         self._storage.delete(abandoned(listing.stamps))
-        # Another task may have claimed it, by a listing that was newer than this one.
+        # Another task may have claimed the generation, based on a newer listing than this one.
         return self.claim(generation), None
 
     def judge(
-        self, rows: Rows, generation: Generation, batch: int, *, parts: int, clock: int, cut: int | None = None
+        self,
+        rows: Rows,
+        generation: Generation,
+        batch: int,
+        *,
+        part: int,
+        parts: int,
+        clock: int,
+        cut: int | None = None,
     ) -> Verdicts:
-        """Judge the rows of one part of a batch, and publish what is accepted before answering.
+        """Judge the rows of one part of a batch, and publish the accepted keys before returning.
 
-        All rows of a key must come in one call, with the same number of `parts` for all calls of the batch. Called
-        again with the same rows, gives the same verdicts and publishes the same file. `cut` is when Spark cut the
-        batch: under one number, rows of a batch that was cut at another time are refused.
+        All rows of a key must be in one call, and all calls of a batch must give the same number of `parts`. `part` is
+        a hash of the key modulo `parts`; it selects the runs to search. All writers of the ledger must use the same
+        hash. A repeated call with the same rows gives the same verdicts and publishes the same file. `cut` is the time
+        at which Spark cut the batch. Rows with the same batch number but a different `cut` are rejected.
         """
-        decision = self.decide(rows, generation, batch, parts=parts, clock=clock, cut=cut)
+        decision = self.decide(rows, generation, batch, part=part, parts=parts, clock=clock, cut=cut)
         decision.publish()
         return decision.verdicts
 
@@ -173,35 +196,38 @@ class Ledger:
         generation: Generation,
         batch: int,
         *,
+        part: int,
         parts: int,
         clock: int,
         cut: int | None = None,
         listing: Listing | None = None,
     ) -> Decision:
-        """Judge like `judge`, and leave it to the caller to publish. `listing` is what `enter` has given."""
+        """Judge like `judge`, but let the caller publish: it must call `publish` of the result.
+
+        `listing` comes from `enter`.
+        """
         if len(rows) == 0:
             return Decision(judge(rows, recall_nothing, NO_HORIZON), lambda: None)
-        part = self.part(rows, parts)
         below = Position(generation.number, batch)
         for _ in range(_ATTEMPTS):
             found, listing = listing or self._list(), None
             newest = found.newest
             if newest is not None and generation.is_behind(newest):
-                # What comes later may have merged or deleted what this batch saw.
+                # The later writer may have merged or deleted runs that this batch saw.
                 raise taken_over(self.location, generation, newest)
             self._refuse_other_cuts(found, generation, batch, {cut})
             visible = self._visible(found, generation, below)
             try:
                 runs = [self._run(name) for name in visible if name.size and name.may_hold_keys_of(part, parts)]
             except FileNotFoundError:
-                # Merged or deleted since it was listed: what replaces it is there now.
+                # The run was merged or deleted after the listing. A new listing has its replacement.
                 continue
             verdicts = judge(rows, RecallFrom(runs), horizon_of(visible))
             break
         else:
             raise LedgerInUse(
-                f"Ledger '{self.location}' changes faster than it can be read: runs that batch {batch} of generation "
-                f"{generation.number} has to see were deleted {_ATTEMPTS} times. Start again."
+                f"Ledger '{self.location}' changes faster than batch {batch} of generation {generation.number} can "
+                f"read it: its runs were deleted {_ATTEMPTS} times. Start again."
             )
         chosen = verdicts.accepted
         accepted = Entries.of(
@@ -218,16 +244,16 @@ class Ledger:
         return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
 
     def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
-        """Delete what this part no longer needs, and merge or rewrite what has grown old. Never changes a verdict.
+        """Delete the runs that this part no longer needs, and merge or rewrite old ones. Never changes a verdict.
 
-        What may still be asked by a repeated batch stays: runs of the newest batches are neither merged nor deleted.
-        Raises `LedgerInUse` if rows of two batches were judged at once under this number.
+        Keeps everything that a repeated batch may read: runs of the newest batches are neither merged nor deleted.
+        Raises `LedgerInUse` if rows of two different batches were judged under this number.
         """
         listing = self._list()
         if listing.newest is not None and listing.newest.number > generation.number:
-            # The query was taken back to a batch that may still need what looks settled from here.
+            # The query went back to an earlier batch, which may still need runs that look settled from here.
             return
-        # Both may have looked before either had published.
+        # Check again: two batches with one number may both have listed the folder before either published.
         self._refuse_other_cuts(listing, generation, batch, set())
         here = Position(generation.number, batch)
         visible = self._visible(listing, generation, here)
@@ -238,7 +264,7 @@ class Ledger:
         newest_settled = batch - REPEATABLE_BATCHES
         settled = [run for run in visible if run.last.generation not in numbers or run.last.batch <= newest_settled]
         horizon = horizon_of(settled)
-        # The horizon itself must not be deleted: one run that bears it stays, the same one in the eyes of every part.
+        # The horizon must survive, so one run with the greatest horizon stays. Every part must pick the same run.
         keeper = max(settled, key=lambda run: (run.horizon, run.last, run.part, str(run)), default=None)
         settled = [run for run in settled if run in set(ours)]
         try:
@@ -254,11 +280,13 @@ class Ledger:
             if sparse is not None:
                 self._rewrite(rest[sparse], horizon)
         except FileNotFoundError:
-            # A second evaluation of the same part is tidying too; the next batch will see what it left.
+            # A second evaluation of the same part is tidying too. The next batch continues from what it left.
             return
 
     def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
-        """Record which output of the last query is committed, by its checkpoint. Returns the newest such batch.
+        """Record, according to its checkpoint, which output of the last query is committed.
+
+        Returns the newest committed batch.
 
         A later query with another checkpoint then knows all keys of those batches. Without this call, the keys of the
         last batch count as never output. You can call it at any time, even while the query runs.
@@ -278,9 +306,9 @@ class Ledger:
         return None if committed is None else committed.batch
 
     def record_committed(self, committed: Committed) -> None:
-        """Record that the output of the newest query is committed up to a batch.
+        """Record that the output of the newest query is committed up to and including a batch.
 
-        For callers that have a commit log of their own; `confirm` reads Spark's.
+        For callers that have their own commit log; `confirm` reads Spark's.
         """
         newest = self._list().newest
         if newest is None or newest.query != committed.query:
@@ -291,11 +319,11 @@ class Ledger:
         self.confirm_batch(newest, committed.batch)
 
     def newest(self) -> Generation | None:
-        """Who wrote here last."""
+        """Return the generation that was claimed last; None in a new ledger."""
         return self._list().newest
 
     def listing(self) -> Listing:
-        """What the folder holds now."""
+        """Return the current files of the ledger."""
         return self._list()
 
     def summary(self) -> LedgerSummary:
@@ -312,11 +340,11 @@ class Ledger:
         )
 
     def is_committed(self, generation: Generation) -> bool:
-        """Whether the generation was claimed."""
+        """Return whether the generation was claimed."""
         return any(other.token == generation.token for other in self._list().generations)
 
     def claim(self, generation: Generation) -> Generation:
-        """Claim, unless another task of the same writer has done so already; the generation that is in force."""
+        """Claim the generation, unless another task of the same writer has done so. Return the claimed generation."""
         if self._storage.publish_new(generation.file_name, [generation.to_json()]):
             return generation
         rival = Generation.from_json(bytes(self._storage.read(generation.file_name)))
@@ -325,22 +353,18 @@ class Ledger:
         return rival
 
     def delete_runs(self, runs: Iterable[RunName]) -> None:
-        """Delete runs that count for nobody."""
+        """Delete runs that no batch uses."""
         self._storage.delete([str(run) for run in runs])
 
     def confirm_batch(self, generation: Generation, batch: int) -> None:
-        """Record that the output of a generation is committed up to a batch."""
+        """Record that the output of a generation is committed up to and including a batch."""
         self._storage.publish(f"confirmed-{generation.number:06d}-{batch}", [b""])
 
     def _refuse_older(self, listing: Listing, generation: Generation, batch: int) -> None:
-        """A query that is started again with the same plan may have been taken back to an older checkpoint."""
+        """Raise `CheckpointTooOld` if a query was restarted with the same plan from a checkpoint that is too old."""
         last = max((run.last.batch for run in listing.runs if run.last.generation == generation.number), default=batch)
-        if batch <= last - REPEATABLE_BATCHES:
-            raise CheckpointTooOld(
-                f"Ledger '{self.location}' can go back to batch {last - REPEATABLE_BATCHES + 1} of query "
-                f"{generation.query} at most, but its checkpoint continues at batch {batch}. Restore the ledger of the "
-                "same time as the checkpoint, or start the query with a new checkpoint."
-            )
+        if batch < oldest_repeatable(last):
+            raise too_old(self.location, generation.query, oldest_repeatable(last), batch)
 
     def _refuse_other_cuts(
         self, listing: Listing, generation: Generation, batch: int, own: Collection[int | None]
@@ -349,17 +373,10 @@ class Ledger:
         found = {run.cut for run in listing.runs if run.first == here and run.token == generation.token}
         if len(found.union(own)) > 1:
             raise LedgerInUse(
-                f"Ledger '{self.location}' has other rows as batch {batch} of query {generation.query}. In "
-                "foreachBatch, evaluate only the DataFrame of this call, before it returns, and make new threads for "
+                f"Ledger '{self.location}' has different rows as batch {batch} of query {generation.query}. In "
+                "foreachBatch, evaluate only the DataFrame of this call, before it returns, and create new threads for "
                 "each call. If the query's checkpoint was restored, call detect_duplicates again."
             )
-
-    def part(self, rows: Rows, parts: int) -> int:
-        """Which part these rows, all of one part, are."""
-        with_key = np.flatnonzero(rows.has_key)
-        if len(with_key) == 0:
-            return 0
-        return int(part_of(rows.high[with_key[:1]], rows.low[with_key[:1]], parts)[0])
 
     def _visible(self, listing: Listing, generation: Generation, below: Position) -> list[RunName]:
         earlier = [other for other in listing.generations if other.number < generation.number]
@@ -379,7 +396,7 @@ class Ledger:
         self._storage.publish(name.rewritten(len(entries)).file_name(), encode_run(entries, name.horizon))
 
     def _remembered(self, names: Sequence[RunName], horizon: int) -> Entries:
-        """What is left of these runs at the horizon."""
+        """Return the entries of these runs that are not forgotten at the horizon."""
         runs = [self._run(name) for name in names]
         for run in runs:
             run.verify()
@@ -396,7 +413,7 @@ class Ledger:
         except CorruptRun:
             if not self._storage.forget(text):
                 raise
-            # It was a copy of this machine's that was damaged; if the file is too, this says so.
+            # The copy on this machine was damaged. If the file itself is damaged too, this raises.
             run = self._verified_run(text, stamp)
         self._open_runs[text] = (stamp, run)
         return run
@@ -410,7 +427,7 @@ class Ledger:
 
     def _list(self) -> Listing:
         while True:
-            # A generation that is needed no more may be deleted while it is read.
+            # A generation file may be deleted between listing and reading. Then list again.
             with suppress(FileNotFoundError):
                 return self._list_once()
 
@@ -432,16 +449,21 @@ class Ledger:
         return Listing(stamps, generations, parse_run_names(stamps), confirmed)
 
     def _check_identity(self, stamp: Stamp | None) -> None:
-        """Raise `LedgerNotShared` if this is another ledger than the one that was asked for."""
+        """Raise `LedgerNotShared` if this is not the ledger that the caller asked for."""
         if self.identity is None:
             return
-        found = None if stamp is None else self._known_ids.get(stamp)
-        if stamp is not None and found is None:
-            found = Description.from_json(bytes(self._storage.read(FILE_NAME)), self.location).id
-            if found is not None:
-                self._known_ids[stamp] = found
+        found = None if stamp is None else self._description(stamp).id
         if found != self.identity:
             raise not_shared(self.location, found)
+
+    def _description(self, stamp: Stamp) -> Description:
+        known = self._descriptions.get(stamp)
+        if known is None:
+            known = Description.from_json(bytes(self._storage.read(FILE_NAME)), self.location)
+            # A ledger without an id gets one under the same name: what has none is not kept.
+            if known.id is not None:
+                self._descriptions[stamp] = known
+        return known
 
     def _generation(self, name: str, stamp: Stamp) -> Generation:
         known = self._known_generations.get(name)
@@ -454,9 +476,9 @@ class Ledger:
         return known[1]
 
 
-# Opening a run costs more than asking it, and Spark reuses its Python workers: what is open stays so in the process,
-# for the ledgers that were used last.
-_Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]], dict[Stamp, str]]
+# Opening a run costs more than searching it, and Spark reuses its Python workers. So a process keeps the open runs of
+# the ledgers that it used last.
+_Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]], dict[Stamp, Description]]
 _OPENED: dict[str, _Opened] = {}
 _MOST_OPENED = 16
 

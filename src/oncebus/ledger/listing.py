@@ -1,4 +1,4 @@
-"""What a ledger's folder holds at a moment, and what that says of its newest writer."""
+"""Lists the files of a ledger at one moment, and derives the state of its newest writer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ GENERATION = re.compile(r"generation-\d+\.json")
 CONFIRMED = re.compile(r"confirmed-(\d+)-(\d+)")
 
 KEPT_GENERATIONS = 64
-"""So many of the newest stay though nothing of them is left: their queries are told that they were taken over."""
+"""The number of newest generations that are kept even without runs, so that their queries get `LedgerInUse`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All files by name, and the generations and runs among them in order."""
+    """All files of a ledger by name, and the generations and runs among them, in order."""
 
     stamps: dict[str, Stamp]
     generations: list[Generation]
@@ -27,11 +27,11 @@ class Listing:
 
     @property
     def newest(self) -> Generation | None:
-        """The generation that was claimed last."""
+        """Return the generation that was claimed last."""
         return self.generations[-1] if self.generations else None
 
     def last_recorded(self) -> int | None:
-        """The newest batch of the newest query that counts."""
+        """Return the newest batch of the newest query that has a run which counts; None if there is none."""
         if self.newest is None:
             return None
         numbers = lineage(self.generations)
@@ -39,23 +39,23 @@ class Listing:
         return max((run.last.batch for run in counting if run.last.generation in numbers), default=None)
 
     def last_confirmed(self) -> int | None:
-        """The newest batch of the newest query that is known to be committed."""
+        """Return the newest batch of the newest query that is known to be committed; None if there is none."""
         if self.newest is None:
             return None
         if self.newest.is_batch:
             return self.newest.first_batch
-        # That a query was started at a batch proves that all before it are committed.
+        # A query starts at a batch only if all earlier batches are committed.
         return max(self.newest.first_batch - 1, self.confirmed.get(self.newest.number, -1))
 
     def horizon(self) -> int:
-        """How far time has come in all that counts; `NO_HORIZON` where nothing does."""
+        """Return the greatest horizon of all runs that count; `NO_HORIZON` if there are none."""
         newest = self.newest.number if self.newest else 0
         return horizon_of(visible_runs(self.runs, self.generations, Position(newest + 1, 0)))
 
     def is_at_rest(self) -> bool:
-        """Whether the newest writer has, at the moment, nothing under way: all that it has written is committed.
+        """Return whether the newest writer has committed everything that it has written.
 
-        A streaming query never is, as far as its files tell.
+        For a streaming query this is always False, because its files do not show it.
         """
         if self.newest is None or self.newest.is_batch:
             return True
@@ -65,18 +65,19 @@ class Listing:
         return recorded is None or (confirmed is not None and recorded <= confirmed)
 
     def superseded(self) -> list[str]:
-        """The files of generations that nobody needs any more, and of confirmations that have been acted on.
+        """Return the files to delete: generations that nobody needs any more, and confirmations that were used.
 
-        What a generation's batches count for stands in those after it. So all go that are older than whatever has left
-        a run, or none: a run that appears later under the number of one that is gone does not count.
+        Whether the batches of a generation count depends on the generations after it. So a generation may be deleted
+        only together with all earlier ones, and only if none of them has left a run. A run that appears later under a
+        deleted generation does not count.
         """
         if self.newest is None:
             return []
         oldest = min((run.last.generation for run in self.runs), default=self.newest.number)
         needed = min(oldest, self.newest.number - KEPT_GENERATIONS)
         confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
-        telling = (self.newest.number, self.confirmed.get(self.newest.number, -1))
+        newest_confirmed = (self.newest.number, self.confirmed.get(self.newest.number, -1))
         return [
             *(generation.file_name for generation in self.generations if generation.number < needed),
-            *(name for name, match in confirmed if match and (int(match[1]), int(match[2])) < telling),
+            *(name for name, match in confirmed if match and (int(match[1]), int(match[2])) < newest_confirmed),
         ]

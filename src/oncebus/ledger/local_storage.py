@@ -1,4 +1,4 @@
-"""A ledger in a folder of the local file system, or of one that is mounted like it."""
+"""Stores a ledger in a local folder, or in a mounted file system."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncebus.ledger.storage import ABANDONED_SECONDS, Piece, Stamp, StorageError
 
 
 class LocalStorage:
-    """A folder. A claim is a hard link, which fails where the name is taken."""
+    """A local folder. `publish_new` creates a hard link, which fails if the name exists."""
 
     def __init__(self, path: str) -> None:
         self.location = path
@@ -55,7 +55,7 @@ class LocalStorage:
         self._write(name, pieces, os.replace)
 
     def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
-        """See `Storage`. Exactly one caller gets True, whatever they write."""
+        """See `Storage`. Exactly one caller gets True, even if all write the same content."""
         is_taken = False
 
         def link(temporary: str, target: str) -> None:
@@ -105,10 +105,10 @@ class LocalStorage:
     def set_verified(self, name: str, stamp: Stamp) -> None:
         """See `Storage`."""
         if self._copies.is_worth_marking(stamp):
-            # Another machine may have deleted files since: here their markers go.
+            # Another machine may have deleted files. Delete their markers here.
             self._copies.sweep(self._scan())
             self._copies.set_verified(name, stamp)
 
     def forget(self, name: str) -> bool:  # noqa: ARG002
-        """See `Storage`. There is no copy: the file itself is damaged."""
+        """See `Storage`. There is no copy to drop: the file itself is damaged."""
         return False

@@ -1,4 +1,4 @@
-"""Which runs to merge or to rewrite and when, and the merge itself. Pure."""
+"""Chooses the runs to merge or rewrite, and merges them, with pure functions."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from oncebus.detection import NO_SEQUENCE, is_forgotten
 from oncebus.ledger.run import Entries
 
 FAN = 8
-"""So many neighbours of about one size become one run."""
+"""The number of neighbouring runs of similar size that are merged into one."""
 
 FULL = 1_000_000
-"""A run with so many entries is not merged any more, which bounds a merge to FAN times as many."""
+"""A run with this many entries is not merged any more. So a merge has at most FAN times as many entries."""
 
 LEAST_REWRITTEN = 10_000
-"""A run with fewer entries is not worth a rewrite: merging leaves few of them, and forgets as well."""
+"""A run with fewer entries is not worth a rewrite: merging leaves few such runs, and also drops forgotten entries."""
 
 MOST_RUNS = 64
-"""Beyond so many runs, the cheapest merge is made whatever the tiers say."""
+"""With more runs than this, the cheapest merge is made regardless of the tiers."""
 
 
 def choose_merge(sizes: Sequence[int], fan: int = FAN, full: int = FULL) -> range | None:
-    """Which runs to merge next, given the sizes of the mergeable ones from the oldest to the newest.
+    """Return which runs to merge next, given the sizes of the mergeable runs from the oldest to the newest.
 
-    Runs fall into tiers by size, each tier `fan` times the one below. Where `fan` runs of one tier have none of a
-    higher tier between them they become one run, with what smaller ones lie among them. So an entry is rewritten about
-    once a tier, and few runs of each tier are left at rest. A full run is left alone.
+    Runs fall into tiers by size, each tier `fan` times the one below. When a tier has `fan` runs without a run of a
+    higher tier between them, they are merged into one run, together with smaller runs between them. So an entry is
+    rewritten about once per tier, and few runs of each tier remain. Full runs are not merged.
     """
     tiers = [_tier(size, fan) for size in sizes]
     for tier in sorted(set(tiers)):
-        met: list[int] = []
+        found: list[int] = []
         for at, size in enumerate(sizes):
             if tiers[at] > tier or size >= full:
-                met = []
+                found = []
             elif tiers[at] == tier:
-                met.append(at)
-                if len(met) == fan:
-                    return range(met[0], at + 1)
+                found.append(at)
+                if len(found) == fan:
+                    return range(found[0], at + 1)
     if len(sizes) > MOST_RUNS:
-        # Sizes that rise and fall leave small runs between large ones.
+        # Alternating sizes can leave many small runs between large ones.
         stretches = [range(at, at + fan) for at in range(len(sizes) - fan + 1)]
         mergeable = [stretch for stretch in stretches if all(sizes[at] < full for at in stretch)]
         return min(mergeable, key=lambda stretch: sum(sizes[at] for at in stretch), default=None)
@@ -48,25 +48,29 @@ def choose_merge(sizes: Sequence[int], fan: int = FAN, full: int = FULL) -> rang
 
 
 def choose_rewrite(runs: Sequence[tuple[int, int]], horizon: int, least: int = LEAST_REWRITTEN) -> int | None:
-    """Which run to rewrite next without its forgotten entries, given (size, mostly forgotten from) of each.
+    """Return which run to rewrite next without its forgotten entries.
 
-    It is the largest that is mostly forgotten. A rewrite leaves a quarter at most, so all rewrites of a run together
-    write a third of it, and no run of this size holds more than four times its live entries for long.
+    `runs` has (size, mostly_forgotten_from) of each run.
+
+    Chooses the largest run that is mostly forgotten. A rewrite leaves at most a quarter of the entries. So all rewrites
+    of a run together write at most a third of its size, and no large run stays more than four times the size of its
+    live entries for long.
     """
     sparse = [(size, at) for at, (size, sparse_from) in enumerate(runs) if size >= least and sparse_from <= horizon]
     return max(sparse)[1] if sparse else None
 
 
 def merge(runs: Sequence[Entries], horizon: int) -> Entries:
-    """The entries of all the runs as one, without those that are forgotten at the horizon.
+    """Return the entries of all the runs together, without those that are forgotten at the horizon.
 
-    Every batch that may still ask must have reached the horizon: a repeated batch must find what it found before.
+    Every batch that may still run must have reached this horizon, because a repeated batch must find the same keys
+    again.
     """
     everything = _concatenated([run for run in runs if len(run)] or runs[:1])
     forgotten = is_forgotten(everything.time, everything.keep(), horizon)
     if forgotten.any():
         everything = everything.take(~forgotten).without_unused_spans()
-    # A stable sort takes advantage of the stretches that are in order already, which is all of them.
+    # The input consists of sorted slices, which a stable sort exploits.
     order = np.argsort(everything.high, kind="stable")
     high = everything.high[order]
     same = high[1:] == high[:-1]

@@ -1,18 +1,18 @@
-"""The names of a ledger's files, and which runs a batch sees. Pure: all that is known here is in the names.
+"""Parses the names of a ledger's files, and selects the runs that a batch sees. It looks only at names.
 
-    ledger.json                                        what the ledger is for
+    ledger.json                                        the key columns and the id of the ledger
     generation-000002.json                             see `oncebus.ledger.generations`
     confirmed-000002-17                                batch 17 of generation 2 is known to be committed
     run-2.17-2.17-0.4-50000-1731700000000000-TOKEN.run the keys accepted by generation 2 in batch 17, part 0 of 4:
                                                        50000 entries, horizon 1731700000000000
-    run-2.17-2.17-0.4-50000-1731…-1731…-TOKEN.run      the same, of a batch that Spark has cut at the time given last
+    run-2.17-2.17-0.4-50000-1731…-1731…-TOKEN.run      the same, of a batch that Spark cut at the second time
     run-1.3-2.9-0.4-…                                  the same part of everything from batch 3 of generation 1 to
                                                        batch 9 of generation 2, merged
     run-2.17-2.17-0.4-100.50000-…                      a run that had 50000 entries when it was first written, rewritten
                                                        with the 100 that are not forgotten
 
-TOKEN is the generation's own (of a merged run: of the generation that merged it): a run counts only if its generation
-was claimed under the same token, so what a writer leaves behind that never came to claim one is never seen.
+TOKEN is the token of the generation, or for a merged run of the generation that merged it. A run counts only if its
+generation was claimed with the same token. So runs of a writer that never claimed a generation are never seen.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)(?:\.(\d+))?
 
 
 class Position(NamedTuple):
-    """A batch's place in the life of a ledger. Positions are in the order of time."""
+    """The position of a batch in the history of a ledger. Earlier positions compare as lower."""
 
     generation: int
     batch: int
@@ -38,11 +38,11 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunName:
-    """What a run's name tells.
+    """The fields in the name of a run.
 
-    `cut` is when Spark cut the batch, in microseconds. The checkpoint remembers it, so a repeated batch has the same;
-    rows under the same batch number with another `cut` are of another batch. None where the batch has no such time.
-    `written` is the size of the run it was rewritten from, None if it never was.
+    `cut` is the time at which Spark cut the batch, in microseconds; None if there is no such time. The checkpoint
+    records it, so a repeated batch has the same one; rows with the same batch number and another `cut` belong to
+    another batch. `written` is the size of the run before it was rewritten, None if it never was.
     """
 
     first: Position
@@ -65,29 +65,32 @@ class RunName:
         )
 
     def file_name(self) -> str:
-        """The name to write under. Raises `ValueError` if it could not be read back: the run would never be seen."""
+        """Return the name of the run's file.
+
+        Raises `ValueError` if the name could not be parsed, since nobody would see the run.
+        """
         text = str(self)
         if parse_run_names([text]) != [self]:
-            raise ValueError(f"Run name '{text}' cannot be read back.")
+            raise ValueError(f"Run name '{text}' could not be parsed again.")
         return text
 
     @property
     def is_merged(self) -> bool:
-        """Whether it covers more than one batch."""
+        """Return whether the run covers more than one batch."""
         return self.first != self.last
 
     def rewritten(self, size: int) -> RunName:
-        """The name of what is left of this run once forgotten entries are dropped."""
+        """Return the name of this run after a rewrite that leaves `size` entries."""
         return replace(self, size=size, written=self._first_size)
 
     def covers(self, other: RunName) -> bool:
-        """Whether all entries of the other that are not forgotten are here too."""
+        """Return whether this run has all entries of the other run that are not forgotten."""
         if (self.part, self.parts) != (other.part, other.parts):
             return False
         if (self.first, self.last) != (other.first, other.last):
             return self.is_merged and self.first <= other.first and other.last <= self.last
         if self.is_merged:
-            # The smaller is the one without what was forgotten since.
+            # The smaller one was merged later, and lacks only forgotten entries.
             return (self.size, str(self)) < (other.size, str(other))
         is_same = self.token == other.token and self._first_size == other._first_size
         return is_same and self.size < other.size
@@ -97,12 +100,12 @@ class RunName:
         return self.size if self.written is None else self.written
 
     def may_hold_keys_of(self, part: int, parts: int) -> bool:
-        """Whether a key of that part, of so many, can be here: parts may be counted differently from batch to batch."""
+        """Return whether the run may hold keys of this part. The number of parts may differ between batches."""
         return (self.part - part) % gcd(self.parts, parts) == 0
 
 
 def parse_run_names(names: Iterable[str]) -> list[RunName]:
-    """The runs among all files, in the order of their positions."""
+    """Return the runs among all file names, in the order of their positions."""
     runs = []
     for name in names:
         if match := _RUN.fullmatch(name):
@@ -126,10 +129,10 @@ def parse_run_names(names: Iterable[str]) -> list[RunName]:
 
 
 def visible_runs(runs: Sequence[RunName], generations: Sequence[Generation], below: Position) -> list[RunName]:
-    """The runs that together hold what was accepted before the position `below`, each entry once.
+    """Return the runs that together hold everything accepted before the position `below`, each entry once.
 
-    Merging and rewriting drop only what is forgotten, so the answer means the same whichever of the files are still
-    there.
+    Merging and rewriting drop only forgotten entries. So it does not matter whether the old files, the new files or
+    both exist.
     """
     earlier = [generation for generation in generations if generation.number <= below.generation]
     limit = limits(earlier)
@@ -149,11 +152,11 @@ def visible_runs(runs: Sequence[RunName], generations: Sequence[Generation], bel
 
 
 def without_covered(runs: Sequence[RunName]) -> list[RunName]:
-    """The runs that no other of them covers."""
+    """Return the runs that no other run covers."""
     replacing = [run for run in runs if run.is_merged or run.written is not None]
     return [run for run in runs if not any(other.covers(run) for other in replacing)]
 
 
 def horizon_of(runs: Iterable[RunName]) -> int:
-    """How far time has come in these runs."""
+    """Return the greatest horizon of these runs; `NO_HORIZON` if there are none."""
     return max((run.horizon for run in runs), default=NO_HORIZON)

@@ -1,13 +1,14 @@
-"""Which folder of which object store a URI names, and how to reach it. Pure, but for `ObjectPlace.connect`.
+"""Parses the URI of a folder in an object store. `ObjectPlace.connect` creates a client for it.
 
     s3://bucket/path, s3a://…                             Amazon S3, or a store that speaks its protocol
     gs://bucket/path, gcs://…                             Google Cloud Storage
     abfss://container@account.dfs.core.windows.net/path   Azure Blob Storage and Data Lake, as Spark writes it
     abfss://account.blob.core.windows.net/container/path  the same
-    abfss://account@container/path                        the same; abfss://container/path with the account's name in
-                                                          AZURE_STORAGE_ACCOUNT_NAME; abfs and az for abfss
+    abfss://account@container/path                        the same
+    abfss://container/path                                the same, with the account in AZURE_STORAGE_ACCOUNT_NAME;
+                                                          abfs and az mean the same as abfss
 
-Credentials, endpoints and regions come from the environment, as the stores' own tools read it.
+Credentials, endpoints and regions come from the same environment variables that the stores' own tools read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _S3, _GCS, _AZURE = "s3", "gcs", "azure"
 _STORES = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE}
-_USABLE = "Use a path (also of a mounted file system), or s3://, gs:// or abfss://."
+_USABLE = "Use a path (a mounted file system works too), or s3://, gs:// or abfss://."
 _ENDPOINTS = {
     _S3: ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     _GCS: ("GOOGLE_BASE_URL",),
@@ -41,7 +42,7 @@ _SECRETS = {
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a store may take. `request` is for one request of at most a few megabytes, all in seconds."""
+    """The time limits for a store, in seconds. `request` is for one request of at most a few megabytes."""
 
     connect: float = 5.0
     request: float = 30.0
@@ -50,9 +51,10 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlace:
-    """A folder of an object store: the bucket (Azure: container) and the path in it.
+    """A folder of an object store: a bucket (Azure: container) and a path in it.
 
-    `account` is Azure's, `region` and `endpoint` are S3's; None where the environment does not say either.
+    `account` is for Azure; `region` and `endpoint` are for S3. They are None if neither the URI nor the environment
+    sets them.
     """
 
     store: str
@@ -64,11 +66,11 @@ class ObjectPlace:
 
     @property
     def may_ignore_conditions(self) -> bool:
-        """Whether this may be a store that takes a conditional put for a plain one: of those that imitate S3, some."""
+        """Return whether the store may ignore the condition of a conditional put, as some imitations of S3 do."""
         return self.store == _S3 and self.endpoint is not None
 
     def connect(self, patience: Patience) -> S3Store | GCSStore | AzureStore:
-        """A client. Makes no request but, where S3's region is not known, one that asks for it."""
+        """Return a client. Sends no request, except to find S3's region if it is not known."""
         from obstore import store as stores
 
         client: ClientConfig = {
@@ -104,7 +106,7 @@ class ObjectPlace:
 
 
 def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> ObjectPlace:
-    """The place that a URI names. Raises `StorageError` with the way out for all that cannot be used."""
+    """Parse the URI of a folder. Raises `StorageError`, with a suggestion, for a URI that cannot be used."""
     parts = urlsplit(uri)
     store = _STORES.get(parts.scheme)
     if parts.scheme in ("hdfs", "viewfs"):
@@ -112,9 +114,9 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
             f"Ledger location '{uri}' cannot be used: HDFS has no rename that replaces a file in one step. {_USABLE}"
         )
     if store is None:
-        raise StorageError(f"Ledger location '{uri}' has the scheme '{parts.scheme}', which is not known. {_USABLE}")
+        raise StorageError(f"Ledger location '{uri}' has the unknown scheme '{parts.scheme}'. {_USABLE}")
     if parts.password:
-        # Not shown: a location stands in errors and logs.
+        # Hide the secret: the error may end up in a log.
         raise StorageError(
             f"Ledger location '{parts.scheme}://…@{parts.hostname}{parts.path}' holds a secret. Leave it out and set "
             f"{_SECRETS[store]}."
@@ -135,8 +137,8 @@ def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> Object
         place = ObjectPlace(_S3, parts.netloc, path, region=options.pop("region", None), endpoint=endpoint)
     if options or parts.fragment:
         raise StorageError(
-            f"Ledger location '{uri}' has the unknown option '{next(iter(options), parts.fragment)}'. Leave it out; "
-            f"the environment decides, for example {_ENDPOINTS[store][0]}."
+            f"Ledger location '{uri}' has the unknown option '{next(iter(options), parts.fragment)}'. Leave it out, "
+            f"and use environment variables like {_ENDPOINTS[store][0]}."
         )
     if not place.bucket:
         raise StorageError(f"Ledger location '{uri}' names no bucket: write it like {parts.scheme}://bucket/folder.")

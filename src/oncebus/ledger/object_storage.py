@@ -1,7 +1,7 @@
-"""A ledger in a folder of an object store: S3, Google Cloud Storage or Azure Blob Storage, through obstore.
+"""Stores a ledger in an object store (S3, Google Cloud Storage or Azure Blob Storage), through obstore.
 
-An object appears whole or not at all. A claim is a put on the condition that there is no object of that name. What is
-read is kept as a copy on this machine: see `oncebus.ledger.copies`.
+An object appears whole or not at all. `publish_new` is a put on the condition that the name does not exist. Objects
+that were read are cached on this machine: see `oncebus.ledger.copies`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore, S3Store
 
 _CHUNK = 8 << 20
-"""No request carries more, so that each ends soon or fails: larger objects go and come in parts of this size."""
+"""The maximum number of bytes in one request, so that each request ends or fails soon. Larger objects are split."""
 
 _PARTS_AT_ONCE = 4
 _ATTEMPTS = 3
@@ -37,7 +37,10 @@ _Answer = TypeVar("_Answer")
 
 
 def object_storage(uri: str) -> ObjectStorage:
-    """The storage at a URI. A process has one for each place: its connections and its knowledge of copies stay."""
+    """Return the storage at a URI.
+
+    Later calls in this process return the same object, with its connections and its listing.
+    """
     place = parse_place(uri)
     known = _OPENED.pop((uri, place), None) or ObjectStorage(place, uri)
     _OPENED[(uri, place)] = known
@@ -47,7 +50,7 @@ def object_storage(uri: str) -> ObjectStorage:
 
 
 class ObjectStorage:
-    """A folder of an object store. Each call ends within a few times `patience.total`."""
+    """A folder in an object store. Each call ends within a small multiple of `patience.total`."""
 
     def __init__(self, place: ObjectPlace, location: str, patience: Patience | None = None) -> None:
         self.location = location
@@ -55,7 +58,7 @@ class ObjectStorage:
         self._patience = patience or Patience()
         self._copies = Copies(location)
         self._listed: dict[str, Stamp] = {}
-        self._keeps_conditions = not place.may_ignore_conditions
+        self._honours_conditions = not place.may_ignore_conditions
 
     def names(self) -> dict[str, Stamp]:
         """See `Storage`."""
@@ -64,27 +67,27 @@ class ObjectStorage:
         return dict(self._listed)
 
     def _scan(self) -> dict[str, Stamp]:
-        found = self._asking(f"Ledger folder '{self.location}' cannot be read", self._list)
-        # Other programs mark a folder by an object without a name.
+        found = self._request(f"Ledger folder '{self.location}' cannot be read", self._list)
+        # Some programs mark a folder with an object that has an empty name.
         return {meta["path"]: _stamp(meta) for meta in found if meta["path"]}
 
     def _list(self) -> Sequence[ObjectMeta]:
         return obstore.list_with_delimiter(self._client)["objects"]
 
     def read(self, name: str) -> memoryview:
-        """See `Storage`. A copy of the object as it was last listed answers without a request."""
+        """See `Storage`. Sends no request if this machine has a copy of the version that was last listed."""
         what = f"Ledger file '{self.location}/{name}' cannot be read"
         for _ in range(_ATTEMPTS):
-            stamp = self._listed.get(name) or _stamp(self._asking(what, lambda: obstore.head(self._client, name)))
+            stamp = self._listed.get(name) or _stamp(self._request(what, lambda: obstore.head(self._client, name)))
             copy = self._copies.find(name, stamp)
             if copy is not None:
                 return copy
             try:
                 return self._download(name, stamp, what)
             except PreconditionError:
-                # Replaced since it was listed.
+                # The object was replaced after it was listed.
                 self._listed.pop(name, None)
-        raise StorageError(f"{what}: it changes faster than it can be read. Start again.")
+        raise StorageError(f"{what}: it changes faster than we can read it. Start again.")
 
     def _download(self, name: str, stamp: Stamp, what: str) -> memoryview:
         received = 0
@@ -95,7 +98,9 @@ class ObjectStorage:
                 end = min(received + _CHUNK, stamp.size)
                 piece = self._get(name, stamp, what, received, end)
                 if len(piece) != end - received:
-                    raise StorageError(f"{what}: {len(piece)} of {end - received} bytes came from {received} on.")
+                    raise StorageError(
+                        f"{what}: {len(piece)} of {end - received} bytes arrived after offset {received}."
+                    )
                 yield piece
                 received = end
 
@@ -103,9 +108,9 @@ class ObjectStorage:
             return self._copies.keep(name, stamp, pieces())
         except OSError as error:
             if isinstance(error, FileNotFoundError) and received == 0 and stamp.size:
-                # The object's, unless it is there: then it is the cache's folder that another process has removed.
-                self._asking(what, lambda: obstore.head(self._client, name))
-            # No room for a copy. The ledger itself is well, so go on without one.
+                # Either the object is missing, and this raises, or another process has removed the cache folder.
+                self._request(what, lambda: obstore.head(self._client, name))
+            # There is no room for a copy. The ledger itself is fine, so continue without one.
             received = 0
             return memoryview(b"".join(pieces()))
 
@@ -113,10 +118,10 @@ class ObjectStorage:
         options: GetOptions = {"range": (begin, end)}
         if stamp.tag:
             options["if_match"] = f'"{stamp.tag}"'
-        return self._asking(what, lambda: memoryview(obstore.get(self._client, name, options=options).bytes()))
+        return self._request(what, lambda: memoryview(obstore.get(self._client, name, options=options).bytes()))
 
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
-        """See `Storage`. Put again with the same content it is the same object, so this can be tried again."""
+        """See `Storage`. A second put writes the same object, so a retry is safe."""
         size = sum(len(piece) for piece in pieces)
 
         def put() -> None:
@@ -126,46 +131,47 @@ class ObjectStorage:
                 views = (memoryview(piece).cast("B") for piece in pieces)
                 obstore.put(self._client, name, views, chunk_size=_CHUNK, max_concurrency=_PARTS_AT_ONCE)
 
-        self._writing(name, put)
+        self._put(name, put)
         self._listed.pop(name, None)
 
     def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
         """See `Storage`."""
         content = b"".join(pieces)
-        if not self._keeps_conditions:
-            self._prove_conditions()
+        if not self._honours_conditions:
+            self._check_conditions()
         self._listed.pop(name, None)
         for _ in range(_ATTEMPTS):
             try:
-                self._writing(name, lambda: obstore.put(self._client, name, content, mode="create"))
+                self._put(name, lambda: obstore.put(self._client, name, content, mode="create"))
             except (AlreadyExistsError, PreconditionError):
                 try:
-                    # If the answer to our own put was lost, or the client has put again, it is ours.
+                    # If our own put succeeded but its answer was lost, the content is ours.
                     return self._content(name) == content
                 except FileNotFoundError:
-                    # S3 answers in the same way when another put or delete of that name is under way.
+                    # S3 gives the same answer while another put or delete of that name is in progress.
                     time.sleep(_PAUSE)
             else:
                 return True
         raise StorageError(
-            f"Ledger folder '{self.location}' cannot be written: '{name}' is said to be there and is not. Start again."
+            f"Ledger folder '{self.location}' cannot be written: the store says that '{name}' exists, but does "
+            "not return it. Start again."
         )
 
     def _content(self, name: str) -> bytes:
         what = f"Ledger file '{self.location}/{name}' cannot be read"
-        return self._asking(what, lambda: bytes(obstore.get(self._client, name).bytes()))
+        return self._request(what, lambda: bytes(obstore.get(self._client, name).bytes()))
 
-    def _prove_conditions(self) -> None:
-        """Refuse a store that ignores the condition of a put, before two claims overwrite each other there."""
+    def _check_conditions(self) -> None:
+        """Raise `StorageError` if the store ignores the condition of a put: two claims would overwrite each other."""
         probe = f"{TEMPORARY}{uuid.uuid4().hex}"
-        self._writing(probe, lambda: obstore.put(self._client, probe, b"one", mode="create"))
+        self._put(probe, lambda: obstore.put(self._client, probe, b"one", mode="create"))
         try:
-            self._writing(probe, lambda: obstore.put(self._client, probe, b"two", mode="create"))
+            self._put(probe, lambda: obstore.put(self._client, probe, b"two", mode="create"))
         except (AlreadyExistsError, PreconditionError):
-            self._keeps_conditions = True
+            self._honours_conditions = True
         finally:
             self.delete([probe])
-        if not self._keeps_conditions:
+        if not self._honours_conditions:
             raise StorageError(
                 f"Ledger location '{self.location}' cannot be used: the store at {self._place.endpoint} ignores "
                 "'If-None-Match: *', so two writers could claim the ledger at once. Update the store or use another."
@@ -176,14 +182,14 @@ class ObjectStorage:
         wanted = list(dict.fromkeys(names))
         if not wanted:
             return
-        what = f"Ledger folder '{self.location}' cannot be cleared of '{wanted[0]}'"
+        what = f"Ledger folder '{self.location}' cannot be cleaned up ('{wanted[0]}')"
         try:
-            self._asking(what, lambda: obstore.delete(self._client, wanted))
+            self._request(what, lambda: obstore.delete(self._client, wanted))
         except FileNotFoundError:
-            # Azure stops at what is gone already.
+            # Azure stops at the first object that is already gone. Delete the others one by one.
             for name in wanted:
                 try:
-                    self._asking(what, lambda name=name: obstore.delete(self._client, name))  # type: ignore[misc]
+                    self._request(what, lambda name=name: obstore.delete(self._client, name))  # type: ignore[misc]
                 except FileNotFoundError:
                     continue
         for name in wanted:
@@ -211,17 +217,22 @@ class ObjectStorage:
 
     @property
     def _client(self) -> S3Store | GCSStore | AzureStore:
-        # The threads that do the client's work stay behind in a fork: a request would never return.
+        # A fork does not copy the threads that do the client's work, so a request would never return.
         if _USERS and os.getpid() not in _USERS:
             raise StorageError(
-                f"Ledger location '{self.location}' cannot be used: this process was forked off one that has used an "
+                f"Ledger location '{self.location}' cannot be used: this process was forked from one that has used an "
                 "object store. Start processes with multiprocessing's 'spawn'."
             )
         _USERS.add(os.getpid())
         return self._connected
 
-    def _asking(self, what: str, ask: Callable[[], _Answer]) -> _Answer:
-        """The answer; `FileNotFoundError` and a failed condition are answers too. The client tries again by itself."""
+    def _request(self, what: str, ask: Callable[[], _Answer]) -> _Answer:
+        """Send a request and return its result.
+
+        Failures raise `StorageError`; `FileNotFoundError` and failed conditions pass through.
+
+        The client itself retries.
+        """
         try:
             return ask()
         except (FileNotFoundError, AlreadyExistsError, PreconditionError, StorageError):
@@ -229,8 +240,8 @@ class ObjectStorage:
         except (BaseError, OSError, ValueError) as error:
             raise StorageError(f"{what}: {_one_line(error)}") from error
 
-    def _writing(self, name: str, put: Callable[[], object]) -> None:
-        """Put, and put again where the outcome is not known, which the client does not do by itself."""
+    def _put(self, name: str, put: Callable[[], object]) -> None:
+        """Put an object. If the outcome is unknown, put it again, because the client does not retry in that case."""
         what = f"Ledger folder '{self.location}' cannot be written"
         deadline = time.monotonic() + self._patience.total
         for attempt in range(1, _ATTEMPTS + 1):
@@ -250,17 +261,17 @@ class ObjectStorage:
 _OPENED: dict[tuple[str, ObjectPlace], ObjectStorage] = {}
 _MOST_OPENED = 16
 _USERS: set[int] = set()
-"""The process that has sent requests: this one, or the one that it was forked off."""
+"""The id of the process that has sent requests: this process, or the one that it was forked from."""
 
 _ANSWER = re.compile(r"<\?xml.*<Code>(?P<code>[^<]*)</Code>\s*<Message>(?P<message>[^<\n]*).*", re.DOTALL)
 
 
 def _stamp(meta: ObjectMeta) -> Stamp:
-    # Some answers have the tag in quotation marks and some do not.
+    # Only some answers have the tag in quotation marks.
     return Stamp(meta["size"], int(meta["last_modified"].timestamp() * 1e9), (meta["e_tag"] or "").strip('"'))
 
 
 def _one_line(error: BaseException) -> str:
-    """What the client says, and of the store's answer what is for people."""
+    """Return the client's error in one line, with only the code and message of the store's XML."""
     text = str(error).partition("\n\nDebug source:")[0]
     return " ".join(_ANSWER.sub(r"\g<code>, \g<message>", text).split())

@@ -1,4 +1,4 @@
-"""Bringing times that lie in the future back to now: for a repair, never while a query writes the ledger."""
+"""Moves times in the future back to now. Only for a repair; never call it while a query writes to the ledger."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from oncebus.ledger.storage import storage_at
 
 
 def bring_back(location: str | os.PathLike[str], now: int) -> int:
-    """Let no entry and no horizon be later than `now`; how many entries were moved there.
+    """Limit the times of all entries and all horizons to `now`. Return how many entries were changed.
 
-    So an id that was accepted at a later time is remembered for its window from `now` on. Runs are immutable: each is
-    replaced by one of another name, published before the old one is deleted. Killed at any instant, this can be called
-    again with the same `now`, or an earlier one. Raises `CorruptRun`.
+    An id that was accepted at a later time is then remembered for one window from `now`. Runs are immutable, so each
+    one is replaced by a run with another name, which is published before the old one is deleted. If this is killed,
+    call it again with the same `now` or an earlier one. Raises `CorruptRun`.
     """
     storage = storage_at(location)
     moved = 0
-    # A run's horizon is the greatest time among its rows: those that do not reach beyond now need not be read.
+    # The horizon of a run is the greatest time among its rows, so runs with an earlier horizon need no change.
     for name in [name for name in parse_run_names(storage.names()) if name.horizon > now]:
         run = Run(f"{location}/{name}", storage.read(str(name)))
         run.verify()
         entries = run.entries()
         moved += int(np.count_nonzero(entries.time > now))
-        brought = replace(entries, time=np.minimum(entries.time, now))
-        storage.publish(replace(name, horizon=now).file_name(), encode_run(brought, now))
+        limited = replace(entries, time=np.minimum(entries.time, now))
+        storage.publish(replace(name, horizon=now).file_name(), encode_run(limited, now))
         storage.delete([str(name)])
     return moved

@@ -1,6 +1,6 @@
-"""A run: the keys accepted in one part of one batch, or in several batches merged, as one immutable file.
+"""Reads and writes runs. A run is an immutable file of accepted keys: one part of a batch, or several batches merged.
 
-All numbers are little-endian. `n` is the number of entries, `m` of filter words, `w` of spans.
+All numbers are little-endian. `n` is the number of entries, `m` the number of filter words, `w` the number of spans.
 
     offset   size  what
     0        8     magic, "ONCERUN" and the format's version as one byte (1)
@@ -11,18 +11,18 @@ All numbers are little-endian. `n` is the number of entries, `m` of filter words
     40       4     w, unsigned
     44       4     1 if entries have sequence numbers, else 0
     48       4     CRC-32 of all bytes from offset 64 to the end
-    52       4     CRC-32 of bytes 0 to 51 and 56 to 63; of bytes 0 to 51 only where the next number is zero
+    52       4     CRC-32 of bytes 0 to 51 and 56 to 63; of bytes 0 to 51 only if the next number is zero
     56       8     mostly_forgotten_from: the horizon at which three quarters of its entries are forgotten; signed
-                   microseconds; zero in an empty run and in runs of earlier versions: not known
+                   microseconds; zero (unknown) in an empty run and in runs of earlier versions
     64       16 w  spans: pairs of signed microseconds (window, keep), distinct, ascending
              8 m   filter: see `oncebus.ledger.filter`
              8 n   high half of the key's digest, unsigned, ascending
              8 n   low half, unsigned, ascending where the high halves are equal
              8 n   time of acceptance, signed microseconds, ascending where the keys are equal
-             8 n   sequence number, signed, only if entries have one (the least number of all stands for "none")
-             b n   which span the entry has, unsigned, only if w > 1; b is 1, 2 or 4: the least that holds w
+             8 n   sequence number, signed, only if entries have one (the lowest number means "none")
+             b n   index of the entry's span, unsigned, only if w > 1; b is 1, 2 or 4: the smallest that holds w
 
-Entries that share a window need 24 bytes, 32 with a sequence number, and one byte more for the filter.
+If all entries share a window, an entry takes 24 bytes, or 32 with a sequence number, plus one byte in the filter.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ _HEADER_BYTES = 64
 
 
 class CorruptRun(OncebusError):
-    """A run's file is not what was once written."""
+    """The file of a run is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Accepted keys with all that is remembered about them, in the order (high, low, time).
+    """Accepted keys with everything that is remembered about them, in the order (high, low, time).
 
-    `spans` are the distinct pairs (window, keep); `span_of` says which of them each entry has, and is None where there
-    is only one. `sequence` is None where no entry has a sequence number.
+    `spans` are the distinct pairs (window, keep). `span_of` has the index of each entry's span, or is None if there is
+    only one span. `sequence` is None if no entry has a sequence number.
     """
 
     high: Keys
@@ -71,19 +71,19 @@ class Entries:
 
     @classmethod
     def of(cls, high: Keys, low: Keys, time: Numbers, sequence: Numbers, window: Numbers, keep: Numbers) -> Entries:
-        """Entries from columns of the same length."""
+        """Make entries from columns of the same length."""
         spans, span_of = _distinct_spans(window, keep)
         has_sequence = bool((sequence != NO_SEQUENCE).any())
         return cls(high, low, time, sequence if has_sequence else None, spans, span_of)
 
     def keep(self) -> Numbers | np.int64:
-        """How long each entry is remembered; one number where that is the same for all."""
+        """Return how long each entry is remembered; a single number if it is the same for all."""
         if self.span_of is None:
             return np.int64(self.spans[0, 1]) if len(self.spans) else np.int64(0)
         return np.asarray(self.spans[self.span_of, 1])
 
     def take(self, chosen: npt.NDArray[Any]) -> Entries:
-        """The chosen entries, by mask or by position."""
+        """Return the chosen entries, by mask or by position."""
         return Entries(
             self.high[chosen],
             self.low[chosen],
@@ -94,7 +94,7 @@ class Entries:
         )
 
     def without_unused_spans(self) -> Entries:
-        """The same, with only the spans that an entry has."""
+        """Return the same entries without the spans that no entry uses."""
         if self.span_of is None:
             return self
         used, span_of = np.unique(self.span_of, return_inverse=True)
@@ -102,7 +102,7 @@ class Entries:
 
 
 def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
-    """The bytes of a run's file, in pieces."""
+    """Return the content of a run's file, in pieces to be concatenated."""
     size = len(entries)
     forgotten_from, mostly_forgotten_from = _forgetting(entries.time, entries.keep())
     sections: list[npt.NDArray[Any]] = [
@@ -135,17 +135,19 @@ def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
 
 
 class Run:
-    """A run's file, read in place.
+    """A run. Reads the content of its file in place, without copying.
 
-    `data` is everything in the file; it may be a memory map and is kept. Raises `CorruptRun` if it cannot be a run.
-    The entries themselves are compared with their checksum only by `verify`.
+    `data` is the whole file; it may be a memory map, and the run keeps it. Raises `CorruptRun` if the header is not
+    that of a run. Only `verify` compares the entries with their checksum.
     """
 
     def __init__(self, name: str, data: memoryview) -> None:
         self.name = name
         self._data = data
         if len(data) < _HEADER_BYTES:
-            raise CorruptRun(f"Ledger run '{name}' is truncated: {len(data)} bytes, less than a header.{_ADVICE}")
+            raise CorruptRun(
+                f"Ledger run '{name}' is truncated: it has {len(data)} bytes, less than a header.{_ADVICE}"
+            )
         magic, size, words, horizon, forgotten_from, spans, has_sequence, checksum = _HEADER.unpack_from(data)
         if magic != MAGIC:
             raise CorruptRun(f"Ledger run '{name}' begins with {magic!r} instead of {MAGIC!r}.{_ADVICE}")
@@ -178,7 +180,7 @@ class Run:
         self._span_of = section(_span_type(spans), size) if spans > 1 else None
 
     def verify(self) -> None:
-        """Read everything once; raise `CorruptRun` if a byte has changed since it was written."""
+        """Read the whole file. Raise `CorruptRun` if a byte has changed since it was written."""
         found = zlib.crc32(self._data[_HEADER_BYTES:])
         if found != self._checksum:
             raise CorruptRun(
@@ -187,19 +189,22 @@ class Run:
             )
 
     def recall(self, question: Question, mask: Keys) -> Memories:
-        """What this run remembers about any of the keys; `mask` is `filter_masks(question.low)`.
+        """Return this run's entries for the keys of the question. `mask` is `filter_masks(question.low)`.
 
-        Of a key with many entries, only those within the times that matter are read.
+        If a key has many entries, it reads only those in the time range of the question.
         """
         if self.size == 0:
             return Memories.none()
         key = np.flatnonzero(passes_filter(self._filter, question.high, mask))
+        if len(key) == 0:
+            # The usual answer to a small batch. To go on with empty arrays would take four times as long.
+            return Memories.none()
         at = np.searchsorted(self._high, question.high[key])
         inside = at < self.size
         key, at = key[inside], at[inside]
         same = self._high[at] == question.high[key]
         key, at = key[same], at[same]
-        # Nearly always a key has one entry here at most.
+        # Nearly every key has at most one entry here.
         following = np.minimum(at + 1, self.size - 1)
         several = (following > at) & (self._high[following] == question.high[key])
         single = ~several
@@ -211,9 +216,10 @@ class Run:
         return Memories(key, self._time[entry], window, keep, self._sequences(entry))
 
     def _search(self, question: Question, key: Index, begin: Index) -> tuple[Index, Index]:
-        """The entries of these keys within the times that matter, and for each the position of its key in `key`.
+        """Find the entries of these keys in the time range of the question.
 
-        `begin` is where the entries with the key's high half begin.
+        Return the positions of the entries, and for each the position of its key in `key`. `begin` has, for each key,
+        the first entry with the same high half.
         """
         end = np.searchsorted(self._high, question.high[key], side="right")
         low = question.low[key]
@@ -223,10 +229,13 @@ class Run:
         )
 
     def _first_not_before(self, low: Keys, time: Numbers, begin: Index, end: Index) -> Index:
-        """For each stretch with one high half, the first entry at or after (low, time); its end if there is none."""
+        """Return the first entry at or after (low, time) in each range, or the end of the range.
+
+        A range has one high half.
+        """
         while (begin < end).any():
             middle = (begin + end) // 2
-            # Where the search is over, the middle may be one past the last entry: read any, and change nothing.
+            # Where the search is over, the middle may be past the last entry. Read any entry then, and change nothing.
             read = np.minimum(middle, self.size - 1)
             found_low = self._low[read]
             is_before = (found_low < low) | ((found_low == low) & (self._time[read] < time))
@@ -235,14 +244,14 @@ class Run:
         return begin
 
     def entries(self) -> Entries:
-        """All entries, as arrays over the file."""
+        """Return all entries, as arrays over the file."""
         return Entries(self._high, self._low, self._time, self._sequence, self._spans, self._span_of)
 
     @property
     def mostly_forgotten_from(self) -> int:
-        """The horizon at which three quarters of the entries are forgotten."""
+        """Return the horizon at which three quarters of the entries are forgotten."""
         if self._mostly_forgotten_from == 0:
-            # Written by an earlier version: worth one look, as such a run would otherwise never be rewritten.
+            # An earlier version wrote this run. Compute the value once, or the run would never be rewritten.
             self._mostly_forgotten_from = _forgetting(self._time, self.entries().keep())[1]
         return self._mostly_forgotten_from
 
@@ -260,13 +269,13 @@ class Run:
 
 
 class RecallFrom:
-    """What several runs remember: a `Recall`."""
+    """A `Recall` function over several runs."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = runs
 
     def __call__(self, question: Question) -> Memories:
-        """Ask all of them."""
+        """Return the entries of all runs for the keys of the question."""
         if not self._runs or len(question) == 0:
             return Memories.none()
         mask = filter_masks(question.low)
@@ -280,11 +289,11 @@ class RecallFrom:
         )
 
 
-_ADVICE = " Restore the file from a copy, or start a new ledger."
+_ADVICE = " Restore the file from a backup, or start a new ledger."
 
 
 def _forgetting(time: Numbers, keep: Numbers | np.int64) -> tuple[int, int]:
-    """The horizons at which all of the entries, and three quarters of them, are forgotten."""
+    """Return the horizon at which all entries are forgotten, and the one at which three quarters of them are."""
     if len(time) == 0:
         return NO_HORIZON, 0
     end = time + keep
@@ -300,7 +309,7 @@ def _header_checksum(header: bytes | memoryview, mostly_forgotten_from: int) -> 
 
 
 def _distinct_spans(window: Numbers, keep: Numbers) -> tuple[Numbers, npt.NDArray[Any] | None]:
-    """The distinct pairs (window, keep), and for each position which of them it has."""
+    """Return the distinct pairs (window, keep), and for each row the index of its pair."""
     if len(window) == 0:
         return np.empty((0, 2), np.int64), None
     if (window == window[0]).all() and (keep == keep[0]).all():

@@ -1,6 +1,6 @@
-"""Where a ledger's files lie: one flat folder of files that are written once, whole, and never changed.
+"""Defines the storage of a ledger: a flat folder of files that appear as a whole and never change.
 
-`storage_at` opens a folder of this machine, or a bucket's folder on S3, Google Cloud Storage or Azure Blob Storage.
+`storage_at` opens a local folder, or a folder in a bucket of S3, Google Cloud Storage or Azure Blob Storage.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from oncebus.errors import OncebusError
 from oncebus.files import TEMPORARY
 
 ABANDONED_SECONDS = 3600.0
-"""A temporary file that is older has lost its writer."""
+"""The writer of a temporary file older than this must have died."""
 
 Piece = bytes | memoryview
 
 
 class StorageError(OncebusError):
-    """A ledger's folder cannot be used."""
+    """The folder of a ledger cannot be used."""
 
 
 class Stamp(NamedTuple):
-    """Tells two files apart that had the same name at different times. `tag` is an object store's own (ETag)."""
+    """Distinguishes two versions of a file with the same name. `tag` is the ETag of an object store."""
 
     size: int
     modified_ns: int
@@ -43,45 +43,48 @@ class Storage(Protocol):
     location: str
 
     def names(self) -> dict[str, Stamp]:
-        """All files; none if the folder does not exist."""
+        """Return the names and stamps of all files; none if the folder does not exist."""
 
     def read(self, name: str) -> memoryview:
-        """The whole file, memory-mapped where that is possible."""
+        """Return the whole file, memory-mapped if possible."""
 
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
-        """Write a file."""
+        """Write a file, or replace it."""
 
     def publish_new(self, name: str, pieces: Sequence[Piece]) -> bool:
-        """Write a file unless there is one of that name; return whether it was written.
+        """Write a file unless the name exists. Return whether it was written.
 
-        Of several callers with different content exactly one gets True. A caller whose content is there already may
-        get True as well: an object store whose answer was lost cannot tell the caller's first attempt from another's.
-        So a claim has to hold something that is the claimant's own.
+        Of several callers with different content, exactly one gets True. A caller whose own content is already there
+        may also get True: if an answer is lost, an object store cannot distinguish the first attempt of the caller from
+        another writer. So a claim must contain something unique to the claimant.
         """
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files; files that are gone already do not matter."""
+        """Delete files, and ignore those that are already gone."""
 
     def is_verified(self, name: str, stamp: Stamp) -> bool:
-        """Whether this machine has compared the file with its checksum before."""
+        """Return whether this machine has already compared the file with its checksum."""
 
     def set_verified(self, name: str, stamp: Stamp) -> None:
-        """Record on this machine that it has."""
+        """Record on this machine that the file matches its checksum."""
 
     def forget(self, name: str) -> bool:
-        """Drop this machine's copy of a damaged file; return whether there was one, so that `read` fetches it again."""
+        """Delete this machine's copy of a damaged file.
+
+        Return whether there was a copy: if so, `read` fetches the file again.
+        """
 
 
 def storage_at(location: str | os.PathLike[str]) -> Storage:
-    """The storage at a path or URI. Touches neither disk nor network."""
-    # Here, because a ledger on a disk needs no client of object stores.
+    """Return the storage at a path or URI. Touches neither disk nor network."""
+    # Imported here, because a local ledger needs no client for object stores.
     from oncebus.ledger.local_storage import LocalStorage
 
     text = os.fspath(location)
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise StorageError(f"Ledger location '{text}' is not a path of this machine: write it like file:///folder.")
+            raise StorageError(f"Ledger location '{text}' is not a path on this machine: write it like file:///folder.")
         return LocalStorage(unquote(parts.path).rstrip("/") or "/")
     if "://" not in text:
         return LocalStorage(os.path.abspath(text))
@@ -91,9 +94,9 @@ def storage_at(location: str | os.PathLike[str]) -> Storage:
 
 
 def agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
-    """What two scans in a row agree on.
+    """Scan repeatedly until two scans in a row agree, and return their result.
 
-    A scan is not a moment: one that overlaps a merge may miss the new run as well as the old ones.
+    A scan takes time. If runs are merged meanwhile, it may miss both the new run and the old ones.
     """
     found = scan()
     while (again := scan()) != found:
@@ -102,6 +105,6 @@ def agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
 
 
 def abandoned(names: dict[str, Stamp]) -> list[str]:
-    """Temporary files whose writer must have died."""
+    """Return the names of temporary files whose writer must have died."""
     old_ns = time.time_ns() - int(ABANDONED_SECONDS * 1e9)
     return [name for name, stamp in names.items() if name.startswith(TEMPORARY) and stamp.modified_ns < old_ns]

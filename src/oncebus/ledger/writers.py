@@ -1,8 +1,8 @@
-"""Who may write a ledger: one writer at a time, told apart by its query and its token.
+"""Ensures that a ledger has one writer at a time. A query id and a token together identify a writer.
 
-The token is made up by the driver, once for each call of `detect_duplicates`. The query is the id that Spark gives it,
-the same after each restart from one checkpoint. So one call that is started as two queries is two writers, and so are
-two calls within one query.
+The driver generates the token, once for each call of `detect_duplicates`. The query id comes from Spark, and stays the
+same after each restart from one checkpoint. So if one call is started as two queries, there are two writers. Two calls
+within one query are two writers as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[0-9a-f]+")
 class Writer:
     """One call of `detect_duplicates`, or one start of the broker's pipeline, in one query.
 
-    `follows` is the number of a generation that is known to have ended, whatever its owner's process does.
+    `follows` is the number of a generation whose writer is known to have ended, even if its owner's process is alive.
     """
 
     token: str
@@ -31,20 +31,20 @@ class Writer:
     follows: int | None = None
 
     def __post_init__(self) -> None:
-        # The token becomes part of file names: runs under a name that cannot be read back would never be seen.
+        # The token is part of file names. Nobody would see runs under a name that cannot be parsed.
         if not _TOKEN.fullmatch(self.token):
             raise ValueError(f"Token {self.token!r} must be lower-case hexadecimal.")
 
     def has_claimed(self, generation: Generation) -> bool:
-        """Whether the generation is this writer's."""
+        """Return whether this writer has claimed the generation."""
         return (generation.query, generation.token) == (self.query, self.token)
 
 
 def newest_ended(listing: Listing, location: str, is_running: Callable[[str], bool], owner: Owner) -> int | None:
-    """The number of the newest generation if its writer is known to have ended, else None.
+    """Return the number of the newest generation if its writer is known to have ended, else None.
 
-    `is_running` tells whether a streaming query of the `owner` runs. Raises `LedgerInUse` if the newest writer is known
-    to be at work.
+    `is_running` returns whether a streaming query of the `owner` is running. Raises `LedgerInUse` if the newest writer
+    is known to be running.
     """
     newest = listing.newest
     if newest is None:
@@ -62,7 +62,7 @@ def newest_ended(listing: Listing, location: str, is_running: Callable[[str], bo
 
 
 def refuse_if_live(listing: Listing, location: str, writer: Writer) -> None:
-    """Raise `LedgerInUse` if the newest writer is another one that may still be at work."""
+    """Raise `LedgerInUse` if the newest writer is a different one and may still be running."""
     newest = listing.newest
     if newest is None or newest.number == writer.follows or listing.is_at_rest():
         return
@@ -73,48 +73,50 @@ def refuse_if_live(listing: Listing, location: str, writer: Writer) -> None:
     if alive:
         is_ours = newest.owner == writer.owner
         raise in_use(location, newest, "this process" if is_ours else f"process {newest.owner and newest.owner.pid}")
-    # Whoever restarts a query from its checkpoint owns it. Another query must have been silent for a while to count as
-    # ended.
+    # A restart from the checkpoint takes over its own query at once. A different query must wait until the writer has
+    # been silent for a while.
     if alive is None and not is_same_query:
         written = [stamp.modified_ns for name, stamp in listing.stamps.items() if newest.token in name]
         written.append(listing.stamps[newest.file_name].modified_ns)
         silent = time.time() - max(written) / 1e9
         if silent < SILENT_SECONDS:
             raise LedgerInUse(
-                f"Ledger '{location}' was written {silent:.0f} s ago by query {newest.query} from another place. Stop "
-                f"that query; {SILENT_SECONDS:.0f} s later the ledger is free."
+                f"Ledger '{location}' was written {silent:.0f} s ago by query {newest.query} on another machine. Stop "
+                f"that query, and wait {SILENT_SECONDS:.0f} s."
             )
 
 
 def in_use(location: str, newest: Generation, where: str) -> LedgerInUse:
-    """The error for a second writer beside a live one."""
+    """Return the error for a second writer while the first one runs."""
     return LedgerInUse(
-        f"Ledger '{location}' is being written by query {newest.query} of {where}. Stop it first, or use a ledger of "
-        "its own for each query; if it has ended, call detect_duplicates again."
+        f"Ledger '{location}' is being written by query {newest.query} of {where}. Stop that query first, or "
+        "give each query a ledger of its own. If it has ended, call detect_duplicates again."
     )
 
 
 def taken_over(location: str, ours: Generation, newest: Generation) -> LedgerInUse:
-    """The error for a writer that comes back after another one."""
+    """Return the error for a writer that continues after another one has taken over."""
     return LedgerInUse(
         f"Ledger '{location}' has been taken over from query {ours.query} by query {newest.query} (generation "
-        f"{newest.number}). Start again from the ledger as it is now; only one may write it at a time."
+        f"{newest.number}). Only one query may write to it at a time. Start again, and continue from the ledger's "
+        "current state."
     )
 
 
 def claimed_at_once(location: str, ours: Generation, rival: Generation) -> LedgerInUse:
-    """The error for the slower of two writers that claim the same generation."""
+    """Return the error for the slower of two writers that claim the same generation."""
     if ours.query == rival.query:
         return second_operator(location, ours.query)
     return LedgerInUse(
         f"Ledger '{location}' was claimed by query {rival.query} at the same moment as by query {ours.query}. Stop one "
-        "of the two, then start again."
+        "of them, then start again."
     )
 
 
 def second_operator(location: str, query: str) -> LedgerInUse:
-    """The error for a second call of `detect_duplicates` in one query."""
+    """Return the error for a second call of `detect_duplicates` in one query."""
     return LedgerInUse(
-        f"Ledger '{location}' is written by another detect_duplicates of the same query {query}. Give each a ledger of "
-        "its own, or unite the streams before one detect_duplicates. If the query was restarted, call it again first."
+        f"Ledger '{location}' is also written by another detect_duplicates call of the same query {query}. Give each "
+        "call a ledger of its own, or union the streams before one call. If you restarted the query, call "
+        "detect_duplicates again."
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from oncebus.access import AuthorizationRule, Right, WhichKey, fresh_key, rule_named
+from oncebus.access import AuthorizationRule, Right, Rights, WhichKey, fresh_key, rule_named
 from oncebus.entities import BadRequest
 from oncebus.errors import shown
 
@@ -16,7 +16,7 @@ _RIGHTS = {right.lower(): right for right in Right}
 
 @dataclass(frozen=True, slots=True)
 class GivenRule:
-    """A requested rule. A key that is not given stays as it is; a new rule gets a random one."""
+    """A requested rule. If a key is not given, an existing rule keeps its key and a new rule gets a random one."""
 
     name: str
     rights: frozenset[Right]
@@ -24,7 +24,7 @@ class GivenRule:
     secondary: str | None = field(default=None, repr=False)
 
     def made(self, old: AuthorizationRule | None, now: int) -> AuthorizationRule:
-        """Return the new rule. It replaces `old`, the existing rule with its name, if there is one."""
+        """Return the resulting rule. `old` is the existing rule that it replaces, or None."""
         new = old or AuthorizationRule(self.name, self.rights, fresh_key(), fresh_key(), now, now)
         new = replace(new, rights=self.rights)
         for which, key in ((WhichKey.PRIMARY, self.primary), (WhichKey.SECONDARY, self.secondary)):
@@ -34,7 +34,7 @@ class GivenRule:
         return new if old is None or new == old else replace(new, modified_at=now)
 
     def put_into(self, rules: Rules, now: int) -> Rules:
-        """Return the rules with this one added or replaced; the same tuple if nothing changes."""
+        """Return `rules` with this rule added or replaced; the same tuple if nothing changes."""
         old = rule_named(rules, self.name)
         new = self.made(old, now)
         if old is None:
@@ -43,21 +43,21 @@ class GivenRule:
 
 
 def made_rules(given: Iterable[GivenRule], old: Sequence[AuthorizationRule], now: int) -> Rules:
-    """Return the new rules. A rule of `old` that is not given is removed."""
+    """Return the resulting rules. Rules in `old` that are not in `given` are removed."""
     return tuple(each.made(rule_named(old, each.name), now) for each in given)
 
 
-def read_rights(texts: Iterable[object]) -> frozenset[Right]:
-    """Return the rights with these names, in any case. Raises `BadRequest` for an unknown name."""
-    rights = set()
+def read_rights(texts: Iterable[object]) -> Rights:
+    """Return the rights with the given names, in any letter case. Raises `BadRequest` for an unknown name."""
+    rights: list[Right] = []
     for text in texts:
         right = _RIGHTS.get(text.strip().lower()) if isinstance(text, str) else None
         if right is None:
             raise BadRequest(f"The access right {shown(text)} is not one of {', '.join(Right)}.")
-        rights.add(right)
-    return frozenset(rights)
+        rights.append(right)
+    return Rights(rights)
 
 
-def rights_in_order(rights: Collection[str]) -> list[str]:
-    """Return the names of rights, in the order of `Right`."""
-    return [right.value for right in Right if right in rights]
+def rights_in_order(rights: Iterable[Right]) -> list[str]:
+    """Return the names of rights, in the order they were given."""
+    return [right.value for right in Rights(rights).order]

@@ -1,4 +1,4 @@
-"""Existing authorization rules: the namespace's, which are in the key file, and those of queues and topics."""
+"""Reads and changes authorization rules: those of the namespace, in the key file, and those of queues and topics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AuthorizationRules:
         return tuple(self._namespace_rules() if self._keys is None else self._keys.rules())
 
     def get(self, owner: Owner | None, name: str) -> AuthorizationRule:
-        """Return the rule with a name. Raises `NotFound`."""
+        """Return the rule called `name`. Raises `NotFound`."""
         rule = rule_named(self.of(owner), name)
         if rule is not None:
             return rule
@@ -66,7 +66,7 @@ class AuthorizationRules:
             await self._change(owner, given.put_into)
 
     async def delete(self, owner: Owner | None, name: str) -> bool:
-        """Remove a rule, and return whether it existed. Tokens that its keys have signed are rejected from now on."""
+        """Remove a rule, and return whether it existed. Tokens signed with its keys become invalid."""
         removed = rule_named(self.of(owner), name)
         if removed is None:
             return False
@@ -77,7 +77,10 @@ class AuthorizationRules:
         return True
 
     async def regenerate(self, owner: Owner | None, name: str, which: WhichKey, key: str | None) -> None:
-        """Replace a key of a rule, by a random one if `key` is None. Tokens signed with the old key are rejected."""
+        """Replace a key of a rule with `key`, or with a random one if `key` is None.
+
+        Tokens signed with the old key become invalid.
+        """
         old = self.get(owner, name)
         if owner is None:
             await asyncio.to_thread(self._key_file().rotate, name, which, key)
@@ -91,13 +94,16 @@ class AuthorizationRules:
         await self._change(owner, change)
 
     async def put_all(self, rules: Iterable[AuthorizationRule]) -> None:
-        """Write the rights of these rules of the namespace to the key file, in one step."""
+        """Write the rights of these namespace rules to the key file, all in one step."""
         rights = {rule.name: rule.rights for rule in rules}
         if rights:
             await asyncio.to_thread(self._key_file().put_all, rights)
 
     async def take_back(self, rules: Iterable[AuthorizationRule], before: Iterable[AuthorizationRule]) -> None:
-        """Restore rules of the namespace to their state before. Does nothing if the key file cannot be written."""
+        """Undo `put_all`: give the namespace's rules their rights in `before`, and remove those that are new.
+
+        Does nothing if the key file cannot be written.
+        """
         if self._keys is None:
             return
         known = {rule.name: rule.rights for rule in before}

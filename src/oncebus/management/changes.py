@@ -1,4 +1,6 @@
-"""Management requests as changes of the catalogue: functions for `Broker.change`.
+"""Changes to the catalogue.
+
+Functions turn management requests into changes for `Broker.change`; `apply` applies a plan.
 
 Each function looks up what it needs in the catalogue that it is given. Anything looked up earlier may have changed.
 """
@@ -7,18 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, Entity, NotFound, Rule
+from oncebus.errors import OncebusError
+from oncebus.management.authorization_rules import AuthorizationRules
 from oncebus.management.given import Given
+from oncebus.management.planning import Plan
 from oncebus.management.rules import with_old_values
 
 Change = Callable[[Catalogue, int], Catalogue]
 """Takes a catalogue and the time, and returns the next catalogue."""
 
 Permit = Callable[[Entity | None, Entity], None]
-"""Raises unless the caller may replace the first entity, which is None for a new one, by the second."""
+"""Takes the old entity (None for a new one) and the new one. Raises unless the caller may make this change."""
 
 Check = Callable[[Entity], None]
 """Raises unless the entity is in the state that the caller expects."""
+
+
+class PlanOutdated(OncebusError):
+    """The catalogue has changed since the plan was made. Plan again."""
 
 
 def create(blank: Entity, given: Given, permit: Permit) -> Change:
@@ -67,7 +77,7 @@ def put(blank: Entity, given: Given, permit: Permit) -> Change:
 
 
 def put_rule(topic: str, subscription: str, rule: Rule) -> Change:
-    """Return the change that creates a rule, or updates the one with its name."""
+    """Return the change that creates a rule, or updates the existing rule with the same name."""
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         try:
@@ -77,3 +87,25 @@ def put_rule(topic: str, subscription: str, rule: Rule) -> Change:
         return catalogue.update_rule(topic, subscription, with_old_values(rule, old))
 
     return how
+
+
+async def apply(plan: Plan, broker: Broker, rules: AuthorizationRules) -> None:
+    """Apply a plan to the namespace.
+
+    Raises `PlanOutdated` if the catalogue has changed since the plan was made. After this or any other error, the
+    namespace is unchanged, unless restoring the key file failed.
+    """
+
+    def how(catalogue: Catalogue, _: int) -> Catalogue:
+        if catalogue is not plan.before:
+            raise PlanOutdated
+        return plan.after
+
+    changed = plan.changed_authorizations
+    # The namespace's rules have a file of their own. They go first, because writing that file may fail.
+    await rules.put_all(changed)
+    try:
+        await broker.change(how)
+    except BaseException:
+        await rules.take_back(changed, plan.known)
+        raise

@@ -36,7 +36,7 @@ class Change:
 def changes_of(plan: Plan) -> list[Change]:
     """Return the change of each resource that the plan wants, in the order of the file.
 
-    Default rules that the plan deletes come behind the rules.
+    Default rules that the plan deletes come after the rules.
     """
     return list(_changes(plan))
 
@@ -65,7 +65,7 @@ def _change(id_: str, before: Properties | None, after: Properties | None) -> Ch
 
 
 def _dropped(plan: Plan) -> Iterator[Change]:
-    """Yield the default rules of subscriptions that the plan deletes, because the file gives other rules."""
+    """Yield the deletion of each default rule that the plan drops because the file gives other rules."""
     for owner in {key_of_path(rule.owner): rule for rule in plan.wanted.rules}.values():
         before = _rule_named(plan.before, owner, DEFAULT_RULE)
         if before is not None and _rule_named(plan.after, owner, DEFAULT_RULE) is None:

@@ -11,9 +11,9 @@ from typing import Any, TypeGuard
 from oncebus.management.problems import Fault, FileRefused, Problem
 
 LARGEST = 4 << 20
-"""The largest file in bytes: the Resource Manager's limit."""
+"""The maximum size of a file in bytes. It is the Resource Manager's limit."""
 DEEPEST = 64
-"""The deepest nesting of lists and objects."""
+"""The maximum nesting depth of lists and objects."""
 
 Object = dict[str, Any]
 
@@ -23,7 +23,7 @@ _TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|//[^\n]*|/\*.*?(?
 
 
 def read_document(path: Path, what: str) -> Any:
-    """Return the JSON value in a file. Errors call the file `what`. Raises `FileRefused`."""
+    """Return the JSON value in a file. Raises `FileRefused` with a text that calls the file `what`."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
@@ -36,7 +36,7 @@ def read_document(path: Path, what: str) -> Any:
 
 
 def parse_document(content: bytes | str) -> Any:
-    """Return the JSON value of a text. Raises `Fault`, which names the place of the error."""
+    """Return the JSON value of a text. Raises `Fault`, which names the line and column of the error."""
     if len(content) > LARGEST:
         raise Fault(f"it is larger than {LARGEST >> 20} MB.")
     try:
@@ -51,7 +51,7 @@ def parse_document(content: bytes | str) -> Any:
     except UnicodeDecodeError:
         raise Fault("it is not UTF-8.") from None
     except UnicodeEncodeError:
-        raise Fault("a text in it holds half of a surrogate pair.") from None
+        raise Fault("a string in it contains half of a surrogate pair.") from None
     except RecursionError:
         raise Fault(f"it is nested deeper than {DEEPEST} levels.") from None
     except Fault:

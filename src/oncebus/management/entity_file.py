@@ -1,4 +1,4 @@
-"""A file of entities that exist after the start: missing ones are created, existing ones stay as they are.
+"""A file that lists entities to create at the start. Missing entities are created; existing ones stay as they are.
 
 The entities file and the official emulator's `Config.json` are such files. Each has a function that turns its content
 into a `Wanted`. Everything else is here: reading the file, collecting its problems, and planning.
@@ -18,7 +18,7 @@ from oncebus.management.problems import FileRefused, Problems, item, member
 from oncebus.management.wanted import Wanted
 
 ReadContent = Callable[[Any, Problems], Wanted]
-"""Reads the content of a file as far as possible, and notes each problem."""
+"""Reads the content of a file as far as possible, and records each problem."""
 
 
 class EntityFile:
@@ -36,7 +36,7 @@ class EntityFile:
 
     @classmethod
     def read(cls, path: Path, what: str, content: ReadContent) -> EntityFile:
-        """Read a file; errors call it `what`. Raises `FileRefused` with all problems of the file."""
+        """Read a file. Raises `FileRefused` with all problems of the file; the error texts call the file `what`."""
         problems = Problems()
         file = cls(f"{what} '{path}'", content(read_document(path, what), problems))
         if problems:
@@ -59,22 +59,30 @@ class EntityFile:
 
 
 class FileReader:
-    """Reads the JSON of a file. It notes each problem with its place, and goes on as if that value were left out."""
+    """Reads the JSON of a file.
+
+    It records each problem with its location, and continues as if the bad value were missing.
+    """
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
 
     def name_of(self, written: Object, path: str, word: str = "Name") -> str:
-        """Return the name of an object, which its member `word` holds; empty if it has none."""
+        """Return the object's name, from its member `word`.
+
+        If it is missing or not a string, record a problem and return "".
+        """
         name = find(written, word)
         if isinstance(name, str) and name:
             return name
         place = member(path, word)
-        self._problems.add(place, "The name is missing." if name in (None, "") else f"The name {name!r} is not a text.")
+        self._problems.add(
+            place, "The name is missing." if name in (None, "") else f"The name {name!r} is not a string."
+        )
         return ""
 
     def inner(self, written: Object, path: str, name: str) -> tuple[Object, str]:
-        """Return an object within an object, empty if it is left out, and its place."""
+        """Return the object in the member `name`, empty if it is missing, and its location."""
         as_written = written_name(written, name)
         if as_written is None:
             return {}, member(path, name)
@@ -82,13 +90,13 @@ class FileReader:
         return self.object_of(written[as_written], place, "The member"), place
 
     def listed(self, written: Object, path: str, name: str) -> Iterator[tuple[str, Object]]:
-        """Yield the objects of a list within an object, each with its place; none if the list is left out."""
+        """Yield the objects of the list in the member `name`, each with its location. A missing list yields nothing."""
         as_written = written_name(written, name)
         if as_written is not None and written[as_written] is not None:
             yield from self.items_of(written[as_written], member(path, as_written))
 
     def items_of(self, value: Any, place: str) -> Iterator[tuple[str, Object]]:
-        """Yield the objects of a list, each with its place."""
+        """Yield each object of a list, with its location."""
         if not isinstance(value, list):
             self._problems.add(place, f"The member is {kind_of(value)}. Not a list.")
             return
@@ -99,7 +107,10 @@ class FileReader:
                 self._problems.add(item(place, at), f"The member is {kind_of(each)}. Not an object.")
 
     def object_of(self, value: Any, path: str, what: str) -> Object:
-        """Return a value that must be an object; an empty object if it is null or something else."""
+        """Return the value if it is an object, else an empty object.
+
+        Anything but an object or null is recorded as a problem.
+        """
         if is_object(value):
             return value
         if value is not None:
@@ -107,11 +118,11 @@ class FileReader:
         return {}
 
     def check_known(self, written: Object, path: str, known: Iterable[str]) -> None:
-        """Note each unknown member: a misspelt property would otherwise count as left out."""
+        """Record each unknown member as a problem, because a misspelt property would otherwise be ignored."""
         names = list(known)
         lowered = {name.lower() for name in names}
         for name in written:
             if name.lower() not in lowered and not name.startswith("$"):
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f" Did you mean '{near[0]}'?" if near else f" There are {', '.join(names)}."
-                self._problems.add(member(path, name), f"The member is not known.{hint}")
+                self._problems.add(member(path, name), f"The member is unknown.{hint}")

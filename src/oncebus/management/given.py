@@ -1,4 +1,4 @@
-"""The properties that a request gives, and the full description that they make."""
+"""The properties that a request sets, and the full description that results."""
 
 from __future__ import annotations
 
@@ -16,28 +16,33 @@ T = TypeVar("T", bound=Entity)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The given values by field, and the given rules. None stands for rules that the request does not name."""
+    """The values that a request sets, by field, and its authorization rules.
+
+    `authorization_rules` is None if it sets none.
+    """
 
     values: Mapping[str, Value]
     authorization_rules: tuple[GivenRule, ...] | None = field(default=None, repr=False)
     default_rule: Rule | None = None
 
     def created(self, base: T, now: int) -> T:
-        """Return a new description. Fields that are not given come from `base`, which has the defaults."""
+        """Return a new description. Fields that the request does not set come from `base`, which has the defaults."""
         return self._applied(base, now)
 
     def updated(self, old: T, now: int) -> T:
-        """Return the description that replaces `old`. Fields that are not given keep their old values.
+        """Return the updated description. Fields that the request does not set keep their values in `old`.
 
-        A text that is not given is removed: clients of the Atom feed have no other way to remove it.
+        Except texts: a text that the request does not set is removed, because Atom clients have no other way to remove
+        one.
         """
         removed: dict[str, Any] = {name: None for name in TEXTS if hasattr(old, name)}
         return self._applied(replace(old, **removed), now)
 
     def replaced(self, old: T, now: int) -> T:
-        """Return the description that replaces `old`. Fields that are not given get their defaults, with exceptions.
+        """Return the description that replaces `old`. Most fields that the request does not set get their defaults.
 
-        Fields that are fixed at creation and fields that the Resource Manager does not have keep their values.
+        Fields that are fixed at creation, and fields that the Resource Manager does not have, keep their values in
+        `old`.
         """
         entity: Entity = old
         known = RESOURCE_FIELDS[type(entity)]

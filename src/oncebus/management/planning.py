@@ -1,7 +1,7 @@
 """Planning: a pure function from the catalogue and the wanted resources to the next catalogue.
 
 The planner first creates entities without their forwarding and then adds it, so that a file may list them in any order
-and forward in circles. The catalogue decides what is allowed; the planner finds the place in the file of each problem.
+and forward in circles. The catalogue decides what is allowed; the planner finds out where in the file each problem is.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _PARAMETER = re.compile(r"Parameter name: (?P<name>[A-Za-z]+)")
 class Plan:
     """The planned state. `after` is `before` itself if the catalogue does not change, else it is one version higher.
 
-    `known` are the namespace's authorization rules as they are, `authorizations` as they will be. `wanted` spells the
-    names of entities as the catalogue does.
+    `known` has the namespace's authorization rules before the plan, `authorizations` those after it. `wanted` spells
+    the names of entities as the catalogue does.
     """
 
     before: Catalogue
@@ -72,12 +72,12 @@ def plan(
     *,
     leaves_existing: bool = False,
 ) -> Plan:
-    """Return the plan that makes everything that is wanted.
+    """Return the plan that creates and changes everything in `wanted`.
 
-    Raises `FileRefused` with all problems: those that planning finds, and those in `problems` already.
+    Raises `FileRefused` with all problems: those that are already in `problems`, and those that planning finds.
 
-    Resources that the file does not name stay as they are; with `leaves_existing`, existing entities do too.
-    `namespace_rules` is None if the namespace's own rules cannot be changed.
+    Resources that the file does not name stay as they are. With `leaves_existing`, all existing entities stay as they
+    are. `namespace_rules` is None if the namespace's own rules cannot be changed.
     """
     wanted = _resolved(wanted, before)
     if leaves_existing:
@@ -130,7 +130,10 @@ def _resolved(wanted: Wanted, before: Catalogue) -> Wanted:
 
 
 class _Planner:
-    """Changes a catalogue step by step. It notes each failure and goes on with a blank entity instead."""
+    """Changes a catalogue step by step.
+
+    It records each failure and continues with a blank entity in place of the failed one.
+    """
 
     def __init__(self, before: Catalogue, now: int, problems: Problems, is_complete: bool) -> None:
         self.after = before
@@ -210,7 +213,10 @@ class _Planner:
                 self.after = self.after.delete_rule(owner.topic, owner.subscription, DEFAULT_RULE)
 
     def put_authorization(self, wanted: WantedAuthorization) -> None:
-        """Create or change an authorization rule of a queue or topic. It keeps keys that are not given."""
+        """Create or change an authorization rule of a queue or topic.
+
+        An existing rule keeps the keys that the file does not give.
+        """
         if self.after.find(wanted.name) is None and self._is_expected(wanted.name):
             return
         with self._problems.noted(wanted.place):
@@ -223,14 +229,17 @@ class _Planner:
         return found if isinstance(found, wanted.kind) else None
 
     def _update(self, new: Entity) -> None:
-        """Change an entity, but only if the result differs by more than the time of the change."""
+        """Update an entity, unless only its modification time would change."""
         after = self.after.updated(new, self._now)
         old, changed = self.after.find(new.path), after.find(new.path)
         if old is None or changed is None or replace(changed, updated_at=old.updated_at) != old:
             self.after = after
 
     def _explain(self, wanted: WantedEntity, old: Entity | None, error: OncebusError) -> None:
-        """Note the problems of an entity: each property that is wrong by itself, then the error itself if it is new."""
+        """Record the problems of an entity: each property that is wrong on its own, then `error` itself.
+
+        An error that is already recorded, or follows from a recorded one, is left out.
+        """
         reported = self._judge(wanted, old)
         match = _PARAMETER.search(str(error))
         about = PROPERTIES[wanted.kind].get(match["name"]) if match else None
@@ -240,7 +249,7 @@ class _Planner:
             self._problems.add(wanted.place if about is None else wanted.place_of(about.field), str(error))
 
     def _judge(self, wanted: WantedEntity, old: Entity | None) -> set[str]:
-        """Note each property that is wrong by itself, and return the texts of these problems."""
+        """Record each property that is wrong on its own, and return the texts of these problems."""
         reported: set[str] = set()
         # An error that a blank entity of this kind has too is not the fault of a property.
         always = self._fault(wanted.kind, old, {})
@@ -254,7 +263,7 @@ class _Planner:
         return reported
 
     def _is_expected(self, path: str) -> bool:
-        """Return whether a missing entity is missing only because of a problem that is noted already."""
+        """Return whether the entity at a path may be missing because of a problem that is already recorded."""
         return not self._is_complete or key_of_path(path) in self._failed
 
     def _fault(self, kind: EntityKind, old: Entity | None, values: dict[str, Any]) -> str | None:
@@ -292,5 +301,7 @@ def _of_namespace(
                 raise Fault(f"The namespace would have {len(rules)} authorization rules; {MOST_RULES} is the limit.")
             is_manager = old is not None and Right.MANAGE in old.rights
             if is_manager and not any(Right.MANAGE in rule.rights for rule in rules.values()):
-                raise Fault(f"The authorization rule '{new.name}' is the last one with Manage. Give another one first.")
+                raise Fault(
+                    f"The authorization rule '{new.name}' is the last one with Manage. Give another rule Manage first."
+                )
     return tuple(rules.values())

@@ -1,4 +1,4 @@
-"""The problems of a file, each with its place: `resources[2].properties.lockDuration`."""
+"""The problems of a file, each with its location, such as `resources[2].properties.lockDuration`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from oncebus.errors import OncebusError
 
 MOST_PROBLEMS = 1000
-"""How many problems of one file are kept."""
+"""The maximum number of problems that are kept for one file."""
 
 _LONGEST_NAME = 80
 _MOST_NAMES = 1000
@@ -44,14 +44,14 @@ class FileRefused(OncebusError, ValueError):
 
 
 class Fault(OncebusError, ValueError):
-    """An error without its place. A caller that knows the place makes it a `Problem`."""
+    """An error without a location. A caller that knows the location turns it into a `Problem`."""
 
 
 class AlreadyReported(Fault):
-    """A value is missing because of a problem that is already noted."""
+    """A value is missing because of a problem that is already recorded."""
 
     def __init__(self) -> None:
-        super().__init__("It depends on something that is wrong.")
+        super().__init__("It depends on a value that has an error.")
 
 
 class Problems:
@@ -67,13 +67,13 @@ class Problems:
         return bool(self._found)
 
     def add(self, path: str, text: str) -> None:
-        """Note a problem. Line breaks become spaces."""
+        """Record a problem. Line breaks become spaces."""
         if len(self._found) < MOST_PROBLEMS:
             self._found.setdefault(Problem(path, " ".join(text.split())))
 
     @contextmanager
     def noted(self, path: str) -> Iterator[None]:
-        """Note an error that the block raises, and continue after the block."""
+        """Record an error that the block raises, and continue after the block."""
         try:
             yield
         except AlreadyReported:
@@ -82,15 +82,15 @@ class Problems:
             self.add(path, str(error))
 
     def check(self, file: str = "") -> None:
-        """Raise `FileRefused` if there is a problem. `file` names the file."""
+        """Raise `FileRefused` if any problem was recorded. `file` names the file."""
         if self:
             raise FileRefused(self, file)
 
 
 def member(path: str, name: str) -> str:
-    """Return the place of a member of the object at a path.
+    """Return the location of a member of the object at a path.
 
-    Long names are shortened: a place is made for every value, so a long name could cost much memory.
+    Long names are shortened, because every value gets a location: long names could take much memory.
     """
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}…"
@@ -100,12 +100,12 @@ def member(path: str, name: str) -> str:
 
 
 def item(path: str, index: int) -> str:
-    """Return the place of an item of the list at a path."""
+    """Return the location of an item of the list at a path."""
     return f"{path}[{index}]"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most similar, or None. Long names are not compared, because it takes too long."""
+    """Return the known name that is most similar, or None. Long names are not compared, because that takes too long."""
     if len(name) > _LONGEST_NAME:
         return None
     short = [each for each in islice(known, _MOST_NAMES) if len(each) <= _LONGEST_NAME]
@@ -113,5 +113,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def hint(meant: str | None) -> str:
-    """Return the end of an error text that suggests a name; empty if there is none."""
+    """Return a suggestion to append to an error text, such as "Did you mean …?"; empty if `meant` is None."""
     return "" if meant is None else f" Did you mean '{meant}'?"

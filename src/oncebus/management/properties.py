@@ -1,9 +1,9 @@
-"""The properties of a description, and the names of each.
+"""The properties of a description, and their names in each protocol.
 
-A property has one name in many forms. The Atom feed and the emulator's configuration write `LockDuration`. The
-Resource Manager, templates and the entities file write `lockDuration`. Commands have flags, by the names of Azure's own
-command line, and the portal has a title. This module says how a value is written; `oncebus.entities`
-says which are allowed.
+A property has one name in many forms. The Atom feed and the emulator's configuration write `LockDuration`. The Resource
+Manager, templates and the entities file write `lockDuration`. Commands have flags, by the names of Azure's own command
+line, and the portal has a title. This module says how a value is written; `oncebus.entities` says which values are
+allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value = str | int | bool | EntityStatus | None
 
 
 class ValueType(enum.Enum):
-    """What a property holds."""
+    """The type of a property's value."""
 
     TEXT = "text"
     FLAG = "flag"
@@ -126,7 +126,7 @@ ALL = (
 BY_FIELD = {each.field: each for each in ALL}
 
 TEXTS = tuple(each.field for each in ALL if each.type is ValueType.TEXT)
-"""Fields that may be None: an update through the Atom feed that does not name them removes their text."""
+"""Fields that may be None. An update through the Atom feed that does not set such a field removes its text."""
 
 PROPERTIES: dict[EntityKind, dict[str, Property]] = {
     kind: {property_name(each.name): BY_FIELD[each.name] for each in fields(kind) if each.name in BY_FIELD}
@@ -152,7 +152,7 @@ _WANTED = {ValueType.FLAG: "true or false", ValueType.NUMBER: "a whole number", 
 
 
 def written(value: Value, type_: ValueType) -> str:
-    """Return a value, which must not be None, as text."""
+    """Return the text form of a value, which must not be None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and type_ is ValueType.SPAN:
@@ -161,7 +161,7 @@ def written(value: Value, type_: ValueType) -> str:
 
 
 def read(text: str, name: str, type_: ValueType) -> Value:
-    """Return the value that a text stands for. Raises `BadRequest`."""
+    """Parse the text form of a value. Raises `BadRequest` with a text that calls the property `name`."""
     if type_ is ValueType.TEXT:
         return text
     stripped = text.strip()
@@ -178,7 +178,10 @@ def read(text: str, name: str, type_: ValueType) -> Value:
 
 
 def read_status(text: str, name: str) -> EntityStatus:
-    """Return the status with a name, in any case. Raises `BadRequest`."""
+    """Return the status that `text` names, in any letter case.
+
+    Raises `BadRequest` with a text that calls the property `name`.
+    """
     if text.lower() not in _STATUSES:
         raise BadRequest(f"The property '{name}' has value {shown(text)}. Not one of {', '.join(EntityStatus)}.")
     return _STATUSES[text.lower()]

@@ -1,7 +1,7 @@
 """Descriptions in JSON, as the Resource Manager, templates and files write them.
 
-Names may have any case. A null counts as not given. An unknown name is an error, because a misspelt property would
-otherwise count as not given.
+Names may have any letter case. A null counts as missing. An unknown name is an error, because a misspelt property would
+otherwise be ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _READ_ONLY = {
 
 
 class NotAnObject(OncebusError, ValueError):
-    """A JSON value is not the object that it must be."""
+    """A JSON value must be an object, but is not."""
 
     def __init__(self, what: str, value: object) -> None:
         super().__init__(f"{what} is {shown(value)}. Not an object.")
@@ -62,7 +62,8 @@ class Members(dict[str, Any]):
 def members_of(value: object, what: str) -> Members:
     """Return the members of a JSON object.
 
-    Raises `BadRequest` if two names differ in case only, and `NotAnObject` for another value. Errors call it `what`.
+    Raises `NotAnObject` if the value is not an object, and `BadRequest` if two names differ only in letter case. The
+    error texts call the value `what`.
     """
     if not isinstance(value, dict):
         raise NotAnObject(what, value)
@@ -77,7 +78,7 @@ def check_known(given: Members, known: Iterable[str], what: str = "The property"
 
 
 def read_description(properties: Members, kind: EntityKind) -> Given:
-    """Return the values that properties give for an entity. Raises `BadRequest`."""
+    """Return the values that the properties set for an entity. Raises `BadRequest`."""
     known = {each.camel.lower(): each for each in PROPERTIES[kind].values()}
     # A subscription's description contains its topic's window too.
     more = {"isclientaffine", "clientaffineproperties", RESOURCE_WINDOW.lower()} if kind is Subscription else set()
@@ -104,7 +105,7 @@ def _value(value: object, about: Property) -> Value:
 
 
 def read_text(value: object, name: str) -> str:
-    """Return a value that must be a string. Raises `BadRequest`."""
+    """Return the value if it is a string. Otherwise raise `BadRequest`."""
     if not isinstance(value, str):
         raise bad_value(value, name, ValueType.TEXT)
     return value

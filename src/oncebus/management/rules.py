@@ -32,7 +32,7 @@ from oncebus.management.reading import MOST_INTEGER, Members, NotAnObject, check
 
 TRUE_EXPRESSION = "1=1"
 FALSE_EXPRESSION = "1=0"
-"""How filters that match every message or none are written where only SQL can be."""
+"""The SQL expressions for filters that match every message or none, where only SQL can be written."""
 
 CORRELATED = {property_name(field): field for field in CORRELATION_FIELDS}
 """The system properties that a correlation filter can compare: fields by the service's names."""
@@ -57,7 +57,10 @@ def read_rule(properties: Members, name: str) -> Rule:
 
 
 def rule_properties(rule: Rule) -> dict[str, Any]:
-    """Return the filter and the action of a rule. Filters that match all or none are written as SQL expressions."""
+    """Return the filter and the action of a rule as JSON.
+
+    Filters that match all or no messages become SQL expressions.
+    """
     properties: dict[str, Any] = {"action": _written_sql(rule.action) if rule.action is not None else {}}
     match rule.filter:
         case CorrelationFilter() as given:
@@ -76,9 +79,9 @@ def rule_properties(rule: Rule) -> dict[str, Any]:
 
 
 def with_old_values(new: Rule, old: Rule) -> Rule:
-    """Return the new rule, with the old filter or action where both look the same in JSON.
+    """Return the new rule, but with the old filter or action if the new one looks the same in JSON.
 
-    JSON cannot hold parameters, nor the types of a correlation filter's values. They would be lost otherwise.
+    JSON cannot hold parameters, nor the types of a correlation filter's values. Keeping the old objects preserves them.
     """
     now, before = rule_properties(new), rule_properties(old)
     kept = replace(new, action=old.action) if now.pop("action") == before.pop("action") else new

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncebus.broker.broker import Broker
-from oncebus.entities import Catalogue, CorrelationFilter, Entity, NotFound, SqlFilter, Subscription, Topic
+from oncebus.entities import (
+    Catalogue,
+    CorrelationFilter,
+    Entity,
+    FalseFilter,
+    Filter,
+    NotFound,
+    SqlFilter,
+    Subscription,
+    Topic,
+    TrueFilter,
+)
 from oncebus.store import Counts
 
 
@@ -34,7 +45,7 @@ class Runtime:
 
 
 def namespace_times(catalogue: Catalogue, now: int) -> tuple[int, int]:
-    """Return when the namespace was created and last changed, judged by its entities.
+    """Return when the namespace was created and when it last changed, derived from its entities.
 
     A namespace has no times of its own. Without entities, both are `now`.
     """
@@ -44,7 +55,10 @@ def namespace_times(catalogue: Catalogue, now: int) -> tuple[int, int]:
 
 
 class Observer:
-    """Reads the current state of entities. Counts include earlier sends, as far as `Broker.counts` waits for them."""
+    """Reads the current state of entities.
+
+    Counts include the messages that were sent before the call, because `Broker.counts` waits for them.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -64,7 +78,8 @@ class Observer:
             self._broker.held(entity),
             accessed_at,
             len(subscriptions),
-            _filters(subscriptions, SqlFilter),
+            # True and false are SQL filters to the service: 1=1 and 1=0.
+            _filters(subscriptions, SqlFilter, TrueFilter, FalseFilter),
             _filters(subscriptions, CorrelationFilter),
         )
 
@@ -73,5 +88,5 @@ class Observer:
         return await asyncio.gather(*(self.runtime_of(entity) for entity in entities))
 
 
-def _filters(subscriptions: Sequence[Subscription], kind: type[SqlFilter | CorrelationFilter]) -> int:
-    return sum(isinstance(rule.filter, kind) for each in subscriptions for rule in each.rules)
+def _filters(subscriptions: Sequence[Subscription], *kinds: type[Filter]) -> int:
+    return sum(isinstance(rule.filter, kinds) for each in subscriptions for rule in each.rules)

@@ -1,4 +1,4 @@
-"""The resources that a file asks for: entities, rules, authorization rules, each with its place in the file."""
+"""The resources that a file asks for: entities, rules, authorization rules, each with its location in the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oncebus.management.given import Given
 
 @dataclass(frozen=True, slots=True)
 class WantedEntity:
-    """A queue, a topic, or a subscription of `topic`. `places` has the place of each given field.
+    """A queue, a topic, or a subscription of `topic`. `places` maps each field that the file sets to its location.
 
     `first_rules` are the rules that a new subscription starts with; None for the default rule, which matches all.
     """
@@ -32,13 +32,13 @@ class WantedEntity:
         return subscription_path(self.topic, self.name) if self.kind is Subscription else self.name
 
     def place_of(self, field_name: str) -> str:
-        """Return the place of a field, or of the whole entity if the field is not given."""
+        """Return the location of a field, or of the whole entity if the file does not set the field."""
         return self.places.get(field_name, self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class WantedRule:
-    """A rule of a subscription. `places` has the places of its filter and its action."""
+    """A rule of a subscription. `places` has the locations of its filter and its action."""
 
     place: str
     topic: str

@@ -10,6 +10,14 @@ from oncebus.entities.descriptions import EntityKind
 from oncebus.management.authorization import rights_in_order
 from oncebus.management.properties import PROPERTIES, RESOURCE_FIELDS, ValueType, written
 
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+"""The Azure subscription of the namespace, if the client names none. It stands for "this broker"."""
+GROUP = "local"
+"""The resource group of the namespace, if the client names none."""
+LOCATION = "local"
+API_VERSION = "2024-01-01"
+"""The version of the Resource Manager API that templates are exported for, and that the command line uses."""
+
 Properties = dict[str, Any]
 
 _TYPES: dict[EntityKind, str] = {Queue: "queues", Topic: "topics", Subscription: "topics/subscriptions"}
@@ -32,12 +40,12 @@ def authorization_properties(rule: AuthorizationRule) -> Properties:
 
 
 def resource_type(kind: EntityKind) -> str:
-    """Return the resource type of a kind of entity, below the namespace's type: `topics/subscriptions`."""
+    """Return the resource type of a kind of entity, below the namespace's type, such as `topics/subscriptions`."""
     return _TYPES[kind]
 
 
 def resource_path(kind: EntityKind, name: str, topic: str = "") -> str:
-    """Return the path of an entity below the namespace: `topics/prices/subscriptions/high`."""
+    """Return the path of an entity below the namespace, such as `topics/prices/subscriptions/high`."""
     if kind is Subscription:
         return f"{resource_path(Topic, topic)}/subscriptions/{name}"
     return f"{_TYPES[kind]}/{in_id(name)}"

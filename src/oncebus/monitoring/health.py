@@ -1,4 +1,4 @@
-"""Health: the broker is healthy if something came out of the pipeline lately and nothing waits for it too long.
+"""Health: the broker is healthy if the pipeline produced output recently and no message has waited too long for it.
 
 An idle pipeline gets a pulse every few seconds, so silence always means trouble.
 """
@@ -13,14 +13,14 @@ from oncebus.durations import SECOND
 
 HEALTHY = "Service is healthy."
 LIVING = "Service is live."
-"""It accepts messages and answers requests; whether messages flow is another matter."""
+"""It accepts messages and answers requests. This does not say whether the pipeline processes messages."""
 
 
 class Health:
     """The health of a broker.
 
-    In microseconds, `lag` is how long the oldest message may wait for the pipeline, and `heartbeat` how long the
-    pipeline may be silent.
+    `lag` is how long the oldest message may wait for the pipeline, and `heartbeat` is how long the pipeline may produce
+    no output. Both are in microseconds.
     """
 
     def __init__(
@@ -32,12 +32,15 @@ class Health:
         self._monotonic = monotonic
 
     def problem(self) -> str | None:
-        """Return why the broker is unhealthy; None if it is healthy. Anyone may read it, so it reveals no internals."""
+        """Return why the broker is unhealthy, or None if it is healthy.
+
+        The text is public, so it reveals no internals.
+        """
         if self._pipeline.trouble is not None:
-            return "The broker cannot do a part of its work; the log says why."
+            return "A part of the broker is failing; the log says why."
         silence = self.silence
         if silence * SECOND > self._heartbeat:
-            return f"The pipeline has been silent for {silence:.0f} seconds."
+            return f"The pipeline has produced no output for {silence:.0f} seconds."
         waiting = self._pipeline.oldest_wait
         if waiting > self._lag:
             return f"The oldest message has waited for the pipeline for {waiting / SECOND:.0f} seconds."
@@ -45,5 +48,5 @@ class Health:
 
     @property
     def silence(self) -> float:
-        """Return the seconds since something came out of the pipeline."""
+        """Return the seconds since the pipeline last produced output."""
         return self._monotonic() - self._pipeline.last_ingest

@@ -21,12 +21,14 @@ from oncebus.store import Counts
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _TOTALS = {
-    "accepted": "Messages sent or forwarded here that were no duplicates.",
+    "accepted": "Messages sent or forwarded here that were not duplicates.",
     "duplicates": "Messages sent or forwarded here that were dropped as duplicates.",
-    "delivered": "Messages that came out of the pipeline into this queue or subscription.",
-    "dead_lettered": "Messages that became dead letters, for whatever reason.",
-    "unrouted": "Messages that no subscription wanted.",
-    "discarded": "Copies for deleted subscriptions; without an entity, messages for deleted entities.",
+    "delivered": "Messages that the pipeline delivered to this queue or subscription.",
+    "dead_lettered": "Messages that became dead letters, for any reason.",
+    "unrouted": "Messages that matched no subscription.",
+    "discarded": (
+        "Copies discarded because their subscription was deleted; without an entity, messages whose entity was deleted."
+    ),
     "quarantined": "Messages that could not be processed.",
 }
 _STATES = ("active", "scheduled", "deferred", "dead_letter", "transfer", "transfer_dead_letter")
@@ -34,9 +36,9 @@ _ENTITY = ("entity", "kind")
 
 
 async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ()) -> bytes:
-    """Return all metrics in the text format, without waiting for messages in the pipeline.
+    """Return all metrics in the text format. Does not wait for messages in the pipeline, so counts may lag behind.
 
-    `others` are metrics of other parts of the process.
+    `others` has metrics from other parts of the process.
     """
     entities = sorted(broker.catalogue.entities.values(), key=lambda entity: entity.path)
     *counts, gone = await broker.counts_now([*(entity.id for entity in entities), NOBODY])
@@ -66,7 +68,7 @@ def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts
         if name == "discarded":
             total.add_metric((), gone.discarded)
         yield total
-    messages = GaugeMetricFamily("oncebus_messages", "Messages held, by state.", labels=(*_ENTITY, "state"))
+    messages = GaugeMetricFamily("oncebus_messages", "Messages in the entity, by state.", labels=(*_ENTITY, "state"))
     for entity, counts in held:
         for state in _STATES:
             messages.add_metric((*_about(entity), state), getattr(counts, state))
@@ -75,7 +77,7 @@ def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts
     by_entity = {
         "entity_size_bytes": ("Bytes held.", [counts.size for _, counts in held]),
         "entity_pipeline_bytes": (
-            "Bytes accepted and still in the pipeline.",
+            "Bytes that are accepted and still in the pipeline.",
             [pipeline.bytes_of(entity) for entity, _ in held],
         ),
         "entity_waiting_sends": (
@@ -102,19 +104,23 @@ def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts
 def _of_broker(broker: Broker, health: Health) -> Iterator[Metric]:
     pipeline = broker.pipeline
     for name, text, value in (
-        ("healthy", "Whether the service is healthy.", health.problem() is None),
+        ("healthy", "1 if the service is healthy, else 0.", health.problem() is None),
         ("pipeline_lag_commits", "Commits that wait for the pipeline.", pipeline.lag),
-        ("pipeline_lag_seconds", "Time that the oldest of them has waited.", pipeline.oldest_wait / SECOND),
-        ("pipeline_silence_seconds", "Time since something came out of the pipeline.", health.silence),
-        ("pipeline_trouble", "Whether a part of the broker's work fails.", pipeline.trouble is not None),
+        (
+            "pipeline_lag_seconds",
+            "Seconds that the oldest commit has waited for the pipeline.",
+            pipeline.oldest_wait / SECOND,
+        ),
+        ("pipeline_silence_seconds", "Seconds since the pipeline last produced output.", health.silence),
+        ("pipeline_trouble", "1 if a part of the broker is failing right now, else 0.", pipeline.trouble is not None),
         (
             "pipeline_work_per_second",
-            "Throughput of the pipeline as last measured: bytes, plus 1024 per message.",
+            "Last measured throughput of the pipeline, in bytes plus 1024 per message.",
             pipeline.work_per_second,
         ),
         ("inbox_bytes", "Size of the inbox on the disk.", pipeline.inbox_bytes),
         ("inbox_last_commit", "The newest commit of the inbox.", pipeline.last_commit),
-        ("ingest_position", "The last commit that came out of the pipeline.", pipeline.position),
+        ("ingest_position", "The last commit that the pipeline has processed.", pipeline.position),
         ("catalogue_version", "The current version of the catalogue.", broker.catalogue.version),
     ):
         yield GaugeMetricFamily(f"oncebus_{name}", text, value)

@@ -1,6 +1,9 @@
-"""What was judged and not yet taken: an entry per micro-batch, written by Spark and read by the gateway."""
+"""The outbox: holds the processed rows of each micro-batch until the store ingests them.
 
-from oncebus.outbox.outbox import Begun, Entry, Outbox
+Spark writes; the gateway reads.
+"""
+
+from oncebus.outbox.outbox import Entry, Outbox, OutboxStart
 from oncebus.outbox.part import Batch, OutboxDamaged, OutboxError, OutboxPart, write_part
 
-__all__ = ["Batch", "Begun", "Entry", "Outbox", "OutboxDamaged", "OutboxError", "OutboxPart", "write_part"]
+__all__ = ["Batch", "Entry", "Outbox", "OutboxDamaged", "OutboxError", "OutboxPart", "OutboxStart", "write_part"]

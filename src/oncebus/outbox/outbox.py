@@ -1,14 +1,15 @@
-"""The entries of an outbox, in the order of their commits.
+"""Reads the entries of an outbox, in the order of their commits.
 
-A micro-batch is cut at commits, and its entry is complete before the next is begun. So the newest complete entry tells
-how far a query had come, and the query that follows begins behind it. The reader leaves the entry that it took last in
-its place, for that.
+A micro-batch is cut at commits, and its entry is complete before the next micro-batch begins. So the newest complete
+entry says how far a query came, and the next query begins after it. For this, the reader leaves the entry that it
+ingested last in place.
 
-Tasks may outlive their query. So each query has a folder of its own in the outbox, `drafts-` and a fresh name: a part
-is written there and renamed into the outbox. The next query deletes that folder before it looks what is complete. From
-then on nothing of the old one can appear any more, neither among its own parts nor as an entry that it did not see.
+Tasks may outlive their query. So each query has its own folder in the outbox, `drafts-` and a random suffix. A part is
+written there and then renamed into the outbox. The next query deletes that folder before it checks which entries are
+complete. From then on, tasks of the old query can publish nothing: neither a part among the new ones, nor an entry that
+the new query did not see.
 
-The file `kernel` is signed by the query, for those who wait for parts (`oncebus.watching`).
+The query writes the id of its kernel to the file `kernel`, for processes that wait for parts (see `oncebus.watching`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ATTEMPTS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A complete entry, for the commits behind `after` up to `last`."""
+    """A complete entry. Its commits after `after` and up to `last` are not ingested yet."""
 
     folder: str
     after: int
@@ -45,9 +46,9 @@ class Entry:
     parts: int
 
     def rows(self) -> pa.Table:
-        """Its rows in the order of position, then destination (none last), without what was taken before.
+        """Return the rows that are not ingested yet, ordered by position, then by destination (rows without one last).
 
-        They lie in the maps of the files or in memory: deleting the entry does not touch them. Raises `OutboxDamaged`.
+        The rows are in memory or in memory maps, so they survive the deletion of the entry. Raises `OutboxDamaged`.
         """
         tables = [
             read_part(self.folder, OutboxPart(self.first, self.last, part, self.parts))[0] for part in range(self.parts)
@@ -58,39 +59,55 @@ class Entry:
         return table.sort_by([("position", "ascending"), ("destination", "ascending")])
 
     def batch(self) -> Batch:
-        """What made it. Raises `OutboxDamaged`."""
+        """Return the micro-batch that wrote the entry. Raises `OutboxDamaged`."""
         return read_part(self.folder, OutboxPart(self.first, self.last, 0, self.parts))[1]
 
 
-class Begun(NamedTuple):
-    """Where a query begins: behind the newest complete entry, if any; and the folder that its tasks write in."""
+class OutboxStart(NamedTuple):
+    """Where a query starts: after the entry `last`, which is the newest complete one, or None.
+
+    The tasks of the query write to the folder `drafts`.
+    """
 
     last: Entry | None
     drafts: str
 
 
 class Outbox:
-    """The reader of an outbox; the folder need not exist yet."""
+    """The reader of an outbox. The folder need not exist yet."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.path.abspath(folder)
 
     def next_entry(self, after: int) -> Entry | None:
-        """The entry to take once all commits up to `after` have been taken; None if it is not complete yet.
+        """Return the next entry to ingest, which continues after the commit `after`; None if it is not complete yet.
 
-        Of several the one that begins behind `after` exactly, else nearest before it; of these the one that ends
-        first; of these the one with the fewest parts. Costs one listing of the folder.
+        If several entries qualify, it prefers the one that begins right after `after`, or nearest before that; then the
+        one that ends first; then the one with the fewest parts. Costs one listing of the folder.
         """
         return _best(self._complete(), self.folder, after)
 
-    def begin(self, *, is_local: bool = False) -> Begun:
-        """Let a query begin. To be called while no other runs; what tasks of an earlier one still write is refused.
+    def next_entries(self, after: int) -> list[Entry]:
+        """Return all entries that can be ingested one after another after `after`, each as `next_entry` chooses it.
 
-        What is incomplete is deleted: it will never be complete, and must not be taken for a part of what the query
-        makes. `is_local` tells that all tasks of the query run on this machine: who waits for parts need not poll.
+        Costs one listing of the folder.
+        """
+        complete, found = self._complete(), []
+        while (entry := _best(complete, self.folder, after)) is not None:
+            found.append(entry)
+            after = entry.last
+        return found
+
+    def begin(self, *, is_local: bool = False) -> OutboxStart:
+        """Prepare the outbox for a new query.
+
+        Call it while no other query runs: it locks out the tasks of earlier ones.
+
+        Deletes incomplete entries: they will never be complete, and must not mix with the parts of the new query. Set
+        `is_local` if all tasks of the query run on this machine: then processes that wait for parts need not poll.
         """
         try:
-            self._end_drafts()
+            self._delete_drafts()
             complete = self._complete()
             for part in self._parts():
                 if (part.first, part.last, part.parts) not in complete:
@@ -100,50 +117,48 @@ class Outbox:
             sign(os.path.join(self.folder, _SIGNATURE), is_local=is_local)
         except OSError as error:
             raise OutboxError(f"Outbox '{self.folder}' cannot be written: {error.strerror}") from error
-        return Begun(self.newest(), drafts)
+        return OutboxStart(self.newest(), drafts)
 
     def watch(self) -> Watch:
-        """Waits until a part appears."""
+        """Return a watch that waits until a part appears."""
         return Watch(self.folder, os.path.join(self.folder, _SIGNATURE))
 
     def newest(self) -> Entry | None:
-        """The complete entry that goes furthest; None where none is complete."""
+        """Return the complete entry that reaches the furthest; None if no entry is complete."""
         if not (complete := self._complete()):
             return None
         first, last, parts = max(complete, key=lambda entry: entry[1])
         return Entry(self.folder, first - 1, first, last, parts)
 
-    def goes_on(self, after: int) -> int:
-        """How far complete entries go on behind the commit `after` without a gap; `after` where none does."""
-        complete = self._complete()
-        while (entry := _best(complete, self.folder, after)) is not None:
-            after = entry.last
-        return after
+    def complete_up_to(self, after: int) -> int:
+        """Return the last commit of the complete entries that follow `after` without a gap, or `after`."""
+        entries = self.next_entries(after)
+        return entries[-1].last if entries else after
 
     def rewrite(self, change: Callable[[pa.Table], pa.Table], batch: Batch | None = None) -> int:
-        """Change the rows of all complete entries, for a repair; how many rows are in new parts. Nobody may be at work.
+        """Change the rows of all complete entries, for a repair. Return the number of rows in changed parts.
 
-        `change` gives other rows in the place of some, or the same object where nothing is to be changed. With `batch`
-        all entries say that it made them. A part is replaced at once: killed at any instant, this can be called again.
-        Raises `OutboxError`.
+        No query may run meanwhile. `change` returns a new table, or the same object if nothing changes. With `batch`,
+        all entries name that batch as their writer. Each part is replaced atomically, so after a kill this can be
+        called again. Raises `OutboxError`.
         """
         drafts, rows = self.begin().drafts, 0
         for part in self._parts():
-            before, maker = read_part(self.folder, part)
+            before, writer = read_part(self.folder, part)
             after = change(before)
-            if after is not before or batch not in (None, maker):
-                write_part(drafts, part, after, batch or maker)
+            if after is not before or batch not in (None, writer):
+                write_part(drafts, part, after, batch or writer)
                 rows += after.num_rows
         return rows
 
     def delete_up_to(self, commit: int) -> None:
-        """Delete all entries, complete or not, that hold nothing behind a commit: it must have been taken durably."""
+        """Delete all entries, complete or not, that end at or before this commit. It must be durably ingested."""
         for part in self._parts():
             if part.last <= commit:
                 self._delete(part)
 
-    def _end_drafts(self) -> None:
-        """Delete what earlier queries were writing in. A file that vanishes meanwhile has become a part."""
+    def _delete_drafts(self) -> None:
+        """Delete the draft folders of earlier queries. A draft that vanishes meanwhile has become a part."""
         folder = Path(self.folder)
         for drafts in [*folder.glob(f"{_DRAFTS}*")]:
             for attempt in range(_ATTEMPTS):
@@ -153,7 +168,7 @@ class Outbox:
                     drafts.rmdir()
                     break
                 except OSError as error:
-                    # A task has begun another one.
+                    # A task has started another draft. Try again.
                     if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
                         raise
         for unfinished in [*folder.glob(f"{TEMPORARY}*")]:

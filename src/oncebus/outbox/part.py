@@ -1,15 +1,15 @@
-"""A part of an outbox entry: what one task made of its share of a micro-batch, as one file.
+"""Reads and writes the parts of outbox entries. A part is one file with the rows that one task has processed.
 
-Its name is `{first:020d}-{last:020d}-{part}of{parts}`: the first and last commit of the micro-batch, and which of how
-many parts it is, from 0. All numbers are little-endian.
+Its name is `{first:020d}-{last:020d}-{part}of{parts}`: the first and last commit of the micro-batch, the number of the
+part (from 0) and the number of parts. All numbers are little-endian.
 
     offset   size  what
     0        8     magic, "ONCEOUT" and the format's version as one byte (1)
     8        4     CRC-32 of bytes 12 to the end
     12       4     zero
     16             an Arrow IPC stream of the schema `oncebus.messages.OUTBOX_SCHEMA`, without dictionaries or
-                   compression; the schema's metadata has `first`, `last`, `part` and `parts`, `query` (who made it)
-                   and `batch` (the query's number for the micro-batch), numbers as decimal text
+                   compression; the schema's metadata has `first`, `last`, `part` and `parts`, `query` (the id of the
+                   query that wrote it) and `batch` (its number of the micro-batch), numbers as decimal text
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from oncebus.messages import OUTBOX_SCHEMA
 
 MAGIC = b"ONCEOUT\x01"
 _HEADER_BYTES = 16
+_ADVICE = " Restore the file from a backup."
 _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)of(\d+)")
 
 
@@ -36,18 +37,18 @@ class OutboxError(OncebusError):
 
 
 class OutboxDamaged(OutboxError):
-    """A part is not what was once written."""
+    """The file of a part is damaged."""
 
 
 class Batch(NamedTuple):
-    """A micro-batch by the name that its query has for it."""
+    """Identifies a micro-batch by its query and its number in that query."""
 
     query: str
     number: int
 
 
 class OutboxPart(NamedTuple):
-    """Which part of which micro-batch: the commits `first` to `last`, both included."""
+    """Identifies one part of a micro-batch, which has the commits `first` to `last`, inclusive."""
 
     first: int
     last: int
@@ -56,17 +57,17 @@ class OutboxPart(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of its file."""
+        """Return the name of its file."""
         return f"{self.first:020d}-{self.last:020d}-{self.part}of{self.parts}"
 
     @classmethod
     def of(cls, rows: pa.Table) -> OutboxPart:
-        """The part that rows say they belong to, each in columns of these names."""
+        """Return the part that the first row describes, in columns named like the fields of this class."""
         return cls(*(rows.column(name)[0].as_py() for name in cls._fields))
 
     @classmethod
     def parse(cls, name: str) -> OutboxPart | None:
-        """The part of that file name; None for any other file."""
+        """Return the part that a file name describes; None if it is not the name of a part."""
         match = _NAME.fullmatch(name)
         return None if match is None else cls(*map(int, match.groups()))
 
@@ -79,16 +80,17 @@ def write_part(
     *,
     before: Callable[[], object] | None = None,
 ) -> None:
-    """Publish a part of what `batch` made, at once and durably; one without rows too, or its entry is never complete.
+    """Publish a part, atomically and durably. Also write parts that have no rows, or the entry never becomes complete.
 
-    `drafts` is the folder that `Outbox.begin` has made for the query: it is written there, and appears in the outbox
-    around it. `before` is called when it is on the disk, before it appears: where that raises, it does not. The columns
-    are those of `OUTBOX_SCHEMA`, in any order, of types that can be cast. Writing it again, from another task or after
-    a crash, replaces it. Raises `OutboxError`, also once another query has begun.
+    `drafts` is the folder that `Outbox.begin` made for the query. The part is written there, then renamed into the
+    parent folder, which is the outbox. `before` is called when the part is on disk but not visible yet; if it raises,
+    the part does not appear. The columns are those of `OUTBOX_SCHEMA`, in any order; their types must be castable to
+    the schema's. Writing a part again, from another task or after a crash, replaces it. Raises `OutboxError` if the
+    part cannot be written, or if another query has begun.
     """
     folder = os.path.dirname(os.path.abspath(drafts))
     if not (0 < part.first <= part.last and 0 <= part.part < part.parts):
-        raise OutboxError(f"Outbox part '{part.name}' is no part of commits {part.first} to {part.last}")
+        raise OutboxError(f"Outbox part '{part.name}' does not name a part of commits {part.first} to {part.last}")
     path = os.path.join(folder, part.name)
     try:
         table = _conformed(rows)
@@ -110,15 +112,13 @@ def write_part(
             before=before,
         )
     except FileNotFoundError as error:
-        raise OutboxError(
-            f"Outbox part '{path}' comes too late: '{drafts}' is gone, its query was succeeded"
-        ) from error
+        raise OutboxError(f"Outbox part '{path}' comes too late: a newer query has deleted '{drafts}'") from error
     except OSError as error:
         raise OutboxError(f"Outbox part '{path}' cannot be written: {error.strerror}") from error
 
 
 def read_part(folder: str, part: OutboxPart) -> tuple[pa.Table, Batch]:
-    """The rows of a part, in place, compared with its checksum, and what made it. Raises `OutboxDamaged`."""
+    """Return the rows of a part, checked against its checksum, and the batch that wrote it. Raises `OutboxDamaged`."""
     path = os.path.join(folder, part.name)
     try:
         buffer = map_file(path)
@@ -126,16 +126,16 @@ def read_part(folder: str, part: OutboxPart) -> tuple[pa.Table, Batch]:
     except (OSError, pa.ArrowException) as error:
         raise OutboxDamaged(f"Outbox part '{path}' cannot be read: {' '.join(str(error).split())}") from error
     if len(data) < _HEADER_BYTES or data[:8] != MAGIC:
-        raise OutboxDamaged(f"Outbox part '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}")
+        raise OutboxDamaged(f"Outbox part '{path}' begins with {bytes(data[:8])!r} instead of {MAGIC!r}.{_ADVICE}")
     found = zlib.crc32(data[12:])
     if found.to_bytes(4, "little") != data[8:12]:
-        raise OutboxDamaged(f"Outbox part '{path}' is damaged: its checksum is {found:08x}")
+        raise OutboxDamaged(f"Outbox part '{path}' is damaged: its checksum is {found:08x}.{_ADVICE}")
     with pa.ipc.open_stream(buffer.slice(_HEADER_BYTES)) as stream:
         table = stream.read_all()
     metadata = table.schema.metadata
     inside = OutboxPart(*(int(metadata[name.encode()]) for name in OutboxPart._fields))
     if inside != part:
-        raise OutboxDamaged(f"Outbox part '{path}' holds part '{inside.name}': it has been renamed")
+        raise OutboxDamaged(f"Outbox part '{path}' holds part '{inside.name}': the file was renamed.{_ADVICE}")
     return table.replace_schema_metadata(None), Batch(metadata[b"query"].decode(), int(metadata[b"batch"]))
 
 

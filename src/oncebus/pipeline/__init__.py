@@ -1,1 +1,1 @@
-"""The way from the inbox to the outbox: one Structured Streaming query."""
+"""The path from the inbox to the outbox: one Structured Streaming query."""

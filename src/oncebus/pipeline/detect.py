@@ -1,4 +1,4 @@
-"""`detect`: marks the rows whose key was accepted within its window. The ledger's rules, on the inbox's rows."""
+"""Gives each row of the inbox its verdict, according to the ledger."""
 
 from __future__ import annotations
 
@@ -14,17 +14,30 @@ from oncebus.ledger import Generation, Ledger, Listing
 KEY_SIGNATURE = ("entity, message id, partition key",)
 
 
-class Judged(NamedTuple):
-    """Rows with their verdicts. Nobody may see them before `publish` has returned: it makes the keys durable."""
+class JudgedRows(NamedTuple):
+    """Rows with their verdicts, and the function that makes their keys durable.
+
+    The caller must call `publish`. No row may leave the task before it has returned.
+    """
 
     rows: pa.Table
     publish: Callable[[], None]
 
 
-def judged(
-    table: pa.Table, ledger: Ledger, generation: Generation, batch: int, parts: int, listing: Listing | None = None
-) -> Judged:
-    """Judge rows whose keys are those of one of so many parts. `listing` is what `Ledger.enter` has given."""
+def detect(
+    table: pa.Table,
+    ledger: Ledger,
+    generation: Generation,
+    batch: int,
+    part: int,
+    parts: int,
+    listing: Listing | None = None,
+) -> JudgedRows:
+    """Return one part's rows with verdicts, and the function that publishes their keys.
+
+    `parts` is the number of parts in the batch. `listing` comes from `Ledger.enter`; without it the ledger lists its
+    runs again.
+    """
     table = table.combine_chunks()
     rows = rows_of(table)
     is_duplicate = np.zeros(len(rows), np.bool_)
@@ -32,10 +45,11 @@ def judged(
     chosen = np.flatnonzero(rows.has_key)
     publish: Callable[[], None] = _nothing
     if len(chosen):
-        # The gateway's clock never steps back nor leaps, so the newest row tells the time, in a repeated batch too.
+        # Take the time from the newest row, so that a repeated batch has the same time. The clock of the gateway never
+        # steps back and never leaps.
         clock = int(rows.time.max())
         verdicts, publish = ledger.decide(
-            rows.take(chosen), generation, batch, parts=parts, clock=clock, listing=listing
+            rows.take(chosen), generation, batch, part=part, parts=parts, clock=clock, listing=listing
         )
         is_duplicate[chosen] = verdicts.is_duplicate
         sequence[chosen] = verdicts.original_sequence
@@ -46,15 +60,15 @@ def judged(
         ("original_time", pa.array(time, mask=~is_duplicate)),
     ):
         table = table.append_column(name, values)
-    return Judged(table, publish)
+    return JudgedRows(table, publish)
 
 
 def _nothing() -> None:
-    """There are no keys to publish."""
+    """Do nothing. Stands in for `publish` if no row has a key."""
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """The inbox's rows as detection takes them."""
+    """Convert rows of the inbox to the type that detection takes."""
     key = table.column("key").combine_chunks().cast(pa.binary(16))
     has_key = np.asarray(key.is_valid())
     digests = np.frombuffer(key.buffers()[1], ">u8", 2 * len(key), 16 * key.offset).reshape(-1, 2)
@@ -62,4 +76,4 @@ def rows_of(table: pa.Table) -> Rows:
         np.asarray(table.column(name).combine_chunks()) for name in ("time", "window", "sequence", "position")
     )
     high, low = digests[:, 0].astype(np.uint64), digests[:, 1].astype(np.uint64)
-    return Rows(high, low, has_key, time, window, window, sequence, position)
+    return Rows(high, low, has_key, time, window, window, sequence, position.__getitem__)

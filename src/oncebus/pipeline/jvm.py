@@ -1,9 +1,9 @@
-"""The virtual machine that Spark's driver runs in: its options, and an archive of classes that lets it start sooner.
+"""Configures the Java virtual machine of Spark's driver, and keeps an archive of classes that lets it start faster.
 
-Before its first batch Spark loads thousands of classes, which takes several seconds of a small machine each time. Java
-can write the classes that a run has loaded into an archive as it ends (`-XX:ArchiveClassesAtExit`), and map them from
-there the next time. Writing it takes up to a minute, so only `oncebus warm-up` does it, and no stop of a broker.
-Without an archive, or with one that Java cannot use, Spark starts as it always does.
+Before its first batch Spark loads thousands of classes, which takes several seconds on a small machine. Java can write
+the classes that it has loaded into an archive when it exits (`-XX:ArchiveClassesAtExit`), and map them into memory the
+next time. Writing the archive takes up to a minute, so only `oncebus warm-up` does it, never a broker that stops.
+Without an archive, or with one that Java cannot use, Spark starts at its usual speed.
 """
 
 from __future__ import annotations
@@ -22,79 +22,79 @@ from pyspark import SparkContext
 
 from oncebus.errors import OncebusError
 
-# The driver hands Arrow batches on and plans small jobs: what the optimising compiler would win, it never earns back.
+# The driver passes Arrow batches on and plans small jobs. The optimising compiler would cost it more than it saves.
 OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 _SUFFIX = ".jsa"
 _MOST_KEPT = 2
-_ENDING_SECONDS = 180
+_EXIT_TIMEOUT_SECONDS = 180
 
 
 class NoArchive(OncebusError):
-    """No class archive can be made or kept."""
+    """Java wrote no class archive, or the archive cannot be stored."""
 
 
 class ClassArchive:
-    """The archive of the Spark and the Java that are installed here. `path` is None where none can be kept."""
+    """The class archive for the installed versions of Spark and Java. `path` is None if no archive can be stored."""
 
     def __init__(self, folder: Path) -> None:
-        name = _name_here()
+        name = _archive_name()
         self.path = folder / name if name is not None and _is_private(folder) else None
 
     def exists(self) -> bool:
-        """Whether there is one."""
+        """Return whether the archive has been written."""
         return self.path is not None and self.path.exists()
 
     @property
     def options(self) -> Sequence[str]:
-        """Options of a Java that starts from the archive; none if there is no archive."""
+        """Return the Java options that use the archive; none if there is no archive."""
         return (f'-XX:SharedArchiveFile="{self.path}"', *_QUIET) if self.exists() else ()
 
 
 class Recording:
-    """Has a Java write the archive as it ends. Raises `NoArchive` where none can be kept."""
+    """Makes a Java process write the archive when it exits. Raises `NoArchive` if no archive can be stored."""
 
     def __init__(self, archive: ClassArchive) -> None:
         if archive.path is None:
             raise NoArchive(
-                "No class archive can be kept: there is no Java, or other users can write to the cache folder."
+                "No class archive can be stored: there is no Java, or other users can write to the cache folder."
             )
         self._path = archive.path
         self._recorded = archive.path.with_name(f".{uuid.uuid4().hex}{_SUFFIX}")
 
     @property
     def options(self) -> Sequence[str]:
-        """Options of the Java whose classes are recorded."""
+        """Return the options of the Java process that writes the archive."""
         return (f'-XX:ArchiveClassesAtExit="{self._recorded}"', *_QUIET)
 
     def close(self) -> None:
-        """End Java, and keep the archive that it leaves. Raises `NoArchive` if it leaves none."""
+        """Stop Java and store the archive that it writes. Raises `NoArchive` if it writes none."""
         try:
-            if not _has_ended_well() or not self._recorded.exists():
-                raise NoArchive("Java wrote no class archive as it ended.")
+            if not _stop_java() or not self._recorded.exists():
+                raise NoArchive("Java exited without writing a class archive.")
             os.replace(self._recorded, self._path)
-            self._delete_old_ones()
+            self._delete_old_archives()
         except OSError as error:
-            raise NoArchive(f"Class archive '{self._path}' cannot be kept: {error.strerror}.") from error
+            raise NoArchive(f"Class archive '{self._path}' cannot be stored: {error.strerror}.") from error
         finally:
             self._recorded.unlink(missing_ok=True)
 
-    def _delete_old_ones(self) -> None:
-        """Other versions leave theirs, and a recording that was killed an unfinished one."""
+    def _delete_old_archives(self) -> None:
+        """Delete the archives of other versions, and unfinished ones of recordings that were killed."""
         with suppress(OSError):
-            found = sorted(self._path.parent.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in found[_MOST_KEPT:]:
+            newest = sorted(self._path.parent.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
+            for path in newest[_MOST_KEPT:]:
                 path.unlink(missing_ok=True)
 
 
 def default_cache() -> Path:
-    """Where the user keeps what can be made again."""
+    """Return the user's cache folder for Oncebus."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "oncebus"
 
 
-def _name_here() -> str | None:
-    """Names this Spark and this Java; None where there is no Java to be found."""
+def _archive_name() -> str | None:
+    """Return a file name that identifies this Spark and this Java. None if no Java is found."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None:
@@ -106,7 +106,7 @@ def _name_here() -> str | None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Make the folder; whether nobody else can write what Java would run from it."""
+    """Create the folder, and return whether only this user can write to it: Java runs code from the archive."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -115,8 +115,8 @@ def _is_private(folder: Path) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def _has_ended_well() -> bool:
-    """End Java, which writes the archive as it ends."""
+def _stop_java() -> bool:
+    """Stop Java and wait until it has written the archive. Return whether it exited without an error."""
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
@@ -126,7 +126,7 @@ def _has_ended_well() -> bool:
         gateway.shutdown()
     process.stdin.close()
     try:
-        return bool(process.wait(_ENDING_SECONDS) == 0)
+        return bool(process.wait(_EXIT_TIMEOUT_SECONDS) == 0)
     except subprocess.TimeoutExpired:
         process.kill()
         return False

@@ -1,26 +1,36 @@
-"""How the inbox is cut: into micro-batches at commits, and a micro-batch into parts of whole shards."""
+"""Cuts the inbox into micro-batches of whole commits, and a micro-batch into parts of whole shards."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from oncebus.entities.catalogue_files import CatalogueFiles
-from oncebus.entities.weights import copies_by_topic
+from oncebus.entities.weights import LIGHT_COPIES, copies_by_topic
 from oncebus.inbox import Commit, InboxReader, Place
 from oncebus.outbox import OutboxPart
-from oncebus.pipeline.weights import weight_of_rows
 
 MOST_ROWS = 200_000
 MOST_BYTES = 16 << 20
 ROWS_FOR_A_TASK = 4_000
-"""Below that a second task costs more than it saves."""
+"""With fewer rows, a second task costs more than it saves."""
+
+_ROW_BYTES = 200
+"""The weight of a row without its head and body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task handles of a micro-batch: some shards of its commits. `place` is where the first commit lies."""
+    """One task's part of a micro-batch: some shards of its commits.
+
+    `place` is where the first commit begins in the inbox.
+    """
 
     of: OutboxPart
     shards: tuple[int, ...]
@@ -28,7 +38,7 @@ class Part:
 
 
 class Planner:
-    """Cuts what is durable in an inbox. Not to be used by two threads at once."""
+    """Cuts the durable commits of an inbox. Only one thread may use it at a time."""
 
     def __init__(
         self, inbox: str | os.PathLike[str], catalogue: str | os.PathLike[str], *, shards: int, tasks: int
@@ -37,30 +47,32 @@ class Planner:
         self._shards = shards
         self._tasks = tasks
         self._reader = InboxReader(inbox)
-        # Of the commits behind the newest that was planned.
+        # The weights of the commits that are not planned yet, by commit number.
         self._weights: dict[int, int] = {}
 
     def wait(self, after: int, seconds: float) -> None:
-        """Return once there is a commit behind `after`, or after so many seconds."""
+        """Return as soon as there is a commit after `after`, or when the time is over."""
         self._reader.wait(after, seconds)
 
     def last_commit(self, after: int) -> int:
-        """The last commit of a micro-batch that begins behind the commit `after`; `after` if nothing is there yet."""
+        """Return the last commit of the micro-batch that begins after `after`, or `after` if there is none."""
         for taken in [commit for commit in self._weights if commit <= after]:
             del self._weights[taken]
         return self._reader.plan(after, MOST_ROWS, MOST_BYTES, self._weight)
 
     def parts(self, first: int, last: int, *, for_all_tasks: bool = False) -> list[Part]:
-        """The parts of the commits `first` to `last`; none where there is no commit.
+        """Return the parts of the commits `first` to `last`; none if there are no commits.
 
-        One for few rows, because a task costs as much as thousands of rows; else, or with `for_all_tasks`, one for each
-        task there is. Asked again, it answers the same.
+        A small batch has one part, because a task costs as much as thousands of rows. A large batch, or any batch with
+        `for_all_tasks`, has one part for each task. The same arguments always give the same parts, since Spark may
+        repeat a batch.
         """
         if first > last:
             return []
         wanted = self._tasks if for_all_tasks else 1 + self._reader.rows(first, last) // ROWS_FOR_A_TASK
         most = min(wanted, self._tasks, self._shards)
-        # Alike and of whole shards: then the keys of each are one part of as many in the ledger.
+        # All parts have the same number of shards. Then the keys of a part here are exactly the keys of a part in the
+        # ledger.
         count = next(number for number in range(most, 0, -1) if self._shards % number == 0)
         place = self._reader.locate(first)
         return [
@@ -69,15 +81,28 @@ class Planner:
         ]
 
     def _weight(self, commit: Commit) -> int:
-        """How many bytes a commit counts for: more than it has, where a topic makes many copies of its messages."""
+        """Return the weight of a commit in bytes: more than its length if a topic makes many copies of its messages."""
         copies = _copies(self._catalogue, commit.catalogue)
         if not copies:
             return commit.length
         if commit.number not in self._weights:
             rows = self._reader.read(commit.number, commit.number, place=commit.place)
-            copied = sum(weight_of_rows(batch, copies) for batch in rows)
+            copied = sum(_weight_of_rows(batch, copies) for batch in rows)
             self._weights[commit.number] = max(copied, commit.length)
         return self._weights[commit.number]
+
+
+def _weight_of_rows(rows: pa.RecordBatch, copies: Mapping[int, int]) -> int:
+    """Return the weight of rows of the inbox in bytes, given the number of copies by topic id.
+
+    This is `oncebus.entities.weights.weight`, for many rows at once.
+    """
+    entities, places = np.unique(rows.column("entity").to_numpy(), return_inverse=True)
+    each = np.array([max(copies.get(entity, 1), LIGHT_COPIES) for entity in entities.tolist()], np.int64)[places]
+    sizes = np.full(rows.num_rows, _ROW_BYTES, np.int64)
+    for name in ("head", "body"):
+        sizes += pc.binary_length(rows.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
+    return int((sizes * each).sum()) // LIGHT_COPIES
 
 
 @lru_cache(maxsize=1024)

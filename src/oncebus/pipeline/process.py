@@ -1,4 +1,7 @@
-"""The pipeline as a process: Spark, the query, and an end when either ends or nobody needs it any more."""
+"""Runs the pipeline as a process: one Spark session with one query.
+
+The process ends when the query ends, on a signal, or when the process that started it is gone.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ from oncebus.pipeline.query import pipeline_session, start_query
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _STOP_TIMEOUT = "2s"
 
 
 class PipelineFailed(OncebusError):
-    """The query has ended with an error."""
+    """The query ended with an error."""
 
 
 class PipelineRefused(OncebusError):
@@ -46,28 +49,27 @@ def run_pipeline(
     record: bool = False,
     session: Callable[[str, Sequence[str]], SparkSession] = pipeline_session,
 ) -> None:
-    """Run the query until SIGTERM or SIGINT, or until the process `parent` is gone. Raises `PipelineFailed`.
+    """Run the query until SIGTERM or SIGINT, or until the process `parent` is gone.
 
-    `session` makes Spark for a master and the options of its driver's Java. In the folder `cache` is an archive of
-    classes that lets Java start sooner; with `record`, this run writes it as it ends.
+    `session` starts Spark, given a master and the Java options for the driver. The folder `cache` holds an archive of
+    classes that lets Java start faster; with `record`, this run writes the archive when it ends.
 
-    Raises `PipelineRefused` where another pipeline runs, or where the inbox is laid out in another number of shards.
+    Raises `PipelineFailed` if the query fails, and `PipelineRefused` if another pipeline runs or the inbox has a
+    different number of shards.
     """
-    asked = threading.Event()
+    stop_requested = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked.set())
-    with _alone(folders):
+        signal.signal(number, lambda *_: stop_requested.set())
+    with _locked(folders):
         archive = ClassArchive(cache or default_cache())
         recording = Recording(archive) if record else None
         spark = session(master, [*OPTIONS, *(recording or archive).options])
         if recording is None and not archive.exists():
-            log.info(
-                "Spark has started without a class archive. To start sooner from now on, run once: oncebus warm-up"
-            )
-        # Spark's own handler for SIGINT cancels jobs.
-        signal.signal(signal.SIGINT, lambda *_: asked.set())
+            log.info("Spark started without a class archive. To speed up later starts, run once: oncebus warm-up")
+        # Replace the handler that Spark has installed: on SIGINT it cancels jobs.
+        signal.signal(signal.SIGINT, lambda *_: stop_requested.set())
         try:
-            _run(spark, folders, shards, lambda: asked.wait(_LOOK_SECONDS) or _is_orphan(parent))
+            _run(spark, folders, shards, lambda: stop_requested.wait(_POLL_SECONDS) or _is_orphan(parent))
         except PySparkException as error:
             raise PipelineFailed(_one_line(error)) from error
         finally:
@@ -77,7 +79,8 @@ def run_pipeline(
 
 
 def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[], bool]) -> None:
-    # The gateway may not have made the inbox yet; with other shards than its own some would never be read.
+    # Wait until the gateway has created the inbox. With a different number of shards, some of its shards would never be
+    # read.
     while (found := InboxReader(folders.inbox).shards()) is None:
         if is_over():
             return
@@ -86,13 +89,13 @@ def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[
     spark.conf.set("spark.sql.streaming.stopTimeout", _STOP_TIMEOUT)
     query = start_query(spark, folders, shards=shards, tasks=spark.sparkContext.defaultParallelism)
     fields = {"master": spark.sparkContext.master, "query": str(query.id)}
-    log.info("The pipeline runs", extra={"fields": fields})
+    log.info("The pipeline is running", extra={"fields": fields})
     while query.isActive and not is_over():
         if log.isEnabledFor(logging.DEBUG) and (progress := query.lastProgress) is not None:
             fields = {"batch": progress["batchId"], "parts": progress["numInputRows"], **progress["durationMs"]}
-            log.debug("A batch", extra={"fields": fields})
+            log.debug("A batch is done", extra={"fields": fields})
     error = query.exception()
-    # A batch that does not end in time is run again by the next query, as after a kill.
+    # If the batch does not end in time, the next query runs it again, as after a kill.
     with suppress(Py4JError, PySparkException):
         query.stop()
     if error is not None:
@@ -102,13 +105,13 @@ def _run(spark: SparkSession, folders: Folders, shards: int, is_over: Callable[[
 def _is_orphan(parent: int | None) -> bool:
     if parent is None or os.getppid() == parent:
         return False
-    log.warning("The process that started the pipeline is gone; it ends too")
+    log.warning("Stopping, because the process that started the pipeline has ended")
     return True
 
 
 @contextmanager
-def _alone(folders: Folders) -> Iterator[None]:
-    """Hold the data folder against a second pipeline, for as long as this process lives."""
+def _locked(folders: Folders) -> Iterator[None]:
+    """Lock the data folder against a second pipeline, until this process ends."""
     path = folders.data / "pipeline.lock"
     try:
         folders.make()
@@ -119,7 +122,7 @@ def _alone(folders: Folders) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise PipelineRefused(f"Another pipeline runs over data folder '{folders.data}'. Stop it first.") from error
+            raise PipelineRefused(f"Another pipeline uses data folder '{folders.data}'. Stop it first.") from error
         yield
     finally:
         os.close(descriptor)
@@ -127,6 +130,6 @@ def _alone(folders: Folders) -> Iterator[None]:
 
 def _one_line(error: PySparkException | StreamingQueryException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # The error that a task raised says more than Spark's wrapping of it.
-    telling = [line for line in lines if line.startswith("oncebus.")]
-    return (telling or lines or [type(error).__name__])[-1 if telling else 0]
+    # Prefer the error that a task raised: it says more than the text that Spark wraps around it.
+    own = [line for line in lines if line.startswith("oncebus.")]
+    return (own or lines or [type(error).__name__])[-1 if own else 0]

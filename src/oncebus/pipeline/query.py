@@ -1,8 +1,9 @@
-"""The one query of the pipeline, and the Spark that it runs on."""
+"""Starts the one query of the pipeline, and the Spark session that it runs on."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import uuid
@@ -27,9 +28,9 @@ _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 
 def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: int) -> StreamingQuery:
-    """Start the pipeline behind the newest complete entry of the outbox. No other may run over these folders.
+    """Start the pipeline after the newest complete entry of the outbox. No other query may use these folders.
 
-    Each start is a new query with a checkpoint of its own: it is the outbox that says how far the last one came.
+    Each start is a new query with a new checkpoint: the outbox says how far the last query came.
     """
     check_no_repair(folders)
     spark.dataSource.register(PipelineSource)
@@ -43,11 +44,13 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
         spark.readStream.format(FORMAT)
         .options(inbox=str(folders.inbox), catalogue=str(folders.catalogue), drafts=start.drafts)
         .options(ledger=place.to_json(), after=start.after, shards=shards, tasks=tasks)
+        .options(follows=is_tried_once(spark.sparkContext.master or ""))
         .load()
-        # Each task has published its part of the entry when it ends; Spark only has to know that the batch is done.
+        # When a task ends, its part of the entry is published. Spark only has to know that the batch is done.
         .writeStream.format("noop")
         .option("checkpointLocation", str(folders.checkpoint / uuid.uuid4().hex))
-        # Nobody resumes from it, so no batch has to wait for it: a quarter of the time of a small one.
+        # Nobody resumes from the checkpoint, so batches need not wait for it. It would take a quarter of the time of a
+        # small one.
         .options(asyncProgressTrackingEnabled=True, asyncProgressTrackingCheckpointIntervalMs=60_000)
         .queryName("oncebus")
         .start()
@@ -55,22 +58,31 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
 
 
 class Start(NamedTuple):
-    """The commit behind which a query begins, the folder for its drafts, the generation of the ledger it succeeds."""
+    """The start of a query.
+
+    The query reads the commits after `after`, writes drafts to the folder `drafts`, and follows the generation
+    `follows` of the ledger.
+    """
 
     after: int
     drafts: str
     follows: int | None
 
 
+def is_tried_once(master: str) -> bool:
+    """Return whether Spark runs each task once. On a cluster it may repeat tasks, and so may `local[2,3]`."""
+    return re.fullmatch(r"local(\[(\d+|\*)\])?", master) is not None
+
+
 def resume(outbox: Path, ledger: Ledger, *, is_local: bool) -> Start:
-    """Where a query begins. The ledger is told that the last query's output is complete up to there.
+    """Return where the next query begins. Also records in the ledger that the output is complete up to there.
 
-    `is_local` tells that all tasks of the query run on this machine.
+    Set `is_local` if all tasks of the query run on this machine.
 
-    Raises `DataMismatch` where outbox and ledger are not of the same time.
+    Raises `DataMismatch` if outbox and ledger come from different times.
 
-    The last query is known to have ended, by the lock on the data folder: a ledger would have to guess, wherever its
-    process ran in another container or before the machine was started anew.
+    The lock on the data folder proves that the last query has ended. The ledger alone would have to guess, if that
+    query ran in another container or before a reboot.
     """
     check_ledger(outbox, ledger)
     last, drafts = Outbox(outbox).begin(is_local=is_local)
@@ -79,17 +91,17 @@ def resume(outbox: Path, ledger: Ledger, *, is_local: bool) -> Start:
     if last is None:
         return Start(0, drafts, follows)
     batch = last.batch()
-    # Of a query that came later there is no entry yet; it has told the ledger already what is complete.
+    # If a later query has joined the ledger but has no entry yet, it has already recorded what is complete.
     if newest is not None and newest.query == batch.query:
         ledger.record_committed(Committed(batch.query, batch.number))
     return Start(last.last, drafts, follows)
 
 
 def pipeline_session(master: str, java_options: Sequence[str] = (), *, insecure_cluster: bool = False) -> SparkSession:
-    """A session tuned for small batches, its driver's Java started with the options.
+    """Return a Spark session tuned for small batches, with these options for the Java of its driver.
 
-    In local mode only this process can use its ports. On a cluster that is the user's to configure: raises
-    `ClusterOpen` where it is not, unless with `insecure_cluster`. Raises `WorkersDiffer`.
+    In local mode only this process can use Spark's ports. On a cluster the user must protect them: raises `ClusterOpen`
+    if they are open, unless `insecure_cluster` is set. Raises `WorkersDiffer` if the workers run a different Python.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {
@@ -97,6 +109,7 @@ def pipeline_session(master: str, java_options: Sequence[str] = (), *, insecure_
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.locality.wait": "0",
+        # The plan has no shuffle that adaptive execution could improve, and no state that an empty batch could advance.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,

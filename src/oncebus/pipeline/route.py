@@ -1,4 +1,4 @@
-"""`route`: what becomes of each row, under the catalogue that it was accepted under."""
+"""Decides the fate of each row, under the catalogue version that the row was accepted under."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from oncebus.filters import BadRule
 from oncebus.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
 from oncebus.pipeline.rules import Routes, copies_of
 
-# What is needed of a message where no subscription asks for its properties.
-_PLAIN = ["scheduled", "time", "expires", "session"]
+# The columns that routing needs if no subscription evaluates a filter.
+_COLUMNS_WITHOUT_FILTERS = ["scheduled", "origin_entity", "time", "expires", "session"]
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """Rows of the outbox while they are gathered: which row each is made of, and what is new in it."""
+    """Collects the rows of the outbox.
+
+    `of` has, for each, the index of its inbox row; the other fields have the new values.
+    """
 
     of: list[int] = field(default_factory=list)
     fate: list[int] = field(default_factory=list)
@@ -44,9 +47,10 @@ class _Outcome:
 
 
 def route(table: pa.Table, routes_at: Callable[[int], Routes]) -> pa.Table:
-    """The outbox's rows of judged rows of the inbox.
+    """Return the outbox rows for a table of judged inbox rows.
 
-    `table` has the columns of the inbox with `is_duplicate`, `original_sequence` and `original_time`.
+    `table` has the columns of the inbox and `is_duplicate`, `original_sequence` and `original_time`. `routes_at`
+    returns the routes of a catalogue version.
     """
     table = table.combine_chunks()
     entity = table.column("entity").to_numpy()
@@ -60,11 +64,11 @@ def route(table: pa.Table, routes_at: Callable[[int], Routes]) -> pa.Table:
     for number, target in groups.tolist():
         chosen = rest[(version[rest] == number) & (entity[rest] == target)]
         _route_entity(table, chosen.tolist(), target, routes_at(number), outcome)
-    return _gathered(table, outcome)
+    return _outbox_rows(table, outcome)
 
 
 def _route_entity(table: pa.Table, rows: list[int], entity: int, routes: Routes, outcome: _Outcome) -> None:
-    """What becomes of the new messages of one entity."""
+    """Decide the fate of the new messages of one entity."""
     if routes.is_queue(entity):
         for row in rows:
             outcome.add(row, Fate.DELIVERED, entity)
@@ -79,17 +83,18 @@ def _route_entity(table: pa.Table, rows: list[int], entity: int, routes: Routes,
         for row in rows:
             outcome.add(row, Fate.DISCARDED)
         return
-    asks = not all(target.takes_all for target in targets)
-    columns = [column for column in table.column_names if column != "body"] if asks else _PLAIN
+    has_filters = not all(target.takes_all for target in targets)
+    columns = [column for column in table.column_names if column != "body"] if has_filters else _COLUMNS_WITHOUT_FILTERS
     for row, values in zip(rows, table.select(columns).take(rows).to_pylist(), strict=True):
-        if values["scheduled"] is not None:
-            # Kept with its topic until it falls due, and routed then, by the rules of that time.
+        if values["scheduled"] is not None and values["origin_entity"] != entity:
+            # The topic keeps it until it falls due. Then it is routed by the rules of that time.
             outcome.add(row, Fate.DELIVERED, entity)
             continue
         try:
             made = copies_of(values, targets)
         except Exception as error:
-            # Whatever it is, it must not stop the others: the batch would be run again, and fail again.
+            # An unexpected error in one row must not stop the others: Spark would run the batch again, and it would
+            # fail again.
             reason, text = type(error).__name__, str(error)
             outcome.add(row, Fate.QUARANTINED, reason=reason, description=text)
             continue
@@ -102,17 +107,15 @@ def _route_entity(table: pa.Table, rows: list[int], entity: int, routes: Routes,
             outcome.add(row, Fate.UNROUTED)
 
 
-def _wide(column: pa.Field) -> pa.Field:
-    return OUTBOX_SCHEMA.field(column.name) if column.name in ("head", "body") else column
-
-
-def _gathered(table: pa.Table, outcome: _Outcome) -> pa.Table:
+def _outbox_rows(table: pa.Table, outcome: _Outcome) -> pa.Table:
     fate = pa.array(outcome.fate, pa.int8())
-    # Many copies of what is not too much by itself may be more than a column of ordinary binaries holds.
-    table = table.cast(pa.schema([_wide(column) for column in table.schema]))
+    # Many copies of a moderate body may exceed what a column of 32-bit binaries can hold.
+    for name in ("head", "body"):
+        field_, at = OUTBOX_SCHEMA.field(name), table.schema.get_field_index(name)
+        table = table.set_column(at, field_, table.column(at).cast(field_.type))
     taken = table.take(pa.array(outcome.of, pa.int64()))
     columns = {name: taken.column(name) for name in INBOX_SCHEMA.names}
-    # Of what is not delivered only the record is kept; a quarantined row is kept whole, to be looked at.
+    # Keep only the record of rows that are not delivered. Keep a quarantined row whole, so that people can look at it.
     is_bare = pc.is_in(fate, pa.array([Fate.DUPLICATE, Fate.UNROUTED, Fate.DISCARDED], pa.int8()))
     columns["body"] = pc.if_else(is_bare, pa.scalar(None, pa.large_binary()), columns["body"])
     columns["head"] = pc.if_else(is_bare, pa.scalar(b"", pa.large_binary()), columns["head"])
@@ -129,4 +132,4 @@ def _gathered(table: pa.Table, outcome: _Outcome) -> pa.Table:
         "original_sequence": taken.column("original_sequence"),
         "original_time": taken.column("original_time"),
     }
-    return pa.table(columns)
+    return pa.table([columns[name] for name in OUTBOX_SCHEMA.names], schema=OUTBOX_SCHEMA)

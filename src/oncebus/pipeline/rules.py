@@ -1,4 +1,4 @@
-"""A catalogue's subscriptions as the pipeline needs them, and what a rule's action changes in a message."""
+"""Prepares the subscriptions of a catalogue for routing, and applies the changes of a rule's action to a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncebus.entities.descriptions import Queue, Subscription, Topic
 from oncebus.entities.rule_parsing import parsed_rule
 from oncebus.errors import OncebusError
 
-_FIELDS = {
+_AMQP_FIELDS = {
     "ContentType": "content_type",
     "CorrelationId": "correlation_id",
     "Label": "subject",
@@ -26,7 +26,7 @@ _FIELDS = {
 }
 FILTER_FAILED = "FilterEvaluationException"
 LONGEST_DESCRIPTION = 4096
-"""Of why a copy was dead-lettered, in characters: many rules may fail on one message."""
+"""The limit for a dead-letter description in characters: many rules may fail on one message."""
 NO_SESSION = "Session ID is null."
 
 _COLUMNS = {"MessageId": "message_id", "SessionId": "session", "PartitionKey": "partition_key"}
@@ -34,7 +34,10 @@ _COLUMNS = {"MessageId": "message_id", "SessionId": "session", "PartitionKey": "
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A subscription with its rules made ready. `takes_all` spares those that most subscriptions have."""
+    """A subscription with its parsed rules.
+
+    `takes_all` is set if every message matches, so that nothing is evaluated.
+    """
 
     id: int
     rules: tuple[filters.Rule, ...]
@@ -45,8 +48,11 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A copy for a subscription, or with a `reason` a dead letter of it. `changes` are the columns that differ."""
+class RoutedCopy:
+    """A copy of a message for a subscription.
+
+    If `reason` is set, the copy is a dead letter. `changes` has the columns that differ from the message.
+    """
 
     destination: int
     changes: Mapping[str, object] = field(default_factory=dict)
@@ -55,18 +61,18 @@ class Made:
 
 
 class Routes:
-    """Where the messages of one catalogue version go. Made once for a version, then asked often."""
+    """The destinations in one catalogue version. Parses the rules of a topic once and keeps them."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._targets: dict[int, list[Target]] = {}
 
     def is_queue(self, entity: int) -> bool:
-        """Whether the entity is a queue."""
+        """Return whether the entity is a queue."""
         return isinstance(self._catalogue.entity(entity), Queue)
 
     def targets(self, entity: int) -> list[Target] | None:
-        """The subscriptions of a topic, in order; None if the entity is not a topic."""
+        """Return the subscriptions of a topic, in order; None if the entity is not a topic. Raises `BadRule`."""
         known = self._targets.get(entity)
         if known is None:
             topic = self._catalogue.entity(entity)
@@ -77,10 +83,13 @@ class Routes:
         return known
 
 
-def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[Made]:
-    """The copies that subscriptions take of a message, a row of the inbox. Raises `DecodeError` for a broken head."""
+def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[RoutedCopy]:
+    """Return the copies of a message for the subscriptions in `targets`. `row` is the message's row of the inbox.
+
+    Raises `DecodeError` if the message's head is broken.
+    """
     properties: filters.Properties | None = None
-    made: list[Made] = []
+    made: list[RoutedCopy] = []
     for target in targets:
         if target.takes_all:
             made.append(_copy(row, target, {}))
@@ -94,22 +103,26 @@ def copies_of(row: Mapping[str, object], targets: list[Target]) -> list[Made]:
             try:
                 changes = _changes(row, properties, copy.properties)
             except (OncebusError, ValueError, OverflowError) as error:
-                failures.append(f"The action of rule {copy.rule!r} failed: {error}")
+                failures.append(filters.action_failure(copy.rule, str(error).removesuffix(".")))
             else:
                 made.append(_copy(row, target, changes))
         if failures and target.dead_letters_failures:
-            made.append(Made(target.id, reason=FILTER_FAILED, description=" ".join(failures)[:LONGEST_DESCRIPTION]))
+            made.append(
+                RoutedCopy(target.id, reason=FILTER_FAILED, description=" ".join(failures)[:LONGEST_DESCRIPTION])
+            )
     return made
 
 
-def _copy(row: Mapping[str, object], target: Target, changes: dict[str, object]) -> Made:
+def _copy(row: Mapping[str, object], target: Target, changes: dict[str, object]) -> RoutedCopy:
     if target.time_to_live < NO_LIMIT:
-        # A subscription may keep messages for less long than this one would live.
+        # The time to live of the subscription is an upper bound on that of the message.
         end, expires = _time(row) + target.time_to_live, changes.get("expires", row["expires"])
         changes = {**changes, "expires": min(end, expires) if isinstance(expires, int) else end}
-    if target.requires_session and not changes.get("session", row["session"]):
-        return Made(target.id, changes, NO_SESSION, "A session enabled entity takes no message without a session id.")
-    return Made(target.id, changes)
+    if target.requires_session and changes.get("session", row["session"]) is None:
+        return RoutedCopy(
+            target.id, changes, NO_SESSION, "A session enabled entity takes no message without a session id."
+        )
+    return RoutedCopy(target.id, changes)
 
 
 def _target(subscription: Subscription) -> Target:
@@ -148,7 +161,7 @@ def _for_filters(value: object) -> object:
 
 
 def _changes(row: Mapping[str, object], before: filters.Properties, after: filters.Properties) -> dict[str, object]:
-    """The columns of a copy that an action changed."""
+    """Return the columns of a copy that an action changed."""
     if after is before:
         return {}
     head = row["head"]
@@ -159,8 +172,8 @@ def _changes(row: Mapping[str, object], before: filters.Properties, after: filte
         value = after.system.get(name)
         if value == before.system.get(name):
             continue
-        if name in _FIELDS:
-            fields[_FIELDS[name]] = value
+        if name in _AMQP_FIELDS:
+            fields[_AMQP_FIELDS[name]] = value
         if name in _COLUMNS:
             changes[_COLUMNS[name]] = value
         if isinstance(value, filters.Duration) and name == "TimeToLive":

@@ -1,4 +1,4 @@
-"""The portal: the broker as a web page."""
+"""The portal: web pages to watch and manage the broker."""
 
 from oncebus.portal.portal import Portal
 

@@ -1,4 +1,4 @@
-"""The content of a message: its properties, and its body as text or in hexadecimal. All of it is untrusted."""
+"""Shows the content of a message: its properties, and its body as text or in hexadecimal. All of it is untrusted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def label_of(head: bytes) -> str | None:
 
 
 def properties_list(head: bytes, allowance: Allowance) -> Markup:
-    """Return the system and application properties of a message, unless decoding them is too much for this page."""
+    """Return the system and application properties of a message, or a notice if they exceed the page's allowance."""
     if len(head) > LARGEST_HEAD or not allowance.take(len(head)):
         return tag("p", f"The properties, {number(len(head))} bytes, are too large to be shown here.", class_="note")
     try:
@@ -56,7 +56,7 @@ def properties_list(head: bytes, allowance: Allowance) -> Markup:
 def body_shown(body: bytes, allowance: Allowance) -> Markup:
     """Return the beginning of the body: as text if it is text, else as bytes.
 
-    A value or sequence is shown as bytes if decoding it is too much for this page.
+    An AMQP value or sequence is shown as bytes if decoding it exceeds the page's allowance.
     """
     size = bytes_to_read(body)
     if size > LARGEST_SHOWN_VALUE or not allowance.take(size):
@@ -146,7 +146,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as JSON types."""
+    """Return the value, converted to types that JSON has."""
     match value:
         case dict():
             return {_written(name): _plain(item) for name, item in value.items()}

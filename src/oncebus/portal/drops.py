@@ -1,4 +1,4 @@
-"""The record of dropped duplicates: was my message dropped, and in favour of which?"""
+"""The page of dropped duplicates. It shows whether a message was dropped, and which earlier message it repeated."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _links(links: Sequence[tuple[str, str]]) -> Markup | None:
 
 def _search(entity: Queue | Topic, identity: str) -> Markup:
     form = Filled({"message-id": identity})
-    hint = "Was my message dropped, and in favour of which? Give its MessageId, exactly."
+    hint = "Was my message dropped, and which message was kept? Enter the exact MessageId."
     box = text_field(form, "message-id", "MessageId", type_="search", hint=hint)
     brought = hidden("path", entity.path)
     return tag(
@@ -94,14 +94,14 @@ def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Duplicate]) ->
         explanation = [
             "No drop of ",
             foreign(identity),
-            " is on record. The newest drops are kept, for 7 days at most: what was not dropped since was delivered, "
-            "or was never sent here.",
+            " is on record. The record keeps the newest drops, for 7 days at most. A message that was not dropped "
+            "in that time was delivered, or was never sent here.",
         ]
     return tag("p", explanation, class_="notice dropped" if drops else "notice", role="status")
 
 
 def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Duplicate]) -> Markup:
-    titles = ("MessageId", "Dropped at", "Its number", "In favour of number", "Accepted at")
+    titles = ("MessageId", "Dropped at", "Number", "Number of the original", "Accepted at")
     head = tag("thead", tag("tr", [tag("th", title, scope="col") for title in titles]))
     rows = []
     for drop in drops:

@@ -8,19 +8,20 @@ from starlette.responses import Response
 
 from oncebus.access import Operation
 from oncebus.entities import Entity, Queue, Subscription, Topic
+from oncebus.entities.timespans import in_words
 from oncebus.portal.entity_head import heading, seen
 from oncebus.portal.fields import button, form_to, hidden
 from oncebus.portal.figures import Figures, series_of
+from oncebus.portal.layout import page_links, page_of
 from oncebus.portal.links import link
 from oncebus.portal.markup import Markup, tag
-from oncebus.portal.paging import page_links, page_of
 from oncebus.portal.rule_words import rule_in_words
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import in_words, number, rate, size_in_words
+from oncebus.portal.wording import number, rate, size_in_words
 from oncebus.store import Counts
 
 PAGE = 100
-"""Subscriptions of a topic, or rules of a subscription, on one page."""
+"""The maximum number of subscriptions of a topic, or rules of a subscription, on one page."""
 MOST_NAMED = 5
 
 _HELD = {
@@ -42,7 +43,7 @@ _TITLES = {
     "duplicates": "Dropped as duplicates",
     "delivered": "Delivered",
     "dead_lettered": "Dead-lettered",
-    "unrouted": "Wanted by no subscription",
+    "unrouted": "Matched by no subscription",
     "quarantined": "Quarantined",
     "discarded": "Discarded because their subscription was deleted",
 }
@@ -134,7 +135,7 @@ def _subscriptions(visit: Visit, topic: Topic, figures: Figures) -> Markup:
     if visit.may(Operation.CREATE_ENTITY, topic.path):
         address = link("create", kind="subscription", topic=topic.name)
         create = tag("p", tag("a", "Create a subscription", href=address, class_="button"))
-    content = _subscription_table(below, figures) if below else tag("p", "None yet: what is sent here goes nowhere.")
+    content = _subscription_table(below, figures) if below else tag("p", "None yet. Messages sent here go nowhere.")
     total = len(visit.desk.catalogue.subscriptions_of(topic))
     return tag("section", tag("h2", "Subscriptions"), content, _pages(visit, topic, total), create)
 
@@ -180,14 +181,14 @@ def _rules(visit: Visit, subscription: Subscription) -> Markup:
     add = None
     if visit.may(Operation.CREATE_ENTITY, subscription.path):
         add = tag("p", tag("a", "Add a rule", href=link("entity/rule", path=subscription.path), class_="button"))
-    explanation = "A message is taken when one of the rules matches it."
+    explanation = "The subscription gets a message if one of the rules matches it."
     listed = tag("ul", items, class_="cards") if items else tag("p", "None: this subscription gets no messages.")
     further = _pages(visit, subscription, len(subscription.rules))
     return tag("section", tag("h2", "Rules"), tag("p", explanation, class_="hint"), listed, further, add)
 
 
 def _without_figures(visit: Visit, entity: Entity) -> Response:
-    explanation = "The key you signed in with may not see what this entity is and holds: that needs Manage."
+    explanation = "Your key does not permit viewing the properties and counts of this entity. You need Manage."
     rules = None
     if isinstance(entity, Subscription) and visit.may(Operation.READ_RULES, entity.path):
         rules = _rules(visit, entity)

@@ -65,7 +65,7 @@ def _new(visit: Visit) -> Entity:
     """Return a new entity of the requested kind, with the service's defaults."""
     kind = visit.query.get("kind", "") or visit.posted["kind"]
     if kind not in KINDS:
-        raise bad(f"The kind {shown(kind)} is none of {', '.join(KINDS)}.")
+        raise bad(f"The kind {shown(kind)} is not one of {', '.join(KINDS)}.")
     return blank(KINDS[kind], "", visit.query.get("topic", "") or visit.posted["topic"])
 
 
@@ -127,7 +127,7 @@ async def show_change(visit: Visit) -> Response:
 
 
 async def change(visit: Visit) -> Response:
-    """Change the entity as the form says, or return the form with its errors."""
+    """Change the entity to what the form describes, or return the form with its errors."""
     visit.require(Operation.UPDATE_ENTITY, visit.path)
     seen = visit.entity()
     # Browsers do not send disabled fields, so the form gets these values again.
@@ -150,7 +150,7 @@ async def change(visit: Visit) -> Response:
     except OncebusError as error:
         place(error, form)
         return _change_page(visit, seen, form, status=status_of(error))
-    return visit.go_to(link("entity/change", path=seen.path), "The changes are in force.")
+    return visit.go_to(link("entity/change", path=seen.path), "The changes are in effect.")
 
 
 def _fixed(entity: Entity) -> dict[str, str]:
@@ -200,7 +200,7 @@ async def delete(visit: Visit) -> Response:
     entity = visit.entity()
     form = Filled(visit.posted.values())
     if form.value("confirm").strip() != entity.name:
-        form.errors["confirm"] = f"This is not the name. Type '{entity.name}' to delete it."
+        form.errors["confirm"] = f"The name does not match. Type '{entity.name}' to delete it."
         return _delete_page(visit, entity, form, status=400)
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
@@ -216,8 +216,10 @@ async def delete(visit: Visit) -> Response:
 def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
     kind = type(entity).__name__.lower()
     below = len(visit.desk.catalogue.subscriptions_of(entity)) if isinstance(entity, Topic) else 0
-    also = f" With it goes {counted(below, 'subscription')}." if below else ""
-    explanation = f"What the {kind} holds is lost, and the ids it remembers are forgotten.{also} This cannot be undone."
+    also = f" This also deletes {counted(below, 'subscription')}." if below else ""
+    explanation = (
+        f"All messages in the {kind} are lost, and the ids it remembers are forgotten.{also} This cannot be undone."
+    )
     content = form_to(
         link("entity/delete"),
         visit.seal,

@@ -1,4 +1,4 @@
-"""The form that creates or changes an entity, and the entity that it describes."""
+"""The form that creates or changes an entity, and its conversion to an entity."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def described(base: Entity, posted: Posted, form: Filled) -> Entity:
 
 
 def place(error: OncebusError, form: Filled, name_field: str = NAME) -> None:
-    """Put an error at the field that it concerns, or at the top of the form. `name_field` is the field of the name."""
+    """Attach an error to the form field that it concerns, or to the top of the form.
+
+    `name_field` is the field for the name.
+    """
     text = error.text if isinstance(error, EntityError) else str(error)
     given = _PARAMETER.search(text)
     if given is not None and given[1] in _BY_NAME:
@@ -90,7 +93,10 @@ def place(error: OncebusError, form: Filled, name_field: str = NAME) -> None:
 
 
 def tier_refusal(kind: type[Entity], field: str | None, namespace: Namespace) -> str | None:
-    """Return the error text if the tier does not allow a property; for None, if it does not allow the kind."""
+    """Return an error text if the tier does not allow a property, else None.
+
+    With `field=None`, ask about the kind of entity as a whole.
+    """
     tried = {field: _TRIED[field]} if field is not None and field in _TRIED else {}
     if field is not None and not tried:
         return None
@@ -102,7 +108,10 @@ def tier_refusal(kind: type[Entity], field: str | None, namespace: Namespace) ->
 
 
 def entity_fields(kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None) -> list[Content]:
-    """Return the fields for all properties. For an existing entity, properties that cannot change are read-only."""
+    """Return the form fields for all properties.
+
+    For an existing entity, properties that cannot change are read-only.
+    """
     known = properties_of(kind)
     usual = [_shown(each, kind, form, namespace, old) for each in known if not each.is_further]
     further = [_shown(each, kind, form, namespace, old) for each in known if each.is_further]
@@ -116,7 +125,7 @@ def _shown(
     refusal = tier_refusal(kind, each.field, namespace)
     hint = refusal or each.hint
     if each.is_chosen_once and refusal is None:
-        hint += " Chosen at creation: it cannot be changed." if old else " Cannot be switched on or off later."
+        hint += " Chosen at creation: it cannot be changed." if old else " It cannot be switched on or off later."
     is_fixed = refusal is not None or (old is not None and each.is_chosen_once)
     match each.type:
         case ValueType.FLAG:
@@ -157,7 +166,7 @@ def _window(each: FormProperty, form: Filled, old: Entity | None, refusal: str |
         for unit, _ in WINDOW_UNITS
     ]
     iso = text_field(
-        form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. If given, it counts instead."
+        form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. If given, it takes precedence."
     )
     error = tag("p", form.errors[first], id=f"{first}-error", class_="error") if first in form.errors else None
     explanation = "Duplicates are not detected here." if is_off else each.hint

@@ -1,4 +1,4 @@
-"""The top of every page about one entity: its name, the way back, and the tabs."""
+"""The top of every page about one entity: its name, the breadcrumbs, and the tabs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LOOKS = (Operation.READ_ENTITY, Operation.PEEK, Operation.READ_DROPS, Operation.
 
 
 def seen(visit: Visit) -> Entity:
-    """Return the requested entity, if the key permits anything there. Raises `AccessRefused`, `NotFound`."""
+    """Return the requested entity. Raises `AccessRefused` if the key permits no operation on it, and `NotFound`."""
     if not any(visit.may(operation, visit.path) for operation in LOOKS):
         visit.require(Operation.READ_ENTITY, visit.path)
     return visit.entity()
 
 
 def heading(visit: Visit, entity: Entity, here: str) -> Markup:
-    """Return the top of a page; `here` is the name of the page."""
+    """Return the top of a page. `here` names the current tab."""
     above = None
     if isinstance(entity, Subscription):
         above = trail(("Overview", link()), (entity.topic, link("entity", path=entity.topic)))

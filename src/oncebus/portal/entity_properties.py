@@ -1,4 +1,4 @@
-"""The properties of entities in forms: their labels, and how their values are written and read.
+"""The properties of entities in forms: their labels, and the conversion of their values to and from text.
 
 This module does not know which values are allowed: the catalogue checks them when the entity is created or changed.
 """
@@ -12,13 +12,13 @@ from oncebus.durations import DAY, HOUR, MINUTE, SECOND
 from oncebus.entities import NO_LIMIT, BadRequest, Entity, EntityStatus, iso_timespan, parse_timespan
 from oncebus.entities.descriptions import CHOSEN_AT_CREATION
 from oncebus.entities.limits import LONGEST_LOCK, LONGEST_WINDOW, MOST_DELIVERIES, PARTITIONS, SHORTEST_WINDOW
+from oncebus.entities.timespans import in_words
 from oncebus.management.properties import BY_FIELD, WINDOW, Property, ValueType
 from oncebus.portal.posted import Posted
-from oncebus.portal.wording import in_words
 
 _MOST_DIGITS = 12
 _OPTIONAL = "max_message_size_in_kilobytes"
-"""An optional number: the tier has a default."""
+"""The field of an optional number. If it is empty, the tier's default applies."""
 WINDOW_UNITS = (("days", DAY), ("hours", HOUR), ("minutes", MINUTE), ("seconds", SECOND))
 
 
@@ -32,7 +32,7 @@ class FormProperty:
 
     @property
     def field(self) -> str:
-        """Return the field of the description that holds it."""
+        """Return the name of the field in the entity's description."""
         return self.about.field
 
     @property
@@ -47,7 +47,7 @@ class FormProperty:
 
     @property
     def is_window(self) -> bool:
-        """Return whether it is typed as days, hours, minutes and seconds, or as ISO 8601."""
+        """Return whether the form has fields for days, hours, minutes and seconds, and one for ISO 8601."""
         return self.field == WINDOW
 
     @property
@@ -57,7 +57,7 @@ class FormProperty:
 
     @property
     def first_field(self) -> str:
-        """Return the field of the form in which it is typed, or the first of several."""
+        """Return the name of its form field, or of the first one if it has several."""
         return f"{self.field}-days" if self.is_window else self.field
 
 
@@ -66,7 +66,7 @@ _DURATION = "Like PT1M30S or 00:01:30."
 PROPERTIES = (
     FormProperty(
         BY_FIELD["requires_duplicate_detection"],
-        "A message whose MessageId was accepted less than one window ago is accepted and dropped.",
+        "If a message's MessageId was accepted less than one window ago, the message is accepted, then dropped.",
     ),
     FormProperty(
         BY_FIELD["duplicate_detection_history_time_window"],
@@ -75,33 +75,33 @@ PROPERTIES = (
     ),
     FormProperty(
         BY_FIELD["requires_session"],
-        "Messages have a SessionId, and those of one session go to one receiver in their order.",
+        "Every message has a SessionId. The messages of one session go to one receiver, in order.",
     ),
     FormProperty(
         BY_FIELD["enable_partitioning"],
-        f"Messages are spread over {PARTITIONS} partitions. Duplicates are then recognized by their partition key too.",
+        f"Messages are spread over {PARTITIONS} partitions. Only duplicates with the same partition key are detected.",
     ),
     FormProperty(
         BY_FIELD["lock_duration"],
-        f"For how long a receiver holds a message, {in_words(LONGEST_LOCK)} at most. {_DURATION}",
+        f"How long a receiver holds a message, at most {in_words(LONGEST_LOCK)}. {_DURATION}",
     ),
     FormProperty(
         BY_FIELD["max_delivery_count"],
         f"After this many deliveries a message becomes a dead letter; 1 to {MOST_DELIVERIES}.",
     ),
-    FormProperty(BY_FIELD["default_message_time_to_live"], f"Empty for no limit. {_DURATION}"),
+    FormProperty(BY_FIELD["default_message_time_to_live"], f"Leave empty for no limit. {_DURATION}"),
     FormProperty(BY_FIELD["dead_lettering_on_message_expiration"], "Otherwise they are deleted."),
     FormProperty(BY_FIELD["dead_lettering_on_filter_evaluation_exceptions"]),
-    FormProperty(BY_FIELD["forward_to"], "A queue or a topic. Empty for nowhere."),
-    FormProperty(BY_FIELD["forward_dead_lettered_messages_to"], "A queue or a topic. Empty for nowhere."),
+    FormProperty(BY_FIELD["forward_to"], "A queue or a topic. Leave empty to forward nothing."),
+    FormProperty(BY_FIELD["forward_dead_lettered_messages_to"], "A queue or a topic. Leave empty to forward nothing."),
     FormProperty(
         BY_FIELD["max_size_in_megabytes"],
-        "A multiple of 1024. For a partitioned entity, give the size of one partition; shown is the total.",
+        "A multiple of 1024. For a partitioned entity, give the size of one partition; the page shows the total.",
         is_further=True,
     ),
-    FormProperty(BY_FIELD["max_message_size_in_kilobytes"], "Empty for the tier's default.", is_further=True),
-    FormProperty(BY_FIELD["auto_delete_on_idle"], f"Empty for never. {_DURATION}", is_further=True),
-    FormProperty(BY_FIELD["user_metadata"], "For people: what this is, and who owns it.", is_further=True),
+    FormProperty(BY_FIELD["max_message_size_in_kilobytes"], "Leave empty for the tier's default.", is_further=True),
+    FormProperty(BY_FIELD["auto_delete_on_idle"], f"Leave empty for never. {_DURATION}", is_further=True),
+    FormProperty(BY_FIELD["user_metadata"], "A note for people, for example purpose and owner.", is_further=True),
     FormProperty(BY_FIELD["status"]),
 )
 """The properties that forms show, in their order."""
@@ -114,7 +114,7 @@ def properties_of(kind: type[Entity]) -> list[FormProperty]:
 
 
 def written(entity: Entity) -> dict[str, str]:
-    """Return the values of a form that shows an entity."""
+    """Return the form values that represent an entity, by field name."""
     values: dict[str, str] = {}
     for each in properties_of(type(entity)):
         value = getattr(entity, each.field)
@@ -134,7 +134,7 @@ def written(entity: Entity) -> dict[str, str]:
 
 
 def read(each: FormProperty, posted: Posted) -> object:
-    """Return the value of a property in a form. Raises `BadRequest`."""
+    """Parse the value of a property from a submitted form. Raises `BadRequest`."""
     if each.type is ValueType.FLAG:
         return bool(posted[each.field])
     if each.is_window:
@@ -146,13 +146,13 @@ def read(each: FormProperty, posted: Posted) -> object:
         return None if not text and each.field == _OPTIONAL else _number(text, each.title)
     if each.type is ValueType.STATUS:
         if text not in list(EntityStatus):
-            raise BadRequest(f"The status {text!r:.100} is none of {', '.join(EntityStatus)}.")
+            raise BadRequest(f"The status {text!r:.100} is not one of {', '.join(EntityStatus)}.")
         return EntityStatus(text)
     return text or None
 
 
 def is_given(each: FormProperty, posted: Posted) -> bool:
-    """Return whether a form has the property: browsers do not send disabled fields."""
+    """Return whether a submitted form contains the property. Browsers do not send disabled fields."""
     return any(name == each.field or name.startswith(f"{each.field}-") for name in posted.values())
 
 

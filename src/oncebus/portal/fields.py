@@ -1,4 +1,4 @@
-"""The fields of forms, each with a label, a hint and an error."""
+"""Builds form fields, each with a label, a hint and an error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncebus.portal.markup import Attribute, Content, Markup, tag
 
 @dataclass(slots=True)
 class Filled:
-    """The state of a form: the values of its fields, and their errors."""
+    """The state of a form: the values of its fields, and their error texts."""
 
     values: Mapping[str, str]
     errors: dict[str, str] = field(default_factory=dict)
@@ -31,7 +31,10 @@ class Filled:
 
 
 def problems(form: Filled, title: str, titles: Mapping[str, str] | None = None) -> Markup | None:
-    """Return the list of errors for the top of the page, with links to the fields. `titles` are their labels."""
+    """Return the list of errors for the top of the page, with links to the fields.
+
+    `titles` has the labels of the fields.
+    """
     if not form.is_wrong:
         return None
     known = titles or {}
@@ -104,7 +107,7 @@ def button(title: str, *, class_: str | None = None, **attributes: Attribute) ->
 
 
 def form_to(address: str, seal: str, *content: Content, **attributes: Attribute) -> Markup:
-    """Return a form that changes something. The seal proves that the portal made it."""
+    """Return a form that posts to `address`. The seal proves that the portal made it."""
     hidden = tag("input", type="hidden", name="seal", value=seal)
     return tag("form", hidden, content, method="post", action=address, **attributes)
 

@@ -12,14 +12,14 @@ SERIES = {"accepted": "Accepted", "dropped": "Dropped as duplicates", "delivered
 
 @dataclass(slots=True)
 class Figures:
-    """The figures of a page. `states` are good or bad, by the names of the figures."""
+    """The figures of a page, by name. `states` maps the name of a figure to good or bad."""
 
     values: dict[str, str] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     series: dict[str, list[int]] = field(default_factory=dict)
 
     def shown(self, name: str) -> Markup:
-        """Return a figure for the page."""
+        """Return the element that shows the figure called `name`."""
         return tag("span", self.values[name], data_value=name, class_="figure", data_state=self.states.get(name))
 
     def tile(self, title: str, name: str, note: Content = None) -> Markup:
@@ -33,21 +33,24 @@ class Figures:
         key = [tag("li", tag("span", class_=f"key {name}"), SERIES[name]) for name in names]
         minutes = SLOT_SECONDS * SLOTS // 60
         svg = tag(
-            "svg", role="img", aria_label=f"Messages a second in the last {minutes} minutes", data_plot=" ".join(names)
+            "svg",
+            role="img",
+            aria_label=f"Messages per second in the last {minutes} minutes",
+            data_plot=" ".join(names),
         )
         # The script hides this text.
-        explanation = "The plot needs JavaScript. The figures above are as of now."
+        explanation = "The plot needs JavaScript. The figures above are from when the page was loaded."
         without = tag("p", explanation, class_="note", data_undrawn=True)
-        caption = tag("figcaption", f"Messages a second, last {minutes} minutes", tag("ul", key, class_="legend"))
+        caption = tag("figcaption", f"Messages per second, last {minutes} minutes", tag("ul", key, class_="legend"))
         return tag("figure", caption, svg, without, class_="plot")
 
     def as_json(self) -> dict[str, object]:
-        """Return the figures for the script."""
+        """Return the figures as JSON, for the script."""
         plot = {"seconds": SLOT_SECONDS, "series": self.series}
         return {"values": self.values, "states": self.states, "plot": plot}
 
 
 def series_of(samples: Samples, *names: str) -> dict[str, list[int]]:
-    """Return the named series of the samples, under their names on a page."""
+    """Return the series accepted, dropped and delivered of the samples, as far as `names` lists them."""
     found = {"accepted": samples.accepted, "dropped": samples.duplicates, "delivered": samples.delivered}
     return {name: found[name] for name in names}

@@ -1,18 +1,16 @@
 """The host names under which browsers may reach the portal.
 
-A hostile site can point its own name at the broker (DNS rebinding); its name is then in the Host header. An IP address
-cannot be redirected like that, so every IP address is accepted.
+A hostile site can point its own name at the broker (DNS rebinding). The Host header then contains that name. An IP
+address cannot be redirected like that, so every IP address is accepted.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Iterable
 
 from oncebus.hosts import is_address
-
-_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+from oncebus.http.requests import HOST
 
 
 class Hosts:
@@ -24,7 +22,7 @@ class Hosts:
 
     def knows(self, host: str) -> bool:
         """Return whether a Host header names this broker."""
-        match = _HOST.fullmatch(host)
+        match = HOST.fullmatch(host)
         if match is None:
             return False
         name = _plain(match["name"])
@@ -33,7 +31,7 @@ class Hosts:
 
 def port_of(host: str, scheme: str) -> int:
     """Return the port in a Host header, or the default port of the scheme."""
-    match = _HOST.fullmatch(host)
+    match = HOST.fullmatch(host)
     if match is None or match["port"] is None:
         return 443 if scheme == "https" else 80
     return int(match["port"])

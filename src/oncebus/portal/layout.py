@@ -1,14 +1,18 @@
-"""The frame around every page."""
+"""The frame around every page, and its navigation: breadcrumbs, tabs, and the links between pages of a long list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.responses import Response
 
 from oncebus.portal.links import STAMPED, link
 from oncebus.portal.markup import Content, Markup, joined, tag
+from oncebus.portal.wording import number
+
+T = TypeVar("T")
 
 SAFETY = {
     "content-security-policy": (
@@ -26,8 +30,11 @@ PRIVATE = {"cache-control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """The namespace and the rule that every page shows; empty if nobody is signed in. `seal` is for signing out."""
+class PageFrame:
+    """The namespace and the authorization rule that every page shows; empty if nobody is signed in.
+
+    `seal` is the seal of the sign-out form.
+    """
 
     namespace: str = ""
     tier: str = ""
@@ -37,7 +44,7 @@ class Frame:
 
 
 def page(
-    frame: Frame,
+    frame: PageFrame,
     title: str,
     *content: Content,
     status: int = 200,
@@ -79,7 +86,25 @@ def tabs(label: str, here: str, listed: Sequence[tuple[str, str, str]]) -> Marku
     return tag("nav", tag("ul", items), class_="tabs", aria_label=label)
 
 
-def _header(frame: Frame, here: str) -> Markup:
+def page_of(items: Sequence[T], here: int, size: int) -> Sequence[T]:
+    """Return the items of a page; the first page is 0."""
+    return items[here * size : (here + 1) * size]
+
+
+def page_links(total: int, here: int, size: int, address: Callable[[int], str]) -> Markup | None:
+    """Return links to the neighbouring pages; None if there is only one page."""
+    links = []
+    if here > 0:
+        links.append(tag("a", "Before", href=address(min(here - 1, max(total - 1, 0) // size)), rel="prev"))
+    if (here + 1) * size < total:
+        links.append(tag("a", "Next", href=address(here + 1), rel="next"))
+    if not links:
+        return None
+    explanation = f"{number(min(here * size + 1, total))} to {number(min((here + 1) * size, total))} of {number(total)}"
+    return tag("nav", tag("span", explanation), links, class_="pages", aria_label="Pages")
+
+
+def _header(frame: PageFrame, here: str) -> Markup:
     brand = tag("a", tag("span", "Oncebus", class_="brand-name"), href=link(), class_="brand")
     if not frame.seal:
         return tag("header", tag("div", brand, class_="bar"))

@@ -21,7 +21,7 @@ def link(page: str = "", /, **query: str | int | None) -> str:
 
 
 def is_ours(address: str) -> bool:
-    """Return whether an address is a page of the portal. Redirects to an address from a request require it."""
+    """Return whether an address is a page of the portal. Check this before redirecting to an address from a request."""
     path = address.partition("?")[0]
     is_plain = address.isascii() and address.isprintable() and "\\" not in address
     return path.startswith(BASE) and ".." not in path and is_plain

@@ -1,7 +1,7 @@
-"""Building HTML from elements. Every text is escaped when it is added; there is no other way to add one.
+"""Builds HTML from elements. Every text is escaped when it is added; there is no way to add unescaped text.
 
-Ids, labels and bodies are untrusted. `visible` shows characters in them that are invisible, or that would change how
-the text around them looks.
+Ids, labels and bodies are untrusted. `visible` makes invisible characters visible, and those that would change how the
+text around them looks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Attribute = str | int | bool | None
 
 
 class Markup(str):
-    """HTML that is not escaped again."""
+    """HTML that is already escaped."""
 
     __slots__ = ()
 
@@ -32,8 +32,8 @@ Content = str | int | None | Iterable["Content"]
 def tag(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
     """Return an element.
 
-    A trailing underscore in an attribute's name is dropped; others become hyphens. True makes an attribute without a
-    value; False and None make none.
+    A trailing underscore in an attribute's name is dropped; other underscores become hyphens. The value True makes an
+    attribute without a value; False and None leave the attribute out.
     """
     opening = "".join([f"<{name}", *(_attribute(key, value) for key, value in attributes.items()), ">"])
     return Markup(opening if name in _VOID else f"{opening}{joined(content)}</{name}>")
@@ -74,5 +74,8 @@ def _attribute(name: str, value: Attribute) -> str:
 
 
 def _kept(text: str) -> str:
-    """Return the value of a field unchanged, because the browser sends it back. Only unencodable characters change."""
+    """Return the value of a form field, unchanged except for characters that cannot be encoded.
+
+    The browser sends it back.
+    """
     return re.sub("[\x00\ud800-\udfff]", "\ufffd", text)

@@ -23,7 +23,7 @@ from oncebus.store import Outcome, State, SubQueue
 
 PAGE = 20
 MOST_BYTES = 16 << 20
-"""Bytes of bodies on one page: bodies are read as a whole."""
+"""The maximum total size of the bodies on one page, in bytes. Bodies are read as a whole."""
 
 PLACES = {
     "messages": SubQueue.MAIN,
@@ -39,12 +39,12 @@ _STATES = {State.ACTIVE: "Active", State.DEFERRED: "Deferred", State.SCHEDULED: 
 
 
 async def show(visit: Visit) -> Response:
-    """Return a page of messages, from a sequence number on."""
+    """Return a page of messages that starts at the requested sequence number."""
     visit.require(Operation.PEEK, visit.path)
     entity = visit.entity()
     of = visit.query.get("of") or "messages"
     if of not in PLACES:
-        raise bad(f"The parameter 'of' has value {shown(of)}. There are {', '.join(PLACES)}.")
+        raise bad(f"The parameter 'of' has value {shown(of)}. Not one of {', '.join(PLACES)}.")
     if isinstance(entity, Topic):
         raise bad(f"The topic '{entity.path}' holds no messages: look into its subscriptions.")
     start = visit.number("from")
@@ -82,12 +82,15 @@ async def resubmit(visit: Visit) -> Response:
     done = outcomes.count(Outcome.DONE)
     notice = f"{counted(done, 'dead letter')} resubmitted."
     if done < len(numbers):
-        notice += f" {number(len(numbers) - done)} could not be: held by a receiver, or gone."
+        notice += f" {number(len(numbers) - done)} could not be resubmitted: a receiver holds them, or they are gone."
     return visit.go_to(address, notice)
 
 
 async def _peek(broker: Broker, address: Address, start: int, largest: int) -> list[Received]:
-    """Return the messages of a page and one more; fewer if their bodies exceed the limit."""
+    """Return the messages of a page, and one more if there is a next page.
+
+    Returns fewer if their bodies exceed `largest`.
+    """
     at_once = max(min(PAGE + 1, MOST_BYTES // largest), 1)
     found: list[Received] = []
     size = 0
@@ -110,9 +113,9 @@ def _explained(of: str, entity: Queue | Subscription) -> Markup:
             "could not be forwarded",
             href=link("entity/messages", path=entity.path, of="transfer-dead-letters"),
         )
-        notice = "A dead letter that is resubmitted is a new message of this entity, past duplicate detection. "
-        return tag("p", notice, "Apart from these: messages that ", other, ".", class_="hint")
-    return tag("p", "Messages that their target refused, or that were forwarded too often.", class_="hint")
+        notice = "A resubmitted dead letter becomes a new message of this entity. It skips duplicate detection. "
+        return tag("p", notice, "See also: messages that ", other, ".", class_="hint")
+    return tag("p", "Messages that the forwarding target refused, or that were forwarded too often.", class_="hint")
 
 
 def _from(path: str, of: str, start: int) -> Markup:
@@ -123,7 +126,7 @@ def _from(path: str, of: str, start: int) -> Markup:
 
 
 def _cards(page: list[Received], are_choosable: bool) -> Markup | None:
-    """Return the messages of a page. Runs in another thread."""
+    """Return the list of messages for the page. Runs in a worker thread."""
     allowance = Allowance()
     return tag("ol", [_card(each, are_choosable, allowance) for each in page], class_="cards") if page else None
 

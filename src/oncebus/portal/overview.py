@@ -9,13 +9,14 @@ from starlette.responses import Response
 from oncebus.access import Operation
 from oncebus.durations import SECOND
 from oncebus.entities import Entity, Queue, Subscription, Topic
+from oncebus.entities.timespans import in_words
 from oncebus.portal.fields import Filled, button, text_field
 from oncebus.portal.figures import Figures, series_of
+from oncebus.portal.layout import page_links, page_of
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, tag
-from oncebus.portal.paging import page_links, page_of
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import counted, in_words, number, rate, size_in_words
+from oncebus.portal.wording import counted, number, rate, size_in_words
 
 PAGE = 50
 _MOST_COUNTED = 1000
@@ -88,7 +89,7 @@ async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
 
 
 def _holders(visit: Visit, entity: Queue | Topic) -> Sequence[Queue | Subscription]:
-    """Return the entities that hold the messages sent to an entity: itself, or a topic's subscriptions."""
+    """Return the entities that hold the messages sent to an entity: the queue itself, or the topic's subscriptions."""
     return [entity] if isinstance(entity, Queue) else visit.desk.catalogue.subscriptions_of(entity)
 
 
@@ -143,7 +144,7 @@ def _align(title: str) -> str | None:
 
 def _nothing(visit: Visit) -> Markup:
     if visit.query.get("find"):
-        return tag("p", "No queue or topic has that in its name.")
+        return tag("p", "No queue or topic has this text in its name.")
     return tag(
         "p", "There is no queue or topic yet. ", tag("a", "Create a queue", href=link("create", kind="queue")), "."
     )
@@ -160,7 +161,7 @@ def _without_list(visit: Visit) -> Response:
     return visit.page(
         "Overview",
         tag("h1", "Overview"),
-        tag("p", "The key you signed in with may not list queues and topics: that needs Manage.", class_="lead"),
+        tag("p", "Your key does not permit listing queues and topics. You need Manage.", class_="lead"),
         direct,
         tag("h2", "Open a queue, topic or subscription"),
         tag("form", box, button("Open"), method="get", action=link("entity"), class_="inline"),

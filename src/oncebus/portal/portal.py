@@ -1,4 +1,4 @@
-"""The portal's entry: routing, signing in and out, cookies, and errors as pages."""
+"""The portal's entry point: routing, signing in and out, cookies, and error pages."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from oncebus.access import AccessRefused, Guard, Reason
 from oncebus.broker.broker import Broker
 from oncebus.entities import EntityError
 from oncebus.hosts import is_this_machine
-from oncebus.http.errors import HEADERS_TOO_LONG, Refused, verdict, wrong_method
+from oncebus.http.errors import HEADERS_TOO_LONG, Refused, error_answer, wrong_method
 from oncebus.http.limits import Limits
 from oncebus.http.paths import has_api_version, query_of, segments_of
 from oncebus.http.rendering import Renderer
-from oncebus.http.requests import Asked
+from oncebus.http.requests import HttpRequest
 from oncebus.monitoring.health import Health
 from oncebus.portal import drops, entity, messages, overview, quarantine, rules, sending
 from oncebus.portal import entity_changes as changes
 from oncebus.portal.hosts import Hosts, port_of
-from oncebus.portal.layout import PRIVATE, SAFETY, Frame, page
+from oncebus.portal.layout import PRIVATE, SAFETY, PageFrame, page
 from oncebus.portal.links import BASE, STATIC, is_ours, link, static_file
 from oncebus.portal.markup import Content, tag
 from oncebus.portal.posted import Posted, read_form
 from oncebus.portal.rates import Rates
 from oncebus.portal.remembered import Remembered
-from oncebus.portal.sessions import Failures, Seal, Session, Sessions, fresh_id
+from oncebus.portal.sessions import Failures, PortalSession, PortalSessions, Seal, fresh_id
 from oncebus.portal.signing_in import WRONG_KEY, Unreadable, believe, credentials_in, sign_in_page
 from oncebus.portal.visits import Desk, Visit
 
@@ -88,13 +88,13 @@ class Portal:
         self._limits = limits
         self._host = host or "oncebus"
         self.hosts = Hosts([host, *names])
-        self._sessions = Sessions(passed)
+        self._sessions = PortalSessions(passed)
         self._failures = Failures(passed)
         self._signing_in = 0
         self._seal = Seal()
 
     def owns(self, scope: Scope) -> bool:
-        """Return whether a request is for the portal. This includes a browser at the root, which is redirected."""
+        """Return whether a request is for the portal. This includes browser requests to `/`, which are redirected."""
         raw_path: bytes = scope["raw_path"]
         if raw_path == b"/":
             headers = Headers(scope=scope)
@@ -103,7 +103,7 @@ class Portal:
             return wants_page and not is_client and scope["method"] in ("GET", "HEAD")
         return _FIRST_SEGMENT.match(raw_path) is not None
 
-    async def respond(self, request: Asked) -> Response:
+    async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a page."""
         try:
             response = await self._respond(request)
@@ -112,17 +112,17 @@ class Portal:
             return Response(status_code=400)
         except Exception as error:
             shown = _error_page(error)
-            response = shown.on(page(Frame(), shown.title, *shown.content, status=shown.status))
+            response = shown.on(page(PageFrame(), shown.title, *shown.content, status=shown.status))
         await request.leave(response)
         return response
 
-    async def _respond(self, request: Asked) -> Response:
+    async def _respond(self, request: HttpRequest) -> Response:
         host = request.headers.get("host", "")
         if not self.hosts.knows(host):
             raise Refused(
                 421,
-                f"The portal is not known by the name {host!r:.100}. Open it by an IP address, as localhost, "
-                "or by the name that the gateway was given.",
+                f"The portal does not answer to the name {host!r:.100}. Open it by an IP address, as localhost, "
+                "or by a name from the gateway's settings.",
             )
         raw_path: bytes = request.scope["raw_path"]
         if not raw_path.startswith(BASE.encode()):
@@ -144,7 +144,7 @@ class Portal:
             return self._not_signed_in(request, name, method)
         return await self._visit(request, session, name, method)
 
-    async def _visit(self, request: Asked, session: Session, name: str, method: str) -> Response:
+    async def _visit(self, request: HttpRequest, session: PortalSession, name: str, method: str) -> Response:
         try:
             # Verify each request, because the key may have been replaced, or its rule deleted.
             grant = self._desk.guard.verify(session.token)
@@ -174,7 +174,7 @@ class Portal:
 
     # Signing in and out
 
-    async def _sign_in(self, request: Asked, method: str) -> Response:
+    async def _sign_in(self, request: HttpRequest, method: str) -> Response:
         if method not in ("GET", "POST"):
             raise wrong_method(request.method, ["GET", "POST"])
         name = self._cookie_name(request, "form")
@@ -204,7 +204,7 @@ class Portal:
                 response.headers["retry-after"] = str(wait)
                 return response
             self._failures.note(address)
-            log.warning("Somebody could not sign in to the portal", extra={"fields": {"address": address}})
+            log.warning("A sign-in to the portal failed", extra={"fields": {"address": address}})
             # Only a visitor who has the key learns about other problems.
             text = WRONG_KEY if error.reason in (Reason.SIGNATURE, Reason.MALFORMED) else str(error)
             return sign_in_page(self._seal.of(nonce), posted, text, 403, onward=onward)
@@ -217,7 +217,7 @@ class Portal:
         self._set_cookie(response, request, name, "")
         return response
 
-    async def _sign_out(self, request: Asked, method: str) -> Response:
+    async def _sign_out(self, request: HttpRequest, method: str) -> Response:
         if method != "POST":
             raise wrong_method(request.method, ["POST"])
         session = self._session(request)
@@ -228,7 +228,7 @@ class Portal:
         self._set_cookie(response, request, self._cookie_name(request), "")
         return response
 
-    def _not_signed_in(self, request: Asked, name: str, method: str) -> Response:
+    def _not_signed_in(self, request: HttpRequest, name: str, method: str) -> Response:
         if name in _FIGURES:
             return JSONResponse({"error": "Not signed in."}, 401, {**SAFETY, **PRIVATE})
         onward = None
@@ -238,14 +238,17 @@ class Portal:
         address = link("sign-in", onward=onward if onward is not None and is_ours(onward) else None)
         return RedirectResponse(address, 303, {**SAFETY, **PRIVATE})
 
-    def _session(self, request: Asked, *, is_use: bool = True) -> Session | None:
+    def _session(self, request: HttpRequest, *, is_use: bool = True) -> PortalSession | None:
         return self._sessions.find(_cookie(request, self._cookie_name(request)), is_use=is_use)
 
-    async def _sign_in_form(self, request: Asked, cookie: str) -> Posted:
-        """Return the form of an unauthenticated visitor. The time and the number of such forms are limited."""
+    async def _sign_in_form(self, request: HttpRequest, cookie: str) -> Posted:
+        """Return the form that an unauthenticated visitor submits.
+
+        The time to send it and the number of such forms are limited.
+        """
         if self._signing_in >= _MOST_SIGNING_IN:
             request.give_up()
-            raise Refused(503, "Too many people sign in at the same time. Try again in a moment.")
+            raise Refused(503, "Too many people are signing in at the same time. Try again in a moment.")
         self._signing_in += 1
         request.may_give_way()
         try:
@@ -253,25 +256,23 @@ class Portal:
         finally:
             self._signing_in -= 1
 
-    async def _form(self, request: Asked, most: int, cookie: str, seconds: float | None = None) -> Posted:
+    async def _form(self, request: HttpRequest, most: int, cookie: str, seconds: float | None = None) -> Posted:
         """Return the form in a request. Raises `Refused` unless its seal matches the visitor's cookie."""
-        body = await request.read_body(most, seconds or self._limits.body_seconds)
-        if body is None:
-            raise Refused(413, f"The form exceeds the limit of {most} bytes.")
+        body = await request.read_whole(most, seconds or self._limits.body_seconds, "form")
         posted = read_form(body, request.headers.get("content-type", ""))
         if not self._seal.is_right(cookie, posted["seal"]):
-            raise Refused(403, "The form is not one of this session. Open the page again, and send it from there.")
+            raise Refused(403, "The form does not belong to this session. Open the page again, and send it from there.")
         return posted
 
     # Cookies
 
-    def _cookie_name(self, request: Asked, what: str = "session") -> str:
+    def _cookie_name(self, request: HttpRequest, what: str = "session") -> str:
         # Cookies do not distinguish ports. Without the port, two brokers on one machine would sign each other out.
         port = port_of(request.headers.get("host", ""), request.scope["scheme"])
         prefix = "__Secure-" if request.scope["scheme"] == "https" else ""
         return f"{prefix}oncebus-{what}-{port}"
 
-    def _set_cookie(self, response: Response, request: Asked, name: str, value: str) -> None:
+    def _set_cookie(self, response: Response, request: HttpRequest, name: str, value: str) -> None:
         """Set a cookie for the portal only, until the browser closes. An empty value deletes it."""
         response.set_cookie(
             name,
@@ -291,15 +292,15 @@ def _static(name: str) -> Response:
     return Response(static_file(name), 200, headers)
 
 
-def _is_open(request: Asked) -> bool:
-    """Return whether others on the network can read the request."""
+def _is_open(request: HttpRequest) -> bool:
+    """Return whether others on the network can read the request, because it comes unencrypted from another machine."""
     if request.scope["scheme"] == "https" or request.client is None:
         return False
     return not is_this_machine(request.client.host)
 
 
-def _check_origin(request: Asked, host: str) -> None:
-    """Raise `Refused` if another site sends the form, as far as the browser reports it."""
+def _check_origin(request: HttpRequest, host: str) -> None:
+    """Raise `Refused` if the browser reports that another site sent the form."""
     origin = request.headers.get("origin")
     # The scheme is not compared, because TLS may end at a proxy.
     is_foreign = origin is not None and origin.partition("://")[2] != host
@@ -307,13 +308,13 @@ def _check_origin(request: Asked, host: str) -> None:
         raise Refused(403, "The form was sent from another site.")
 
 
-def _cookie(request: Asked, name: str) -> str:
+def _cookie(request: HttpRequest, name: str) -> str:
     """Return the value of a cookie; empty if there is none."""
     return request.cookies.get(name, "")
 
 
 class _ErrorPage(NamedTuple):
-    """The content of a page about an error."""
+    """The content of an error page."""
 
     status: int
     title: str
@@ -333,6 +334,6 @@ class _ErrorPage(NamedTuple):
 def _error_page(error: Exception) -> _ErrorPage:
     if isinstance(error, AccessRefused):
         return _ErrorPage(403, "Not permitted", f"The key you signed in with does not permit this. {error}", {})
-    known = verdict(error)
+    known = error_answer(error)
     text = error.text if isinstance(error, EntityError) and known.status != 503 else known.text
     return _ErrorPage(known.status, _TITLES.get(known.status, "Refused"), text, known.headers)

@@ -11,7 +11,7 @@ _MOST_FIELDS = 1200
 
 
 class Posted:
-    """The fields of a form. A missing field is empty: browsers do not send boxes that are not checked."""
+    """The fields of a form. A missing field reads as empty, because browsers do not send unchecked boxes."""
 
     def __init__(self, pairs: list[tuple[str, str]] | None = None) -> None:
         self._pairs = pairs or []
@@ -26,7 +26,7 @@ class Posted:
         return self._first.get(name, "")
 
     def all(self, name: str) -> list[str]:
-        """Return all values of a field: boxes may share a name."""
+        """Return all values of a field. Checkboxes may share a name."""
         return [value for each, value in self._pairs if each == name]
 
     def values(self) -> dict[str, str]:

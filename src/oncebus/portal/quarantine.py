@@ -1,4 +1,4 @@
-"""The page of quarantined messages: release or discard them."""
+"""The page that shows quarantined messages, and releases or discards them."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ async def decide(visit: Visit) -> Response:
         visit.require(Operation.RELEASE_QUARANTINED)
         return visit.go_to(address, _notice(await broker.release_quarantined(numbers), "released"))
     if action != "discard":
-        raise bad(f"The action {shown(action)} is none of release, discard.")
+        raise bad(f"The action {shown(action)} is not one of release, discard.")
     visit.require(Operation.DISCARD_QUARANTINED)
     if not visit.posted["sure"]:
-        return visit.go_to(address, "Nothing was discarded: check the box that says it is for ever.")
+        return visit.go_to(address, "Nothing was discarded. Check the box to confirm.")
     return visit.go_to(address, _notice(await broker.discard_quarantined(numbers), "discarded"))
 
 
@@ -66,12 +66,12 @@ def _notice(outcomes: Sequence[Outcome], what: str) -> str:
     if not outcomes:
         return "Nothing was chosen."
     done = outcomes.count(Outcome.DONE)
-    gone = f" {number(len(outcomes) - done)} were not there any more." if done < len(outcomes) else ""
+    gone = f" {number(len(outcomes) - done)} were no longer there." if done < len(outcomes) else ""
     return f"{counted(done, 'message')} {what}.{gone}"
 
 
 def _list(visit: Visit, page: Sequence[Quarantined]) -> Markup:
-    released = "Released messages are routed by the current rules, past duplicate detection."
+    released = "Released messages are routed by the current rules. They skip duplicate detection."
     return form_to(
         link("quarantine"),
         visit.seal,
@@ -84,8 +84,8 @@ def _list(visit: Visit, page: Sequence[Quarantined]) -> Markup:
             class_="decision",
         ),
         group(
-            "Let go",
-            check_box(Filled({}), "sure", "What is discarded is gone for ever. I am sure."),
+            "Discard",
+            check_box(Filled({}), "sure", "I understand that discarded messages cannot be restored."),
             button("Discard the chosen", class_="danger", name="action", value="discard"),
             class_="decision",
         ),

@@ -16,9 +16,9 @@ from oncebus.store import IngestReport
 
 SLOT_SECONDS = 2
 SLOTS = 300
-"""The slots of ten minutes."""
+"""The number of slots in ten minutes."""
 RATE_SLOTS = 5
-"""The slots of the last ten seconds, which make a rate."""
+"""The number of newest slots, ten seconds, from which a rate is computed."""
 MOST_ENTITIES = 1000
 """With more entities, the one that was idle longest is forgotten. A ring takes 7 KB."""
 COUNTED = ("accepted", "duplicates", "delivered")
@@ -27,7 +27,7 @@ _NOTHING = [0] * SLOTS
 
 
 class Samples(NamedTuple):
-    """The counts of each slot, oldest first, without the current slot."""
+    """The counts per time slot, oldest first, without the current slot."""
 
     accepted: list[int]
     duplicates: list[int]
@@ -41,7 +41,7 @@ class Samples(NamedTuple):
 
 
 class _Ring:
-    """The newest slots of one entity."""
+    """The newest time slots of one entity."""
 
     def __init__(self, slot: int) -> None:
         self._newest = slot
@@ -66,7 +66,7 @@ class _Ring:
 
 
 class Rates:
-    """Samples of the namespace and of its entities. `passed` returns microseconds of a monotonic clock."""
+    """Samples for the namespace and its entities. `passed` is a monotonic clock that returns microseconds."""
 
     def __init__(self, passed: Callable[[], int]) -> None:
         self._passed = passed
@@ -77,7 +77,7 @@ class Rates:
         return len(self._rings)
 
     def record(self, report: IngestReport) -> None:
-        """Count an outbox entry that the store has ingested."""
+        """Add the counts of an outbox entry that the store has ingested."""
         slot = self._slot()
         for entity, counted in report.counted.items():
             if entity == NOBODY:

@@ -16,7 +16,7 @@ KEPT = 5 * SECOND
 
 
 class Remembered:
-    """The ledger's summary, at most some seconds old. `passed` returns microseconds of a monotonic clock."""
+    """The ledger's summary, at most a few seconds old. `passed` is a monotonic clock that returns microseconds."""
 
     def __init__(self, folder: Path, passed: Callable[[], int]) -> None:
         self._folder = folder

@@ -13,17 +13,24 @@ from oncebus.portal.markup import Markup, joined
 from oncebus.portal.posted import Posted
 from oncebus.portal.rule_words import TITLES
 
-FILTERS = [("all", "All messages"), ("sql", "Those that a SQL filter matches"), ("correlation", "A correlation filter")]
+FILTERS = [
+    ("all", "All messages"),
+    ("sql", ("Messages that a SQL filter matches")),
+    ("correlation", "A correlation filter"),
+]
 RULE_NAME = "rule-name"
 PROPERTIES = "properties"
-LINES = 'One to a line, as name: value. Texts that look like something else in quotes: 3 is a number, "3" is a text.'
+LINES = 'One per line, as name: value. Quote a text that looks like another type: 3 is a number, "3" is a text.'
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
-    """Return the fields of a rule. With `is_first`, for a new subscription's first rule, the name is optional."""
+    """Return the form fields of a rule.
+
+    Pass `is_first` for the first rule of a new subscription: its name is optional.
+    """
     name = text_field(
-        form, RULE_NAME, "Name of the rule", required=not is_first, hint="$Default unless given." if is_first else None
+        form, RULE_NAME, "Name of the rule", required=not is_first, hint="Defaults to $Default." if is_first else None
     )
     sql = group(
         "SQL filter",
@@ -48,7 +55,7 @@ def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
         "action",
         "Action",
         rows=2,
-        hint="What is changed in the copy, such as: SET urgent = true. Empty for nothing.",
+        hint="Changes to the copy, such as: SET urgent = true. Leave empty for none.",
     )
     kind = choice(form, "filter", "Messages to take", FILTERS)
     return (
@@ -59,7 +66,7 @@ def filter_fields(form: Filled, *, is_first: bool = False) -> Markup:
 
 
 def described_rule(posted: Posted, form: Filled, name: str) -> Rule | None:
-    """Return the rule that a form describes; None if it has errors, which go into `form`."""
+    """Return the rule that a form describes. If it has errors, add them to `form` and return None."""
     chosen: Filter = TrueFilter()
     if posted["filter"] == "sql":
         chosen = SqlFilter(posted["expression"].strip())
@@ -78,7 +85,7 @@ def described_rule(posted: Posted, form: Filled, name: str) -> Rule | None:
 
 
 def lines_of(text: str) -> dict[str, Value]:
-    """Return the properties in a text with one property per line. Raises `BadRequest`."""
+    """Parse properties from a text with one property per line. Raises `BadRequest`."""
     found: dict[str, Value] = {}
     for line in text.split("\n"):
         if not line.strip():

@@ -1,4 +1,4 @@
-"""A subscription's rule in words."""
+"""Describes a subscription's rule in words."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from datetime import datetime, timedelta
 
 from oncebus.entities import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from oncebus.entities.descriptions import Parameters
+from oncebus.entities.timespans import in_words
 from oncebus.management.rules import CORRELATED
 from oncebus.portal.markup import Content, Markup, tag
-from oncebus.portal.wording import in_words
 
 TITLES = {field: "Label (subject)" if field == "label" else name for name, field in CORRELATED.items()}
 """Labels of the fields that a correlation filter compares."""
 
 
 def rule_in_words(rule: Rule) -> Markup:
-    """Return the messages that a rule matches, and the changes that it makes, in words."""
+    """Describe in words which messages a rule matches and how it changes them."""
     given = rule.filter
     match given:
         case SqlFilter():

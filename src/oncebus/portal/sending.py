@@ -1,4 +1,4 @@
-"""The page that sends a test message and shows its fate."""
+"""The page that sends a test message and shows what happened to it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from starlette.responses import Response
 
 from oncebus import amqp
 from oncebus.access import Operation
+from oncebus.broker.addresses import sendable
 from oncebus.broker.sending import Incoming
-from oncebus.entities import EntityError, Queue, Subscription, Topic
+from oncebus.entities import EntityError, Queue, Topic
+from oncebus.entities.timespans import in_words
 from oncebus.errors import OncebusError
 from oncebus.http.broker_properties import checked_text
 from oncebus.http.errors import bad
@@ -18,7 +20,7 @@ from oncebus.portal.markup import Content, Markup, foreign, tag
 from oncebus.portal.posted import Posted
 from oncebus.portal.rule_form import LINES, PROPERTIES, lines_of
 from oncebus.portal.visits import Visit, status_of
-from oncebus.portal.wording import in_words, moment
+from oncebus.portal.wording import moment
 
 _TEXTS = {"message-id": "MessageId", "session": "SessionId", "partition-key": "PartitionKey", "label": "Label"}
 
@@ -45,10 +47,7 @@ async def send(visit: Visit) -> Response:
 
 
 def _target(visit: Visit) -> Queue | Topic:
-    entity = visit.entity()
-    if isinstance(entity, Subscription):
-        raise bad(f"Messages are sent to the topic '{entity.topic}', not to its subscription '{entity.path}'.")
-    return entity
+    return sendable(visit.desk.catalogue, visit.path)
 
 
 def _message(posted: Posted) -> Incoming:
@@ -67,7 +66,7 @@ def _message(posted: Posted) -> Incoming:
 
 
 async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int) -> Markup:
-    """Return a notice about the fate of the message, as far as the key permits."""
+    """Return a notice that says what happened to the message, as far as the key permits."""
     accepted: list[Content] = ["Accepted as number ", tag("strong", str(number)), "."]
     identity = visit.posted["message-id"]
     if target.window is None or not identity or not visit.may(Operation.READ_DROPS, target.path):
@@ -76,7 +75,7 @@ async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int)
     mine = next((drop for drop in drops if drop.sequence == number), None)
     if mine is None:
         is_seen = visit.desk.broker.pipeline.has_passed(target)
-        accepted.append(" It was no duplicate." if is_seen else " It is still in the pipeline.")
+        accepted.append(" It was not a duplicate." if is_seen else " It is still in the pipeline.")
         return tag("p", accepted, class_="notice", role="status")
     accepted += [" It was dropped as a duplicate of "]
     if mine.original_sequence is not None and mine.original_time is not None:
@@ -107,7 +106,7 @@ def _place(error: OncebusError, form: Filled) -> None:
 
 def _page(visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200) -> Response:
     detects = target.window is not None
-    hint = "Send one twice to see the second one dropped." if detects else "Random unless given."
+    hint = "Send the same id twice to see the second message dropped." if detects else "A random one if empty."
     needs_session = isinstance(target, Queue) and target.requires_session
     content = form_to(
         link("entity/send"),

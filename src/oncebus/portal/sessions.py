@@ -27,7 +27,7 @@ Passed = Callable[[], int]
 
 
 @dataclass(slots=True)
-class Session:
+class PortalSession:
     """A signed-in visitor. `token` was signed with the visitor's key; the key itself is not kept."""
 
     id: str = field(repr=False)
@@ -37,28 +37,31 @@ class Session:
     notices: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_NOTICES))
 
 
-class Sessions:
-    """Sessions by their random ids. With too many sessions, the least recently used one ends."""
+class PortalSessions:
+    """Sessions by their random ids. When there are too many, the least recently used one ends."""
 
     def __init__(self, passed: Passed, most: int = MOST_SESSIONS) -> None:
         self._passed = passed
         self._most = most
-        self._by_id: OrderedDict[str, Session] = OrderedDict()
+        self._by_id: OrderedDict[str, PortalSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def begin(self, token: str) -> Session:
+    def begin(self, token: str) -> PortalSession:
         """Return a new session."""
         now = self._passed()
-        session = Session(fresh_id(), token, now, now)
+        session = PortalSession(fresh_id(), token, now, now)
         self._by_id[session.id] = session
         while len(self._by_id) > self._most:
             self._by_id.popitem(last=False)
         return session
 
-    def find(self, identity: str, *, is_use: bool = True) -> Session | None:
-        """Return the session with an id; None if there is none, or if it has expired."""
+    def find(self, identity: str, *, is_use: bool = True) -> PortalSession | None:
+        """Return the session whose id is `identity`; None if there is none, or if it has expired.
+
+        With `is_use`, extend it.
+        """
         session = self._by_id.get(identity)
         if session is None:
             return None
@@ -77,17 +80,20 @@ class Sessions:
 
 
 class Seal:
-    """A proof that the portal made a form for the visitor who submits it. It is valid with one cookie only."""
+    """Proves that the portal made a form for the visitor who submits it (CSRF protection).
+
+    It is bound to one cookie.
+    """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
 
     def of(self, cookie: str) -> str:
-        """Return the value for a form of the visitor with this cookie."""
+        """Return the seal to put into a form for the visitor with this cookie."""
         return hmac.digest(self._key, cookie.encode(), "sha256").hex()
 
     def is_right(self, cookie: str, given: str) -> bool:
-        """Return whether the value of a form is valid with this cookie."""
+        """Return whether the seal from a submitted form is valid for this cookie."""
         return bool(cookie) and hmac.compare_digest(self.of(cookie).encode(), given.encode("utf-8", "replace"))
 
 
@@ -100,7 +106,7 @@ class Failures:
         self._by_address: OrderedDict[str, deque[int]] = OrderedDict()
 
     def wait_of(self, address: str) -> int:
-        """Return for how many seconds the address has to wait; 0 if it may try now."""
+        """Return how many seconds the address has to wait before the next attempt; 0 if it may try now."""
         times = self._by_address.get(_network(address))
         if times is None or len(times) < FAILURES:
             return 0
@@ -127,7 +133,7 @@ def fresh_id() -> str:
 
 
 def _network(address: str) -> str:
-    """Return the network to count by: an IPv6 visitor has a whole network of addresses."""
+    """Return the network whose failures count together: an IPv6 visitor has a whole network of addresses."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

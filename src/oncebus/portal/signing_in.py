@@ -9,13 +9,13 @@ from starlette.responses import Response
 from oncebus.access import AccessRefused, Grant, Guard, Reason, make_token
 from oncebus.errors import OncebusError
 from oncebus.portal.fields import Filled, button, form_to, group, hidden, problems, text_field
-from oncebus.portal.layout import Frame, page
+from oncebus.portal.layout import PageFrame, page
 from oncebus.portal.links import link
 from oncebus.portal.markup import tag
 from oncebus.portal.posted import Posted
 from oncebus.portal.sessions import LONGEST
 
-WRONG_KEY = "No rule of that name has that key."
+WRONG_KEY = "No rule with this name has this key."
 OPEN = "This connection is not encrypted: anybody on the network can read the key. Use https."
 _LONGEST_STRING = 4096
 
@@ -48,7 +48,7 @@ def credentials_in(posted: Posted) -> Credentials:
     if not text:
         rule, key = posted["rule"].strip(), posted["key"].strip()
         if not rule or not key:
-            raise Unreadable("Give a connection string, or the name of a rule and its key.")
+            raise Unreadable("Enter a connection string, or the name of a rule and its key.")
         return Credentials(rule, key, posted["entity"].strip())
     if len(text) > _LONGEST_STRING:
         raise Unreadable("The connection string is too long.")
@@ -61,7 +61,7 @@ def credentials_in(posted: Posted) -> Credentials:
 
 
 def believe(shown: Credentials, guard: Guard, host: str, now: int) -> Believed:
-    """Return the rights of a key. Raises `AccessRefused` if there is no such rule, or if its key is different.
+    """Return the rights of a key. Raises `AccessRefused` if the rule does not exist or has a different key.
 
     A connection string with a namespace's rule may name an entity; it is still valid for the whole namespace.
     """
@@ -81,7 +81,10 @@ def _signed(shown: Credentials, entity: str, guard: Guard, host: str, now: int) 
 def sign_in_page(
     seal: str, posted: Posted, error: str | None = None, status: int = 200, *, onward: str = "", is_open: bool = False
 ) -> Response:
-    """Return the page with the form. It never repeats a key. `is_open` warns that others can read the request."""
+    """Return the page with the form. It never repeats a key.
+
+    `is_open` adds a warning that others on the network can read the request.
+    """
     form = Filled({name: posted[name] for name in ("rule", "entity")}, general=[error] if error else [])
     text = text_field(
         form,
@@ -108,7 +111,7 @@ def sign_in_page(
         )
         for title, fields in (("With a connection string", text), ("Or with a key", key))
     ]
-    intro = tag("p", "What you can see and do here is what the key permits.", class_="lead")
+    intro = tag("p", "The key decides which pages you can see and use.", class_="lead")
     warning = tag("p", OPEN, class_="notice warning") if is_open else None
     content = [tag("h1", "Sign in"), intro, warning, problems(form, "Not signed in"), *forms]
-    return page(Frame(), "Sign in", content, status=status)
+    return page(PageFrame(), "Sign in", content, status=status)

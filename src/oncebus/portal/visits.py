@@ -1,4 +1,4 @@
-"""A request of a signed-in visitor: its parameters, its rights, and its response."""
+"""A request of a signed-in visitor: its parameters, the visitor's rights, and the response."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from oncebus.access import AccessRefused, Grant, Guard, Operation, Reason
 from oncebus.broker.broker import Broker
 from oncebus.entities import Catalogue, Entity, NotFound
-from oncebus.http.errors import verdict
+from oncebus.http.errors import error_answer
 from oncebus.http.paths import LAST_NUMBER, number_in
 from oncebus.http.rendering import Renderer
 from oncebus.monitoring.health import Health
-from oncebus.portal.layout import PRIVATE, SAFETY, Frame, page
+from oncebus.portal.layout import PRIVATE, SAFETY, PageFrame, page
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content
 from oncebus.portal.posted import Posted
 from oncebus.portal.rates import Rates
 from oncebus.portal.remembered import Remembered
-from oncebus.portal.sessions import Session
+from oncebus.portal.sessions import PortalSession
 from oncebus.store import Counts
 
 
 def status_of(error: Exception) -> int:
-    """Return the status of a page about an error. It is 403, not 401, if the visitor lacks a right."""
-    return 403 if isinstance(error, AccessRefused) else verdict(error).status
+    """Return the HTTP status of an error page. It is 403, not 401, if the visitor lacks a right."""
+    return 403 if isinstance(error, AccessRefused) else error_answer(error).status
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request. Its rights come from the same table as those of every protocol."""
+    """One request from a signed-in user. Its rights are checked against the table that all protocols share."""
 
     desk: Desk
-    session: Session
+    session: PortalSession
     grant: Grant
     seal: str
     query: dict[str, str]
@@ -72,7 +72,7 @@ class Visit:
         return True
 
     def require(self, operation: Operation, path: str = "") -> None:
-        """Raise `AccessRefused` unless the key permits it."""
+        """Raise `AccessRefused` unless the key permits the operation."""
         try:
             self.desk.guard.require(self.grant, operation, path)
         except AccessRefused as error:
@@ -96,7 +96,7 @@ class Visit:
         return found
 
     def number(self, name: str, otherwise: int = 0) -> int:
-        """Return a number of the query, or `otherwise`. Raises `BadRequest`."""
+        """Return a number from the query string, or `otherwise` if it is missing. Raises `BadRequest`."""
         return number_in(self.query, name, otherwise, 0, LAST_NUMBER)
 
     # Responses
@@ -110,16 +110,16 @@ class Visit:
         return page(self._frame(), title, *content, status=status, notices=notices, live=live, here=here)
 
     def go_to(self, address: str, notice: str | None = None) -> Response:
-        """Return a redirect after a change, to a page that shows the notice and can be reloaded safely."""
+        """Return a redirect, after a change, to a page that shows the notice and can be reloaded safely."""
         if notice is not None:
             self.session.notices.append(notice)
         return RedirectResponse(address, 303, {**SAFETY, **PRIVATE})
 
     def json(self, value: object) -> Response:
-        """Return figures for the script."""
+        """Return a JSON response with figures for the page's script."""
         return JSONResponse(value, headers={**SAFETY, **PRIVATE})
 
-    def _frame(self) -> Frame:
+    def _frame(self) -> PageFrame:
         namespace = self.desk.catalogue.namespace
         links = [("Overview", link())]
         if self.may(Operation.CREATE_ENTITY):
@@ -129,4 +129,4 @@ class Visit:
             ]
         if self.may(Operation.QUARANTINE):
             links.append(("Quarantine", link("quarantine")))
-        return Frame(namespace.name, namespace.tier.value, self.grant.rule, self.seal, links)
+        return PageFrame(namespace.name, namespace.tier.value, self.grant.rule, self.seal, links)

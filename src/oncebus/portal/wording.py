@@ -1,28 +1,11 @@
-"""Times, durations, sizes and rates in words."""
+"""Formats times, sizes, numbers and rates for people."""
 
 from __future__ import annotations
 
-from oncebus.durations import DAY, HOUR, MINUTE, SECOND
-from oncebus.entities import NO_LIMIT
 from oncebus.http.times import iso8601
 from oncebus.portal.markup import Markup, tag
 
-_UNITS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"), (SECOND, "second"))
 _SIZES = ("bytes", "KB", "MB", "GB", "TB")
-
-
-def in_words(microseconds: int) -> str:
-    """Return a duration like `1 day 2 hours` or `no limit`."""
-    if microseconds >= NO_LIMIT:
-        return "no limit"
-    parts, rest = [], microseconds
-    for unit, name in _UNITS:
-        count, rest = divmod(rest, unit)
-        if count:
-            parts.append(f"{count} {name}{'' if count == 1 else 's'}")
-    if rest or not parts:
-        parts.append(f"{rest / 1000:g} ms")
-    return " ".join(parts)
 
 
 def moment(time: int) -> Markup:

@@ -1,1 +1,1 @@
-"""The broker as processes: the gateway, the pipeline, and what starts them and starts them again."""
+"""Runs the broker as processes: the gateway, the pipeline, and the supervisor that restarts them."""

@@ -1,4 +1,4 @@
-"""Where a broker listens, and how others are told."""
+"""The addresses of a broker: its sockets, its URL, and the file that tells commands the URL."""
 
 from __future__ import annotations
 
@@ -12,82 +12,120 @@ from oncebus.listening import listen
 from oncebus.settings import Settings, flag
 
 USUAL_AMQP_PORT = 5672
-"""Where clients without TLS go that are told no port."""
+"""The port that clients without TLS use if the connection string names none."""
 USUAL_AMQPS_PORT = 5671
-"""And those with TLS."""
+"""The port that clients with TLS use if the connection string names none."""
 _NOTE = "address"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _THIS_MACHINE = {"127.0.0.1": "localhost", "::1": "localhost"}
 
 
 class Sockets(NamedTuple):
-    """What a gateway listens at. They may outlive it."""
+    """The listening sockets of a gateway. Under `serve` they outlive the gateway process.
+
+    `both` serves AMQP and HTTP. It may be the same socket as one of the others, or as both.
+    """
 
     http: socket.socket
     amqp: socket.socket
+    both: socket.socket | None = None
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
-        """Listen where the settings say. Raises `CannotListen`."""
-        http = listen(settings.host, settings.http_port, flag("http_port"))
-        try:
-            amqp = "amqps_port" if settings.is_encrypted else "amqp_port"
-            return cls(http, listen(settings.host, getattr(settings, amqp), flag(amqp)))
-        except BaseException:
-            http.close()
-            raise
+        """Open the sockets at the addresses in the settings. Raises `CannotListen`."""
+        amqp = "amqps_port" if settings.is_encrypted else "amqp_port"
+        with contextlib.ExitStack() as stack:
+            opened: dict[int, socket.socket] = {}
 
-    def close(self) -> None:
-        """Listen no more."""
-        for each in self:
-            each.close()
+            def listening(name: str) -> socket.socket:
+                port = getattr(settings, name)
+                if port not in opened:
+                    # Each port 0 is a different one.
+                    made = stack.enter_context(listen(settings.host, port, flag(name)))
+                    opened[port or made.getsockname()[1]] = made
+                    return made
+                return opened[port]
+
+            both = listening("port") if settings.port is not None else None
+            sockets = cls(listening("http_port"), listening(amqp), both)
+            stack.pop_all()
+            return sockets
+
+    @classmethod
+    def of_descriptors(cls, http: int, amqp: int, both: int | None = None) -> Self:
+        """Return the sockets for descriptors that another process has opened and passed on."""
+        made = {number: socket.socket(fileno=number) for number in {http, amqp, both} if number is not None}
+        return cls(made[http], made[amqp], None if both is None else made[both])
 
     @property
-    def amqp_port(self) -> int:
-        """The port for AMQP."""
-        return int(self.amqp.getsockname()[1])
+    def descriptors(self) -> dict[str, int]:
+        """Return the arguments of `of_descriptors`, by name."""
+        named = {"http": self.http, "amqp": self.amqp, "both": self.both}
+        return {name: each.fileno() for name, each in named.items() if each is not None}
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for each in self:
+            if each is not None:
+                each.close()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Return the ports, by name, for the log."""
+        named = {"http_port": self.http, "amqp_port": self.amqp, "port": self.both}
+        return {name: int(each.getsockname()[1]) for name, each in named.items() if each is not None}
+
+    @property
+    def client_port(self) -> int:
+        """Return the port in connection strings."""
+        return int((self.both or self.amqp).getsockname()[1])
+
+    def url(self, settings: Settings) -> str:
+        """Return the URL for HTTP."""
+        scheme = "https" if settings.is_encrypted else "http"
+        return f"{scheme}://{in_brackets(host_of(settings))}:{(self.both or self.http).getsockname()[1]}"
 
 
 def host_of(settings: Settings) -> str:
-    """The host by which this machine reaches the broker."""
+    """Return the host under which this machine reaches the broker."""
     host = settings.host.strip("[]")
     return _EVERYWHERE.get(host, host)
 
 
 def client_host(settings: Settings) -> str:
-    """The host in connection strings: clients know this machine by its name alone."""
+    """Return the host for connection strings.
+
+    For this machine it is `localhost`: clients recognize only that name as local.
+    """
     host = host_of(settings)
     return _THIS_MACHINE.get(host, host)
 
 
-def url_of(settings: Settings, bound: socket.socket) -> str:
-    """The address for HTTP."""
-    scheme = "https" if settings.is_encrypted else "http"
-    return f"{scheme}://{in_brackets(host_of(settings))}:{bound.getsockname()[1]}"
-
-
 def in_brackets(host: str) -> str:
-    """The host as it stands before a port."""
+    """Return a host as it is written before a port: an IPv6 address gets brackets."""
     return f"[{host}]" if ":" in host else host
 
 
 def write_url(data: Path, url: str) -> None:
-    """Note in the data folder where the gateway listens, for the commands that ask it."""
+    """Write the gateway's URL to the data folder, where commands find it. Failures are ignored."""
     temporary = data / f".{_NOTE}"
-    # On a full disk the commands have to be told with --url.
+    # On a full disk the gateway still runs; commands then need --url.
     with contextlib.suppress(OSError):
         temporary.write_text(f"{url}\n")
         os.replace(temporary, data / _NOTE)
 
 
 def forget_url(data: Path) -> None:
-    """The gateway does not listen any more."""
+    """Remove the gateway's URL from the data folder."""
     with contextlib.suppress(OSError):
         (data / _NOTE).unlink(missing_ok=True)
 
 
 def read_url(data: Path) -> str | None:
-    """Where the gateway over a data folder listens, or did when it was killed; None if it has stopped."""
+    """Return the URL of the gateway that uses a data folder; None if it has stopped.
+
+    After a kill, the old URL remains.
+    """
     try:
         return (data / _NOTE).read_text().strip() or None
     except OSError:

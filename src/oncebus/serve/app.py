@@ -1,4 +1,4 @@
-"""The application: all fronts of HTTP over one broker."""
+"""The web application: all HTTP protocols over one broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from oncebus.errors import shown
 from oncebus.http.errors import error_response
 from oncebus.http.front import Front
 from oncebus.http.limits import Limits
-from oncebus.http.paths import has_api_version
 from oncebus.http.rendering import Renderer
 from oncebus.http.routes import FrontRoute
 from oncebus.management.authorization_rules import AuthorizationRules
@@ -38,12 +37,13 @@ def make_app(
     portal_names: Iterable[str] = (),
     only_known_hosts: bool = False,
 ) -> Starlette:
-    """Return the application over a broker. With `host`, tokens must be for that one.
+    """Return the application over a broker.
 
-    With `keys`, the namespace's own rules and keys can be changed. `amqp_port` stands in the connection strings that
-    are handed out, where it is not the usual one. `other_metrics` are shown with the broker's. `portal_names` are the
-    hosts by which browsers know the gateway, besides localhost and addresses in numbers. With `only_known_hosts`
-    requests that name another host are refused: where the key is no secret, it must not be a stranger's page that asks.
+    With `host`, tokens must be signed for that host. With `keys`, clients can change the namespace's own rules and
+    keys. `amqp_port` goes into connection strings if it is not the usual port. `other_metrics` are shown with the
+    broker's. `portal_names` are host names that browsers may use for the gateway, besides localhost and IP addresses.
+    With `only_known_hosts`, requests to other host names are refused. The emulator needs this: its key is public, so a
+    foreign web page whose host name resolves to this machine could otherwise send requests (DNS rebinding).
     """
     limits = limits or Limits()
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
@@ -55,12 +55,12 @@ def make_app(
     arm = Arm(broker, guard, limits, observer, rules, amqp_port)
     atom = Atom(broker, guard, limits, observer)
     messages = Front(broker, guard, limits, other_metrics, renderer)
-    # The first that owns a request answers it.
+    # The first route that owns a request answers it.
     routes = [
         FrontRoute(portal.owns, portal.respond),
         FrontRoute(deployments.owns, deployments.respond),
         FrontRoute(arm.owns, arm.respond),
-        FrontRoute(lambda scope: _is_managing(scope) and not messages.takes(scope), atom.respond),
+        FrontRoute(lambda scope: atom.owns(scope) and not messages.takes(scope), atom.respond),
         FrontRoute(lambda _: True, messages.respond),
     ]
     application = Starlette(routes=routes)
@@ -69,12 +69,8 @@ def make_app(
     return application
 
 
-def _is_managing(scope: Scope) -> bool:
-    return has_api_version(scope["query_string"])
-
-
 class _OnlyKnownHosts:
-    """Refuses requests to a host that was made to lead here."""
+    """Refuses requests whose Host header is not a name of this broker, which defends against DNS rebinding."""
 
     def __init__(self, app: ASGIApp, knows: Callable[[str], bool]) -> None:
         self._app = app
@@ -85,5 +81,5 @@ class _OnlyKnownHosts:
         if scope["type"] == "http":
             host = Headers(scope=scope).get("host", "")
             if not self._knows(host):
-                app = error_response(421, f"The host {shown(host)} is not this broker's.")
+                app = error_response(421, f"The host {shown(host)} is not a name of this broker.")
         await app(scope, receive, send)

@@ -1,13 +1,13 @@
-"""The certificate that a broker makes for itself, where it is asked to speak TLS and was given none.
+"""The self-signed certificate that a broker creates if it has to use TLS and was given no certificate.
 
 The file `tls.pem` in the data folder holds, in this order,
 
-    Oncebus: for localhost 127.0.0.1 ::1, until 1861280000      its names, and its end in seconds since 1970
+    Oncebus: for localhost 127.0.0.1 ::1, until 1861280000      host names, and the end in seconds since 1970
     -----BEGIN CERTIFICATE----- …
     -----BEGIN PRIVATE KEY----- …
 
-and only its owner may read it. `tls-certificate.pem` beside it is the certificate alone, for clients to trust: it signs
-nothing but itself, so that who trusts it trusts no other.
+and only its owner may read it. `tls-certificate.pem` beside it holds only the certificate, for clients to trust. It is
+not a certificate authority, so a client that trusts it trusts no other certificate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from oncebus.settings import Settings
 FILE = "tls.pem"
 CERTIFICATE = "tls-certificate.pem"
 DAYS = 825
-"""Some clients trust none that lasts longer."""
+"""The longest validity that all clients accept: Apple's clients reject longer ones."""
 RENEWED_BEFORE = 30 * DAY
 
 _PRIVATE = 0o600
@@ -56,11 +56,14 @@ _USAGES = (
 
 
 class CertificateError(OncebusError):
-    """No certificate can be had. The text holds no part of a key."""
+    """The certificate cannot be read or created. The text contains no part of a key."""
 
 
 def with_certificate(settings: Settings) -> Settings:
-    """The settings, with the broker's own certificate if they ask for TLS and name none. Raises `CertificateError`."""
+    """Return the settings, completed with the broker's own certificate if they ask for TLS and name no certificate.
+
+    Raises `CertificateError`.
+    """
     if not settings.tls or settings.tls_cert is not None:
         return settings
     own = own_certificate(settings.data, settings.host, wall_time())
@@ -68,9 +71,9 @@ def with_certificate(settings: Settings) -> Settings:
 
 
 def own_certificate(folder: Path, host: str, now: int) -> Tls:
-    """The broker's own certificate, for the host that it listens at and for this machine's names.
+    """Return the broker's own certificate, valid for `host` and for this machine's names.
 
-    It is made at the first call, and anew when it is about to end or lacks the host. Raises `CertificateError`.
+    The first call creates it. Later calls replace it if it expires soon or lacks a host. Raises `CertificateError`.
     """
     hosts = hosts_of(host)
     path = folder / FILE
@@ -83,15 +86,15 @@ def own_certificate(folder: Path, host: str, now: int) -> Tls:
         _, certificate, _ = content.split(_BEGIN)
         publish(os.fspath(folder), CERTIFICATE, [f"{_BEGIN}{certificate}".encode()])
     except OSError as error:
-        raise CertificateError(f"Certificate '{path}' cannot be made: {error.strerror or error}.") from error
+        raise CertificateError(f"Certificate '{path}' cannot be created: {error.strerror or error}.") from error
     return Tls(path, path)
 
 
 def hosts_of(host: str) -> list[str]:
-    """All names that a certificate for a host is made for."""
+    """Return all names for which a certificate for `host` is valid."""
     given = host.strip("[]")
     names = [*_ALWAYS, socket.gethostname(), *([] if given in _EVERYWHERE else [given])]
-    # A machine may have a name that no certificate can hold.
+    # The machine's name may contain characters that a certificate does not allow.
     return list(dict.fromkeys(name.lower() for name in names if is_address(name) or _HOST.fullmatch(name)))
 
 
@@ -113,7 +116,7 @@ def _read(path: Path) -> str | None:
 
 
 def _damaged(path: Path) -> CertificateError:
-    return CertificateError(f"Certificate '{path}' is damaged. Remove it: the next start makes a new one.")
+    return CertificateError(f"Certificate '{path}' is damaged. Delete it: the next start creates a new one.")
 
 
 def _is_good(content: str, hosts: Iterable[str], now: int) -> bool:
@@ -126,14 +129,14 @@ def _is_good(content: str, hosts: Iterable[str], now: int) -> bool:
 
 
 def _made(hosts: list[str], now: int) -> str:
-    # Here, because few brokers make one, and it takes a while to load.
+    # Imported late, because few brokers create a certificate and the library loads slowly.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    # Of several certificates with the same name a client that trusts them all finds only the first.
+    # The name is unique: a client that trusts several certificates of one name finds only the first.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Oncebus {secrets.token_hex(8)}")])
     names: list[x509.GeneralName] = [
         x509.IPAddress(ip_address(host)) if is_address(host) else x509.DNSName(host) for host in hosts
@@ -165,7 +168,7 @@ def _made(hosts: list[str], now: int) -> str:
 
 
 def _write(folder: Path, content: str) -> None:
-    """Like `publish`, but never readable to others."""
+    """Write the file atomically, like `publish`, but so that other users cannot read it at any moment."""
     temporary = folder / f".{FILE}.{os.getpid()}"
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _PRIVATE)

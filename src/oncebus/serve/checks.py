@@ -1,4 +1,4 @@
-"""What has to be there before anything is started."""
+"""Checks before a start: Java is installed, the data folder is usable and private, and no other broker uses it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 
-# The mode of the data folder, and of what is written there. With "anyone" both are the user's own to set.
+# The mode of the data folder and its files. With "anyone", the user's umask and chmod decide.
 _BITS = {"owner": 0o700, "group": 0o770}
 _WIDER = {"owner": ("group", "anyone"), "group": ("anyone",)}
 
 
 class CannotServe(OncebusError):
-    """Something that the broker needs is missing."""
+    """The broker cannot start, because something that it needs is missing or in use."""
 
 
 def check_java() -> None:
-    """Refuse to start where there is no Java at all. One that is too old is for Spark to refuse."""
+    """Raise `CannotServe` if there is no Java. Spark itself refuses a Java that is too old."""
     home = os.environ.get("JAVA_HOME")
     if shutil.which(str(Path(home, "bin", "java")) if home else "java") is None:
         where = f"JAVA_HOME is '{home}'" if home else "no 'java' is on the PATH"
@@ -31,10 +31,10 @@ def check_java() -> None:
 
 
 def make_data_folder(data: Path, access: str = "owner") -> None:
-    """Make the folder, and see to it that what this process writes there is for its owner, its group or anyone.
+    """Create the data folder, and restrict it and all files that this process writes to the owner, the group or anyone.
 
-    Sets the umask of the process. A folder that is there and empty is closed to other users. Raises `CannotServe` for
-    one that cannot be written, and for one that more users can enter than `access` says.
+    Sets the umask of the process. Closes an existing empty folder to other users. Raises `CannotServe` if the folder
+    cannot be written, or if it is open to more users than `access` allows.
     """
     own = _BITS.get(access)
     if own is not None:
@@ -42,7 +42,7 @@ def make_data_folder(data: Path, access: str = "owner") -> None:
     try:
         is_new = not data.exists()
         Folders(data).make()
-        # `mkdir` opens a folder to everyone; whoever opens one to a group alone has done that on purpose.
+        # A plain `mkdir` opens a folder to everyone. A folder that is open only to a group was opened on purpose.
         is_open = stat.S_IMODE(data.stat().st_mode) & 0o007 != 0
         if own is not None and (is_new or (is_open and not any(data.iterdir()))):
             data.chmod(own)
@@ -61,20 +61,20 @@ def make_data_folder(data: Path, access: str = "owner") -> None:
 
 @contextlib.contextmanager
 def alone(data: Path) -> Iterator[None]:
-    """Hold the folder against a second service, for as long as this process lives. Raises `CannotServe`."""
-    busy = f"Another broker runs over data folder '{data}'. Stop it first, or give another with --data."
+    """Lock the folder against a second `serve` while the block runs. Raises `CannotServe` if one is already running."""
+    busy = f"Another broker uses data folder '{data}'. Stop it first, or choose another folder with --data."
     with _held(data / "serve.lock", busy):
         yield
 
 
 @contextlib.contextmanager
 def stopped(data: Path) -> Iterator[None]:
-    """Hold the folder against `serve` and `pipeline` for a block. Raises `CannotServe` where one of them runs."""
+    """Lock the folder against `serve` and `pipeline` for a block. Raises `CannotServe` if one of them runs."""
     if not data.is_dir():
-        raise CannotServe(f"There is no data folder '{data}'. Give the broker's with --data.")
+        raise CannotServe(f"There is no data folder '{data}'. Give the broker's data folder with --data.")
     with (
-        _held(data / "serve.lock", f"A broker runs over data folder '{data}'. Stop it first."),
-        _held(data / "pipeline.lock", f"A pipeline runs over data folder '{data}'. Stop it first."),
+        _held(data / "serve.lock", f"A broker uses data folder '{data}'. Stop it first."),
+        _held(data / "pipeline.lock", f"A pipeline uses data folder '{data}'. Stop it first."),
     ):
         yield
 

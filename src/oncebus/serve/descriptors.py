@@ -1,4 +1,4 @@
-"""How many connections the process can hold: by the descriptors that the system allows it."""
+"""Limits the number of connections to what the process's file descriptors allow."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from oncebus.servicebus.limits import Limits
 log = logging.getLogger(__name__)
 
 RESERVED_DESCRIPTORS = 256
-"""For files, the store, the pipeline and what is accepted before it is counted."""
+"""Descriptors reserved for files, the store, the pipeline, and connections that are accepted but not counted yet."""
 LEAST_CONNECTIONS = 8
-"""Of each sort, however few descriptors there are."""
+"""The minimum number of connections of each kind, however few descriptors there are."""
 
 
-class Shares(NamedTuple):
-    """How many connections of each sort there may be."""
+class ConnectionLimits(NamedTuple):
+    """The largest number of connections of each kind."""
 
     connections: int
     strangers: int
@@ -26,7 +26,7 @@ class Shares(NamedTuple):
 
 
 def allow_descriptors() -> int:
-    """Raise the soft limit of open files to the hard one, and return how many there may be."""
+    """Raise the soft limit of open files as far as needed and allowed. Return the number of usable descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = RESERVED_DESCRIPTORS + sum(_WANTED)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -36,22 +36,22 @@ def allow_descriptors() -> int:
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
-def shares(descriptors: int) -> Shares:
-    """The connections that so many descriptors allow: as many as usual, or the same shares of what there is."""
+def connection_limits(descriptors: int) -> ConnectionLimits:
+    """Return the limits for a number of descriptors: the usual ones, or all reduced in the same proportion."""
     left = max(descriptors - RESERVED_DESCRIPTORS, 0)
     wanted = sum(_WANTED)
     if left >= wanted:
         return _WANTED
-    return Shares(*(max(LEAST_CONNECTIONS, each * left // wanted) for each in _WANTED))
+    return ConnectionLimits(*(max(LEAST_CONNECTIONS, each * left // wanted) for each in _WANTED))
 
 
-def shares_of_this_process() -> Shares:
-    """The connections that this process can hold, once it has all the descriptors that it may have."""
+def limits_of_this_process() -> ConnectionLimits:
+    """Raise this process's limit of open files, and return the connection limits. Logs a warning if they are low."""
     found = allow_descriptors()
-    given = shares(found)
+    given = connection_limits(found)
     if given != _WANTED:
         log.warning(
-            "With %d descriptors there can be %d AMQP connections and %d of HTTP, not %d and %d. Raise the hard limit "
+            "%d file descriptors allow only %d AMQP and %d HTTP connections instead of %d and %d. Raise the hard limit "
             "(ulimit -Hn) to %d.",
             found,
             given.connections,
@@ -64,4 +64,4 @@ def shares_of_this_process() -> Shares:
 
 
 _USUAL = Limits()
-_WANTED = Shares(_USUAL.connections, _USUAL.strangers, MOST_HTTP)
+_WANTED = ConnectionLimits(_USUAL.connections, _USUAL.strangers, MOST_HTTP)

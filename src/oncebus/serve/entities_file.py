@@ -1,12 +1,12 @@
-"""Entities to have at the start, from a file: a list of descriptions by the service's property names.
+"""Reads the entities file of `--entities`: a JSON list of entities to create at the start.
 
     [{"type": "queue", "name": "orders", "requiresDuplicateDetection": true},
      {"type": "topic", "name": "prices"},
      {"type": "subscription", "topic": "prices", "name": "high",
       "rules": [{"name": "above", "sqlFilter": "price > 100", "action": "SET urgent = true"}]}]
 
-Names of properties are those of Azure's management, in any case of letters; durations are ISO 8601 or .NET time spans.
-The file may hold comments.
+Properties have the names of Azure's management API, in any letter case. Durations are ISO 8601 or .NET time spans. The
+file may contain comments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PARTS = ("sqlfilter", "correlationfilter", "action")
 
 
 def read_entities(content: Any, problems: Problems) -> Wanted:
-    """Return what the content of a file asks for, as far as that is possible. What is wrong is noted."""
+    """Return the entities that a file's content describes. Adds everything wrong to `problems` and skips it."""
     return _Reader(problems).read(content)
 
 
@@ -49,7 +49,7 @@ class _Reader(FileReader):
                 continue
             first = entities.setdefault(key_of_path(entity.path), entity)
             if first is not entity:
-                warnings.append(f"{place}: '{entity.path}' is in the file twice. The first one counts: {first.place}.")
+                warnings.append(f"{place}: '{entity.path}' is in the file twice. The first one is used: {first.place}.")
         return Wanted(entities=tuple(entities.values()), warnings=tuple(warnings), is_complete=not self._problems)
 
     def _entity(self, written: Object, place: str) -> WantedEntity | None:
@@ -83,7 +83,7 @@ class _Reader(FileReader):
             self.check_known(each, at, ["name", "sqlFilter", "correlationFilter", "action"])
             name = self.name_of(each, at, "name") if written_name(each, "name") is not None else DEFAULT_RULE
             parts = {part: value for part, value in each.items() if part.lower() in _PARTS}
-            # An expression may stand alone.
+            # A plain string is short for an object with that SQL expression.
             parts = {
                 part: {"sqlExpression": value} if isinstance(value, str) else value for part, value in parts.items()
             }

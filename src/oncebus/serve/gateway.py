@@ -1,20 +1,18 @@
-"""The gateway as a process: the broker, its keys and its protocols, until it is asked to stop."""
+"""The gateway process: runs the broker and its protocols until it is asked to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
-import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from starlette.applications import Starlette
 
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.broker.broker import Broker
@@ -22,14 +20,16 @@ from oncebus.durations import SECOND
 from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.http import CannotListen, HttpServer, Limits, Tls, server
-from oncebus.serve.addresses import Sockets, forget_url, url_of, write_url
+from oncebus.http import CannotListen, Limits, Tls, server
+from oncebus.portal.hosts import Hosts
+from oncebus.serve.addresses import Sockets, forget_url, write_url
 from oncebus.serve.app import make_app
 from oncebus.serve.certificate import with_certificate
-from oncebus.serve.descriptors import shares_of_this_process
+from oncebus.serve.descriptors import limits_of_this_process
 from oncebus.serve.start_files import files_at_start
 from oncebus.servicebus import Limits as AmqpLimits
 from oncebus.servicebus import make_server
+from oncebus.servicebus.upgrade import Upgrade
 from oncebus.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,10 +40,23 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 0.5
 SWITCH_SECONDS = 0.0005
+OBJECTS_BEFORE_COLLECTING = 50_000
 
 
 class GatewayError(OncebusError):
     """The gateway cannot run with these settings."""
+
+
+def tune() -> None:
+    """Set up this process for the work of a gateway."""
+    # The threads of inbox and store release the GIL at every system call. A short switch interval gives it back to them
+    # soon while the event loop computes.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    # Messages are many small objects that nothing refers to in a circle. Looking for circles after every 700 of them
+    # costs the store a fifteenth of its time, and what was made so far stays for ever.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(OBJECTS_BEFORE_COLLECTING, *gc.get_threshold()[1:])
 
 
 async def run_gateway(
@@ -52,16 +65,14 @@ async def run_gateway(
     entities: Path | None = None,
     sockets: Sockets | None = None,
     parent: int | None = None,
-    tell: Callable[[str, str], None] = lambda what, url: None,  # noqa: ARG005
+    announce: Callable[[str, str], None] = lambda event, url: None,  # noqa: ARG005
 ) -> None:
-    """Serve until SIGTERM or SIGINT, or until the process `parent` is gone.
+    """Run the gateway until SIGTERM or SIGINT, or until the process `parent` has ended.
 
-    `tell` is called with "open" once requests are answered, and with "ready" once a row that was appended after that
-    has come out of the pipeline; both times with the address.
+    Calls `announce` with an event and the URL: "open" once the gateway answers requests, and "ready" once the pipeline
+    has processed a row that was appended after that.
     """
-    # The threads of inbox and store give up the interpreter's lock at every call of the system, and should soon get it
-    # back while the loop computes.
-    sys.setswitchinterval(SWITCH_SECONDS)
+    tune()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -78,31 +89,31 @@ async def run_gateway(
             namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD)),
             most_bytes=settings.inbox_limit,
             duplicates_kept=settings.drop_record,
-            # Not healthy before something has come through.
+            # Starts unhealthy, until something has come out of the pipeline.
             silent_for=settings.heartbeat_limit / SECOND + 1,
         )
         try:
             await _bring_up_to_date(broker, settings, wanted)
             broker.start()
-            await _serve(settings, broker, keys, bound, stopping, parent, tell)
+            await _serve(settings, broker, keys, bound, stopping, parent, announce)
         finally:
             await broker.close()
     log.info("The gateway has stopped")
 
 
 def namespace_rules(keys: KeyFile, settings: Settings) -> Callable[[], Sequence[AuthorizationRule]]:
-    """The rules of the namespace, as they are whenever it is called."""
+    """Return a function that returns the namespace's current authorization rules."""
     known = (EMULATOR_RULE,) if settings.emulator else ()
     return lambda: (*keys.rules(), *known)
 
 
 async def _bring_up_to_date(broker: Broker, settings: Settings, wanted: Sequence[EntityFile]) -> None:
-    """Make the catalogue what the settings and the files ask for."""
+    """Apply the tier of the settings and the entities of the files to the catalogue."""
     namespace = broker.catalogue.namespace
     if namespace.name != settings.namespace:
         raise GatewayError(
-            f"Setting 'namespace' has value '{settings.namespace}', but data folder '{settings.data}' is of the "
-            f"namespace '{namespace.name}'. Set it to that."
+            f"Setting 'namespace' has value '{settings.namespace}', but data folder '{settings.data}' belongs to the "
+            f"namespace '{namespace.name}'. Change the setting, or use another data folder."
         )
     tier = Tier(settings.tier or namespace.tier)
     if namespace.tier is not tier:
@@ -121,16 +132,16 @@ async def _serve(
     bound: Sockets,
     stopping: asyncio.Event,
     parent: int | None,
-    tell: Callable[[str, str], None],
+    announce: Callable[[str, str], None],
 ) -> None:
-    url = url_of(settings, bound.http)
+    url = bound.url(settings)
     rules = namespace_rules(keys, settings)
-    places = shares_of_this_process()
+    allowed = limits_of_this_process()
     amqp = make_server(
         broker,
         namespace_rules=rules,
         host=settings.token_host,
-        limits=AmqpLimits(connections=places.connections, strangers=places.strangers),
+        limits=AmqpLimits(connections=allowed.connections, strangers=allowed.strangers),
     )
     app = make_app(
         broker,
@@ -138,19 +149,29 @@ async def _serve(
         host=settings.token_host,
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
         keys=keys,
-        amqp_port=bound.amqp_port,
+        amqp_port=bound.client_port,
         other_metrics=amqp.metrics,
         portal_names=[settings.host],
         only_known_hosts=settings.emulator,
     )
-    http = _server_at(app, bound.http, settings, places.http)
+    knows_host = Hosts([settings.token_host, settings.host]).knows if settings.emulator else None
+    http = server(
+        app,
+        bound.http if bound.http is not bound.both else None,
+        _certificate(settings),
+        most_connections=allowed.http,
+        upgrade=Upgrade(amqp.make_protocol, knows_host),
+    )
     certificate = tls_context(settings)
     await http.start()
-    await amqp.start(bound.amqp, certificate)
+    if bound.amqp is not bound.both:
+        await amqp.start(bound.amqp, certificate)
+    if bound.both is not None:
+        await amqp.start(bound.both, certificate, http.make_protocol)
     write_url(settings.data, url)
-    log.info("The gateway listens", extra={"fields": {"url": url, "amqp_port": bound.amqp_port}})
-    tell("open", url)
-    tasks = [asyncio.create_task(_tell_when_ready(broker, url, tell))]
+    log.info("The gateway is listening", extra={"fields": {"url": url, **bound.ports}})
+    announce("open", url)
+    tasks = [asyncio.create_task(_announce_when_ready(broker, url, announce))]
     if parent is not None:
         tasks.append(asyncio.create_task(_watch(parent, stopping)))
     try:
@@ -163,16 +184,14 @@ async def _serve(
         await asyncio.gather(http.stop(), amqp.stop())
 
 
-def _server_at(app: Starlette, bound: socket.socket, settings: Settings, most_connections: int) -> HttpServer:
-    """The server at a socket that is there already, perhaps since an earlier gateway."""
-    tls = None
-    if settings.tls_cert is not None and settings.tls_key is not None:
-        tls = Tls(settings.tls_cert, settings.tls_key)
-    return server(app, bound, tls, most_connections=most_connections)
+def _certificate(settings: Settings) -> Tls | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return Tls(settings.tls_cert, settings.tls_key)
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """What AMQP is encrypted with, where it is. Raises `CannotListen` for a certificate that cannot be used."""
+    """Return the TLS context for AMQP; None without TLS. Raises `CannotListen` if the certificate cannot be used."""
     if settings.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -185,19 +204,19 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 async def _watch(parent: int, stopping: asyncio.Event) -> None:
-    """Stop when the process that started us is gone."""
+    """Set `stopping` when the process `parent`, which started this one, has ended."""
     while os.getppid() == parent:
         await asyncio.sleep(LOOK_SECONDS)
-    log.warning("The process that started the gateway is gone; it ends too")
+    log.warning("Stopping, because the process that started the gateway has ended")
     stopping.set()
 
 
-async def _tell_when_ready(broker: Broker, url: str, tell: Callable[[str, str], None]) -> None:
+async def _announce_when_ready(broker: Broker, url: str, announce: Callable[[str, str], None]) -> None:
     while True:
         try:
             await broker.pipeline.probe()
             break
         except OncebusError as error:
-            log.error("The inbox takes nothing: %s", error)
+            log.error("The inbox cannot be written: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
-    tell("ready", url)
+    announce("ready", url)

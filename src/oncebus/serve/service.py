@@ -1,4 +1,4 @@
-"""`oncebus serve`: gateway and pipeline as two processes that are kept running."""
+"""The service of `oncebus serve`: keeps a gateway process and a pipeline process running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
 from oncebus.entities import iso_timespan
-from oncebus.serve.addresses import USUAL_AMQP_PORT, USUAL_AMQPS_PORT, Sockets, client_host, url_of
+from oncebus.serve.addresses import USUAL_AMQP_PORT, USUAL_AMQPS_PORT, Sockets, client_host
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.checks import alone, check_java, make_data_folder
 from oncebus.serve.start_files import files_at_start
@@ -23,9 +23,9 @@ _DURATIONS = ("lag_limit", "heartbeat_limit")
 
 
 async def run_service(settings: Settings, *, entities: Path | None = None, say: Callable[[str], None] = print) -> int:
-    """Run gateway and pipeline until asked to stop; the exit code. `say` gets the lines for the person who started it.
+    """Run gateway and pipeline until asked to stop, and return the exit code. `say` prints a line for the user.
 
-    The sockets are this process' own: a gateway that was killed is replaced without a connection being refused.
+    This process owns the sockets, so clients can connect even while a killed gateway is being replaced.
     """
     files_at_start(settings, entities)
     check_java()
@@ -36,9 +36,9 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
         bound = held.enter_context(contextlib.closing(Sockets.open(settings)))
         keys = KeyFile(settings.key_path)
         keys.create()
-        url = url_of(settings, bound.http)
-        say(connection_line(settings, bound.amqp_port, keys))
-        told, telling = os.pipe()
+        url = bound.url(settings)
+        say(connection_line(settings, bound.client_port, keys))
+        reading, writing = os.pipe()
         try:
             opened = asyncio.Event()
             say_open = _once(lambda: say(open_line(url)))
@@ -47,11 +47,13 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
                 opened.set()
                 say_open()
 
-            _on_lines(told, {b"open": on_open, b"ready": _once(lambda: say(ready_line(url)))})
+            _on_lines(reading, {b"open": on_open, b"ready": _once(lambda: say(ready_line(url)))})
             common = environment(settings)
             me = str(os.getpid())
-            gateway = [*command("gateway"), "--parent", me, "--tell-fd", str(telling)]
-            gateway += ["--http-fd", str(bound.http.fileno()), "--amqp-fd", str(bound.amqp.fileno())]
+            gateway = [*command("gateway"), "--parent", me, "--tell-fd", str(writing)]
+            descriptors = bound.descriptors
+            for name, number in descriptors.items():
+                gateway += [f"--{name}-fd", str(number)]
             if entities is not None:
                 gateway += ["--entities", str(entities)]
             supervisor = Supervisor(
@@ -60,8 +62,8 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
                         "gateway",
                         gateway,
                         common,
-                        (bound.http.fileno(), bound.amqp.fileno(), telling),
-                        # One that never was well has said why, and would say it again.
+                        (*set(descriptors.values()), writing),
+                        # A gateway that fails before it opens has logged why, and would fail again.
                         gives_up=lambda code: code > 0 and not opened.is_set(),
                     ),
                     Program("pipeline", [*command("pipeline"), "--parent", me], common),
@@ -69,34 +71,35 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
             )
             return await supervisor.run()
         finally:
-            asyncio.get_running_loop().remove_reader(told)
-            os.close(told)
-            os.close(telling)
+            asyncio.get_running_loop().remove_reader(reading)
+            os.close(reading)
+            os.close(writing)
 
 
 def connection_line(settings: Settings, port: int, keys: KeyFile) -> str:
-    """What a client needs. Without TLS it has to be told so, in the emulator's way.
+    """Return the connection string for clients. Without TLS it is in the emulator's form, which clients understand.
 
-    With TLS Python's client goes to the port 5671, whatever it is told: if it is another, something has to lead there.
+    With TLS, Python's client always connects to port 5671. If the broker uses another port, forward 5671 to it.
+    A port that serves everything is always in the string, because administration clients use another port by default.
     """
     rule = EMULATOR_RULE if settings.emulator else keys.rules()[0]
     is_plain = not settings.is_encrypted
-    told = None if port == (USUAL_AMQP_PORT if is_plain else USUAL_AMQPS_PORT) else port
-    return connection_string(client_host(settings), told, rule, emulator=is_plain)
+    is_usual = settings.port is None and port == (USUAL_AMQP_PORT if is_plain else USUAL_AMQPS_PORT)
+    return connection_string(client_host(settings), None if is_usual else port, rule, emulator=is_plain)
 
 
 def open_line(url: str) -> str:
-    """The line that says that sends and management work, while Spark may still be starting."""
+    """Return the line to print when sends and management work, while Spark may still be starting."""
     return f"Oncebus accepts messages: {url} (deliveries begin when Spark is ready)"
 
 
 def ready_line(url: str) -> str:
-    """The line that says that messages flow."""
+    """Return the line to print when messages flow."""
     return f"Oncebus is ready: {url}"
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The environment of a process that is to have exactly these settings."""
+    """Return the environment variables that give a new process exactly these settings."""
     given = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     for each in fields(Settings):
         value = getattr(settings, each.name)
@@ -110,12 +113,12 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def command(name: str) -> list[str]:
-    """The words that run a part of the broker as a process of its own."""
+    """Return the command line that runs `oncebus NAME` as a process."""
     return [sys.executable, "-m", "oncebus.cli", name]
 
 
 def _on_lines(descriptor: int, reactions: dict[bytes, Callable[[], None]]) -> None:
-    """Do something for each known line that is written to a pipe. Lines are shorter than a pipe's atomic write."""
+    """Call the reaction for each known line that arrives in a pipe. Lines are short enough to arrive as a whole."""
 
     def read() -> None:
         for line in os.read(descriptor, 4096).splitlines():

@@ -1,7 +1,7 @@
-"""The files that name entities to have at the start.
+"""Reads the files that list entities to create at the start.
 
-`serve` reads them before it starts anything, so that a file that cannot be used is an error at once. What each kind of
-file needs is imported only where there is one: every import here delays the start.
+`serve` reads them before it starts anything, so that a bad file is reported at once. The modules for each kind of file
+are imported only if there is such a file, because every import delays the start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def files_at_start(settings: Settings, entities: Path | None) -> list[EntityFile]:
-    """Read the files that name entities to have at the start. Raises `OncebusError` for one that cannot be used."""
+    """Return the files of the settings and of `--entities`. Raises `OncebusError` if one cannot be used."""
     found: list[EntityFile] = []
     if settings.config is None and entities is None:
         return found

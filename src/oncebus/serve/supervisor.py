@@ -1,4 +1,4 @@
-"""Keeps programs running: starts them, starts them again when they end, and leaves none behind."""
+"""The supervisor: starts programs, restarts them when they end, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ log = logging.getLogger(__name__)
 LEAST_SECONDS = 0.5
 MOST_SECONDS = 10.0
 STEADY_SECONDS = 30.0
-"""What ran that long had been well: the next wait is short again."""
+"""A program that ran for this long counts as healthy, and the next wait is short again."""
 
 GRACE_SECONDS = 4.0
-"""How long a program has to end when asked, before it is killed, unless it is given another time.
+"""How long a program may take to end before it is killed.
 
-Short, because a person waits: gateway and pipeline lose nothing when they are killed.
+It is short, because a person waits for it, and because gateway and pipeline lose nothing when they are killed.
 """
 
 INTERRUPTED = 130
 
 
 class BackOff:
-    """How long to wait before a program is started again: twice as long each time, until it has run steadily."""
+    """Decides how long to wait before a restart: twice as long each time, until the program has run steadily."""
 
     def __init__(
         self, least: float = LEAST_SECONDS, most: float = MOST_SECONDS, steady: float = STEADY_SECONDS
@@ -37,7 +37,7 @@ class BackOff:
         self._next = least
 
     def after(self, ran: float) -> float:
-        """The wait after a run of so many seconds."""
+        """Return how many seconds to wait after a run of `ran` seconds."""
         if ran >= self._steady:
             self._next = self._least
         wait = self._next
@@ -47,7 +47,10 @@ class BackOff:
 
 @dataclass(frozen=True)
 class Program:
-    """What is kept running. `gives_up` is asked at every end whether there is no use in starting it again."""
+    """A program to keep running.
+
+    When it ends, `gives_up` gets its exit code and returns whether a restart is useless.
+    """
 
     name: str
     command: Sequence[str]
@@ -59,10 +62,10 @@ class Program:
 
 
 class Supervisor:
-    """Runs programs until it is asked to stop by SIGTERM, SIGINT or SIGHUP, or one of them gives up.
+    """Runs programs until SIGTERM, SIGINT or SIGHUP arrives, or until one of them gives up.
 
-    Each program leads a process group of its own, so Ctrl-C at the terminal reaches the supervisor alone; what one
-    leaves behind in its group when it ends is killed. A second SIGINT kills everything at once.
+    Each program leads its own process group, so Ctrl-C in the terminal reaches only the supervisor. When a program
+    ends, the rest of its group is killed. A second SIGINT kills everything at once.
     """
 
     def __init__(
@@ -79,20 +82,20 @@ class Supervisor:
         self._code = 0
 
     def processes(self) -> dict[str, int]:
-        """The process ids of the programs that run now, by name."""
+        """Return the process ids of the running programs, by name."""
         return {name: process.pid for name, process in self._running.items()}
 
     def stop(self, code: int = 0) -> None:
-        """End all programs; `run` then answers with the code."""
+        """End all programs. `run` then returns the code."""
         if not self._stopping.is_set():
             self._code = code
             self._stopping.set()
 
     async def run(self) -> int:
-        """The exit code: 0 when asked to stop, 1 when a program gave up, 130 after a second SIGINT."""
+        """Run the programs and return the exit code: 0 after a stop, 1 if one gave up, 130 after a second SIGINT."""
         loop = asyncio.get_running_loop()
         numbers = [signal.SIGTERM, signal.SIGINT]
-        # Who started us with nohup does not want us to end with the terminal.
+        # SIGHUP is ignored under nohup: then the end of the terminal must not stop us.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             numbers.append(signal.SIGHUP)
         for number in numbers:
@@ -100,7 +103,7 @@ class Supervisor:
         kept = [asyncio.create_task(self._keep(program)) for program in self._programs]
         stopping = asyncio.create_task(self._stopping.wait())
         try:
-            # A task of the supervisor's own that fails must not leave the others running unwatched.
+            # If one of the supervisor's own tasks fails, stop everything instead of leaving programs unwatched.
             await asyncio.wait([stopping, *kept], return_when=asyncio.FIRST_COMPLETED)
             self.stop(1)
             await self._end_all(kept)
@@ -129,11 +132,11 @@ class Supervisor:
                 return
             facts = {"program": program.name, "ended": _ending(code)}
             if program.gives_up(code):
-                log.error("A program cannot run", extra={"fields": facts})
+                log.error("Stopping, because the %s cannot run", program.name, extra={"fields": facts})
                 self.stop(1)
                 return
             wait = back_off.after(self._clock() - started)
-            log.error("A program ended and is started again", extra={"fields": {**facts, "in_seconds": wait}})
+            log.error("The %s ended; restarting it", program.name, extra={"fields": {**facts, "in_seconds": wait}})
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._stopping.wait()
@@ -148,9 +151,9 @@ class Supervisor:
         )
         self._running[program.name] = process
         try:
-            log.debug("A program runs", extra={"fields": {"program": program.name, "pid": process.pid}})
+            log.debug("Started a program", extra={"fields": {"program": program.name, "pid": process.pid}})
             if self._stopping.is_set():
-                _tell(process)
+                _terminate(process)
             return await process.wait()
         finally:
             _kill_group(process.pid)
@@ -158,7 +161,7 @@ class Supervisor:
 
     async def _end_all(self, kept: Sequence[asyncio.Task[None]]) -> None:
         for process in self._running.values():
-            _tell(process)
+            _terminate(process)
         hurry = asyncio.create_task(self._hurry.wait())
         ended = asyncio.create_task(asyncio.wait(kept))
         waited = 0.0
@@ -166,7 +169,9 @@ class Supervisor:
             await asyncio.wait([hurry, ended], timeout=program.grace - waited, return_when=asyncio.FIRST_COMPLETED)
             waited = program.grace
             if (late := self._running.get(program.name)) is not None:
-                log.warning("A program is killed", extra={"fields": {"program": program.name, "pid": late.pid}})
+                why = "because of a second Ctrl-C" if self._hurry.is_set() else "because it did not end in time"
+                facts = {"program": program.name, "pid": late.pid}
+                log.warning(f"Killing the {program.name}, {why}; no message is lost", extra={"fields": facts})
                 _kill_group(late.pid)
         hurry.cancel()
         await ended
@@ -176,13 +181,13 @@ class Supervisor:
             _kill_group(process.pid)
 
 
-def _tell(process: asyncio.subprocess.Process) -> None:
+def _terminate(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         process.terminate()
 
 
 def _kill_group(leader: int) -> None:
-    """Kill what is left of the group that a program led; usually nothing is."""
+    """Kill the processes that are left of a program's group; usually there are none."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 

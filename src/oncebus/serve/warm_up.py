@@ -1,4 +1,4 @@
-"""Makes the class archive that lets Spark start sooner: runs a broker once, and lets its Java save what it loaded."""
+"""Creates the class archive that speeds up Spark's start: runs a broker once, and Java saves the classes it loaded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _POLL_SECONDS = 0.1
 
 
 def make_archive(cache: Path | None) -> str:
-    """Make the archive, if there is none; a line that says what was done. Raises `NoArchive`."""
+    """Create the archive if it does not exist. Return a line that says what was done. Raises `NoArchive`."""
     check_java()
     archive = ClassArchive(cache.absolute() if cache is not None else default_cache())
     if archive.exists():
         return f"Spark's classes are saved already: {archive.path}"
-    # Whether one can be kept shows before a broker runs for it.
+    # Fails here, before a broker runs, if the archive cannot be stored.
     Recording(archive)
     with tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
@@ -36,9 +36,10 @@ def make_archive(cache: Path | None) -> str:
         deadline = time.monotonic() + _READY_SECONDS
         while _READY not in gateway.out.read_text():
             if gateway.has_ended or pipeline.has_ended or time.monotonic() > deadline:
-                raise NoArchive(f"Spark's classes cannot be saved: {pipeline.last_words or gateway.last_words}")
+                failed = gateway if gateway.has_ended else pipeline
+                raise NoArchive(f"Spark's classes cannot be saved: {failed.last_words}")
             time.sleep(_POLL_SECONDS)
-        # Java saves its classes as it ends.
+        # Java saves its classes when it exits.
         pipeline.end(_SAVING_SECONDS)
         if not archive.exists():
             raise NoArchive(f"Spark's classes cannot be saved: {pipeline.last_words}")
@@ -46,7 +47,7 @@ def make_archive(cache: Path | None) -> str:
 
 
 class _Part:
-    """A gateway or a pipeline that runs until the end of the block."""
+    """A gateway or pipeline process that runs until the end of the block."""
 
     def __init__(self, folder: Path, settings: Settings, name: str, *words: str) -> None:
         self.out, self._err = folder / f"{name}.out", folder / f"{name}.err"
@@ -71,11 +72,12 @@ class _Part:
 
     @property
     def last_words(self) -> str:
-        """The last line that it wrote to standard error."""
-        return (self._err.read_text(errors="replace").strip().splitlines() or ["it gave no reason"])[-1]
+        """Return the process's last line on standard error, without the prefix that the command line adds."""
+        lines = self._err.read_text(errors="replace").strip().splitlines() or ["it gave no reason"]
+        return lines[-1].removeprefix("oncebus: ")
 
     def end(self, seconds: float) -> None:
-        """Ask it to end, and kill it where it does not."""
+        """Ask the process to end, and kill it if it does not end in time."""
         self._process.terminate()
         try:
             self._process.wait(seconds)

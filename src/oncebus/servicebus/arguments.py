@@ -25,7 +25,7 @@ class Arguments:
         self._given: Mapping[Any, Any] = body
 
     def any(self, name: str) -> Any:
-        """Return the argument as decoded, or None if it is missing."""
+        """Return the argument as it was decoded, or None if it is missing."""
         return self._given.get(name)
 
     def text(self, name: str) -> str:

@@ -9,9 +9,10 @@ from oncebus.access.scopes import Path
 from oncebus.amqp.events import Disposed
 from oncebus.amqp.incoming import Delivery
 from oncebus.amqp.link import Link
-from oncebus.servicebus.addresses import Node
+from oncebus.broker.transactions import Transactions
 from oncebus.servicebus.credentials import Credentials
 from oncebus.servicebus.front import Front
+from oncebus.servicebus.nodes import Node
 
 L = TypeVar("L", bound=Link)
 
@@ -21,22 +22,26 @@ class Client(Protocol):
 
     front: Front
     credentials: Credentials
+    transactions: Transactions
 
     @property
     def links(self) -> Collection[Attached[Any]]:
-        """All links of the connection."""
+        """Return all links of the connection."""
 
     def flush(self) -> None:
         """Write the output of the links soon."""
 
     def hold(self, size: int) -> None:
-        """Add to the bytes in flight from this client (negative: subtract). Above the limit, reading pauses."""
+        """Add `size`, which may be negative, to this client's bytes in flight.
+
+        Above the limit, reading from the client pauses.
+        """
 
     def end(self, attached: Attached[Any], error: Exception) -> None:
         """Refuse the link, or detach it if it was accepted, because of this error."""
 
     def look_at(self, attached: Attached[Any], time: int) -> None:
-        """Check a link at this time."""
+        """Schedule a call of the link's `check` at this time."""
 
 
 class Attached(Generic[L]):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from oncebus.access.scopes import Path
+from oncebus.amqp.conditions import CONNECTION_FORCED
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.events import (
     Closed,
@@ -26,17 +27,18 @@ from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import AmqpError, Coordinator
 from oncebus.amqp.protocol import Wire
 from oncebus.entities import BadRequest
-from oncebus.servicebus.addresses import Kind, Node, node_of
 from oncebus.servicebus.attached import Attached
+from oncebus.servicebus.browser import Browser, asks_to_browse
 from oncebus.servicebus.credentials import Credentials
-from oncebus.servicebus.errors import FORCED, NOT_IMPLEMENTED, Refused, refusal_of
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.management import ManagementRequests
+from oncebus.servicebus.nodes import TRANSACTIONS, Node, NodeKind, node_of
 from oncebus.servicebus.receiver import Receiver
 from oncebus.servicebus.requests import Replies
 from oncebus.servicebus.sender import Sender
 from oncebus.servicebus.session_receiver import SessionReceiver, asks_for_session
 from oncebus.servicebus.tokens import TokenRequests
+from oncebus.servicebus.transactions import TransactionRequests, go_via, note_link
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ NEVER = 1 << 63
 
 
 class ClientConnection:
-    """The dialect's side of one connection: a `Peer` to the engine, a `Client` to its links.
+    """The Service Bus side of one connection. It is a `Peer` for the engine, and a `Client` for its links.
 
     `deadline` is when its links must be checked next. The connection calls `known` when the client has authenticated,
     `unknown` when it has no valid credentials any more, and `gone` when the connection is over.
@@ -63,6 +65,7 @@ class ClientConnection:
     ) -> None:
         self.front = front
         self.credentials = Credentials(front.guard, front.now, front.limits.tokens, front.host)
+        self.transactions = front.broker.transactions()
         self.deadline = NEVER
         self._connection = connection
         self._wire = wire
@@ -82,8 +85,15 @@ class ClientConnection:
 
     def on_events(self, events: list[Event]) -> None:
         """See `Peer`."""
+        links = self._links
         for event in events:
-            self._on_event(event)
+            if type(event) is Delivered:
+                # The event that comes with each message.
+                if (attached := links.get(event.link)) is not None:
+                    attached.delivered(event.delivery)
+            else:
+                self._on_event(event)
+                links = self._links
 
     def on_lost(self) -> None:
         """See `Peer`."""
@@ -92,9 +102,6 @@ class ClientConnection:
 
     def _on_event(self, event: Event) -> None:
         match event:
-            case Delivered():
-                if (attached := self._links.get(event.link)) is not None:
-                    attached.delivered(event.delivery)
             case CreditChanged():
                 if (attached := self._links.get(event.link)) is not None:
                     attached.credit_changed()
@@ -125,33 +132,40 @@ class ClientConnection:
 
     def _attach(self, link: Link) -> None:
         try:
+            note_link(link)
             attached = self._attached(link)
             self._links[link] = link.context = attached
             self._track(attached)
             attached.open()
         except Exception as error:
             self._drop(link)
-            link.refuse(refusal_of(error).error)
+            link.refuse(self.front.refusal(error).error)
             self.front.broker.note_refusal(_address(link), error)
 
     def _attached(self, link: Link) -> Attached[Any]:
         """Create our end of a link. Raises if the client lacks the right, or the address is not valid."""
         if isinstance(link, OutgoingLink):
             node = _node(link.attach.source)
-            if node.kind is Kind.ENTITY:
-                return (SessionReceiver if asks_for_session(link) else Receiver)(self, link, node)
+            if node.kind is NodeKind.ENTITY:
+                if asks_to_browse(link):
+                    return Browser(self, link, node)
+                receiver = (SessionReceiver if asks_for_session(link) else Receiver)(self, link, node)
+                go_via(link, receiver.entity, receives=True)
+                return receiver
             return Replies(self, link, node)
         assert isinstance(link, IncomingLink)
-        if isinstance(link.attach.target, Coordinator):
-            raise Refused(NOT_IMPLEMENTED, 501, "Transactions are not supported.")
-        node = _node(link.attach.target)
+        node = TRANSACTIONS if isinstance(link.attach.target, Coordinator) else _node(link.attach.target)
         match node.kind:
-            case Kind.ENTITY:
-                return Sender(self, link, node)
-            case Kind.MANAGEMENT:
+            case NodeKind.ENTITY:
+                sender = Sender(self, link, node)
+                go_via(link, sender.entity, receives=False)
+                return sender
+            case NodeKind.MANAGEMENT:
                 return ManagementRequests(self, link, node)
-            case Kind.TOKENS:
+            case NodeKind.TOKENS:
                 return TokenRequests(self, link, node, self._trusted)
+            case NodeKind.TRANSACTIONS:
+                return TransactionRequests(self, link)
 
     def _trusted(self) -> None:
         self._connection.trust()
@@ -206,7 +220,7 @@ class ClientConnection:
         """See `Client`."""
         if self._drop(attached.link) is None:
             return
-        refusal = refusal_of(error).error
+        refusal = self.front.refusal(error).error
         self.front.broker.note_refusal(attached.node.path, error)
         if attached.is_accepted:
             attached.link.detach(refusal)
@@ -228,7 +242,7 @@ class ClientConnection:
 
     @property
     def weight(self) -> int:
-        """The cost of checking this connection: itself, its links and its tokens."""
+        """Return the cost of checking this connection: itself, its links and its tokens."""
         return 1 + len(self._links) + len(self.credentials)
 
     def check(self, has_changed: bool = False) -> None:
@@ -274,14 +288,14 @@ class ClientConnection:
         self.deadline = min(times)
 
     def make_room(self) -> None:
-        """If the client has reached its limit of unsettled deliveries, drop those whose lock has expired."""
+        """If the client has reached its limit of unsettled deliveries, give up those whose lock has expired."""
         if self._connection.out.is_stuck:
             for attached in self._links.values():
                 if isinstance(attached, Receiver):
                     attached.lapse()
 
     def refuse(self, error: AmqpError) -> None:
-        """Close the connection with this error, once it is open."""
+        """Close the connection with this error. If it is not open yet, close it right after it has opened."""
         self._refused = error
         if self._is_open:
             self._connection.close(error)
@@ -289,7 +303,7 @@ class ClientConnection:
 
     def close(self) -> None:
         """Close the connection because the server is shutting down."""
-        self._connection.close(AmqpError(FORCED, "The server is shutting down. Please connect again later."))
+        self._connection.close(AmqpError(CONNECTION_FORCED, "The server is shutting down. Please connect again later."))
         self.flush()
 
     def abort(self) -> None:

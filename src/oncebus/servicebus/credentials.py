@@ -1,4 +1,4 @@
-"""The rights of one connection's client, from the tokens it has put or the key that it signed in with."""
+"""The rights of one connection's client, from the tokens it has sent or the key it signed in with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import logging
 from collections.abc import Callable
 
 from oncebus.access import AccessRefused, Grant, Guard, Operation, Reason, make_token
+from oncebus.access.refusal import bad_signature
 from oncebus.access.scopes import BadScope, Path, path_of
 from oncebus.access.tokens import LATEST
+from oncebus.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
 from oncebus.durations import SECOND
 from oncebus.errors import OncebusError
-from oncebus.servicebus.errors import LIMIT, Refused
+from oncebus.servicebus.errors import Refused
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ class Credentials:
 
     @property
     def next_look(self) -> int | None:
-        """When the next grant expires or all are verified again; None without grants."""
+        """Return when the next grant expires or when all grants are due to be verified again; None without grants."""
         if not self._grants:
             return None
         ends = self._ends[0][0] if self._ends else LATEST
@@ -54,20 +56,20 @@ class Credentials:
 
     @property
     def is_good(self) -> bool:
-        """Whether any grant has not expired."""
+        """Return whether any grant has not expired."""
         now = self._now()
         return any(now < grant.expires for grant in self._grants.values())
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to verify all grants again."""
+        """Return whether it is time to verify all grants again."""
         return self._now() >= self._look_at
 
     def put(self, token: str) -> None:
         """Verify and keep a token. Raises `AccessRefused` if it is invalid, `Refused` if there are too many."""
         grant = self._guard.verify(token)
         if grant.scope.path not in self._grants and len(self._grants) >= self._most:
-            raise Refused(LIMIT, 403, f"The connection already holds {self._most} tokens.")
+            raise Refused(RESOURCE_LIMIT_EXCEEDED, 403, f"The connection already holds {self._most} tokens.")
         self._by_key.discard(grant.scope.path)
         self._take(grant)
 
@@ -101,7 +103,7 @@ class Credentials:
                 self._take_key(*self._key)
         except OncebusError as error:
             # Keep the grants: the last known state is better than none.
-            log.error("Keys cannot be verified again: %s", error)
+            log.error("A client keeps its access for now, because its keys cannot be re-verified: %s", error)
 
     def ended(self, now: int) -> list[Path]:
         """Return the paths of the grants that have expired since the last call."""
@@ -156,7 +158,7 @@ class Credentials:
             log.error("A token cannot be verified again: %s", error)
             return grant
         if renewed is None:
-            raise AccessRefused(Reason.SIGNATURE, "InvalidSignature: The token has an invalid signature.")
+            raise bad_signature()
         return renewed
 
     def _take(self, grant: Grant) -> None:

@@ -9,21 +9,22 @@ released                            put back: the attempt does not count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.performatives import Accepted, AmqpError, Modified, Outcome, Received, Rejected, Released
-from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused
-from oncebus.servicebus.messages import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from oncebus.servicebus.errors import Refused
 from oncebus.store import Action, Settlement
 
 DEAD_LETTER = "com.microsoft:dead-letter"
 
 
 def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> Settlement | None:
-    """Return the settlement for an outcome of the message with this lock token, or None if it is not final.
+    """Return the settlement for an outcome of the message with this lock token; None if the outcome is not final.
 
-    Raises `Refused` for transactions, which are not supported.
+    Raises `Refused` for an unknown outcome.
     """
     match state:
         case Accepted():
@@ -38,7 +39,15 @@ def settlement_of(token: bytes, state: Outcome | None, *, is_settled: bool) -> S
         case Received() | None:
             # A client that settles without an outcome has not decided: release the message.
             return Settlement(Action.RELEASE, token) if is_settled else None
-    raise Refused(NOT_IMPLEMENTED, 501, "Transactions are not supported.")
+    raise Refused(NOT_IMPLEMENTED, 501, f"The outcome {state!r:.100} is not supported.")
+
+
+def settlements_of(tokens: Iterable[bytes], state: Outcome | None, *, is_settled: bool) -> list[Settlement]:
+    """Return the settlements for one outcome of several messages; none if it is not final. Raises `Refused`."""
+    if isinstance(state, Accepted):
+        return [Settlement(Action.COMPLETE, token) for token in tokens]
+    found = [settlement_of(token, state, is_settled=is_settled) for token in tokens]
+    return [settlement for settlement in found if settlement is not None]
 
 
 def answer_to(state: Outcome | None) -> Outcome | None:

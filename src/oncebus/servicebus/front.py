@@ -10,8 +10,10 @@ from typing import Any
 
 from oncebus.access import Guard
 from oncebus.broker.broker import Broker
+from oncebus.servicebus.errors import Refusal, refusal_of
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Lines
+from oncebus.servicebus.sends import Sends
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class Tasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("A task of a connection failed", exc_info=error)
+            log.error("A connection's background task failed", exc_info=error)
 
 
 @dataclass
@@ -52,11 +54,16 @@ class Front:
     limits: Limits
     host: str
     lines: Lines
+    sends: Sends
     tasks: Tasks = field(default_factory=Tasks)
 
     def now(self) -> int:
         """Return the time in microseconds since 1970."""
         return self.broker.clock.now()
+
+    def refusal(self, error: Exception) -> Refusal:
+        """Return the refusal that a client gets for an error."""
+        return refusal_of(error, self.host)
 
     def path_of(self, source: int | None, held_by: int) -> str | None:
         """Return the path of the entity that dead-lettered a message, or None if the message is still there."""

@@ -29,15 +29,18 @@ class InLine(Protocol):
 
     @property
     def wanted(self) -> int:
-        """How many messages it wants now."""
+        """Return how many messages the receiver wants now."""
 
     @property
     def can_take(self) -> bool:
-        """Whether it can take one more message. It can take as many as it wanted, unless its credit changed."""
+        """Return whether the receiver can take one more message.
+
+        It can take as many as `wanted`, unless its credit changed.
+        """
 
     @property
     def is_there(self) -> bool:
-        """Whether its link is open."""
+        """Return whether the receiver's link is open."""
 
     def deliver(self, received: Received) -> None:
         """Take a message. An already deleted message must be taken while `is_there`, or it is lost."""
@@ -49,7 +52,7 @@ class InLine(Protocol):
 class Portion:
     """Estimates how many messages to request at once so that they fit in memory, from the size of earlier ones.
 
-    `bytes` is a hard limit on their total size, in case they are larger.
+    `bytes` is a hard limit on their total size, in case they are larger than estimated.
     """
 
     def __init__(self, limits: Limits, largest: int) -> None:
@@ -59,7 +62,7 @@ class Portion:
 
     @property
     def most(self) -> int:
-        """The most messages to request at once."""
+        """Return the maximum number of messages to request at once."""
         return max(1, min(self._limits.messages_at_once, self._limits.bytes_at_once // self._typical))
 
     def note(self, received: Sequence[Received]) -> None:
@@ -69,7 +72,7 @@ class Portion:
 
 
 class Line:
-    """The receivers that wait for one entity's messages, in the order of their turns.
+    """The receivers that wait for one entity's messages, in the order of their turns. `host` is passed to `refusal_of`.
 
     The line calls `closed` when no receiver is left.
 
@@ -84,6 +87,7 @@ class Line:
         address: Address,
         mode: Mode,
         portion: Portion,
+        host: str,
         *,
         session: Callable[[], SessionLock] | None = None,
         closed: Callable[[], None] = lambda: None,
@@ -92,6 +96,7 @@ class Line:
         self._address = address
         self._mode = mode
         self._portion = portion
+        self._host = host
         self._session = session
         self._closed = closed
         self._waiting: OrderedDict[InLine, None] = OrderedDict()
@@ -113,7 +118,7 @@ class Line:
             self._end()
 
     async def looked(self) -> None:
-        """Wait for a running call of the broker, if any. Its messages are dealt or put back then."""
+        """Wait for a running call of the broker, if any. After that, its messages are dealt or put back."""
         if self._receiving is not None:
             await asyncio.wait([self._receiving])
 
@@ -127,7 +132,7 @@ class Line:
                         await arrived.wait()
         except Exception as error:
             # Translate the error once for all receivers, because the translation may log it.
-            refused = Refused(*refusal_of(error))
+            refused = Refused(*refusal_of(error, self._host))
             waiting, self._waiting = self._waiting, OrderedDict()
             for receiver in waiting:
                 receiver.failed(refused)
@@ -198,9 +203,10 @@ class Line:
 class Lines:
     """The lines of all entities that receivers wait for, across all connections."""
 
-    def __init__(self, broker: Broker, limits: Limits) -> None:
+    def __init__(self, broker: Broker, limits: Limits, host: str) -> None:
         self._broker = broker
         self._limits = limits
+        self._host = host
         self._lines: dict[tuple[int, int, Mode], Line] = {}
 
     def join(self, entity: int, address: Address, mode: Mode, receiver: InLine) -> Line:
@@ -212,14 +218,14 @@ class Lines:
             def closed() -> None:
                 del self._lines[key]
 
-            line = Line(self._broker, address, mode, self.portion(entity), closed=closed)
+            line = Line(self._broker, address, mode, self.portion(entity), self._host, closed=closed)
             self._lines[key] = line
         line.join(receiver)
         return line
 
     def of_session(self, address: Address, mode: Mode, session: Callable[[], SessionLock]) -> Line:
         """Return a separate line for the one receiver that holds a session."""
-        return Line(self._broker, address, mode, self.portion(session().entity), session=session)
+        return Line(self._broker, address, mode, self.portion(session().entity), self._host, session=session)
 
     def portion(self, entity: int) -> Portion:
         """Return a new estimate for receiving from an entity."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
+from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.incoming import Delivery, IncomingLink
+from oncebus.broker.transactions import RequestUnfinished, UnknownTransaction, Work
 from oncebus.entities import NotFound, Subscription
-from oncebus.servicebus.addresses import Kind, Node
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.attached import Attached, Client
-from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused, refusal_of
-from oncebus.servicebus.operations import OPERATIONS, Asked
+from oncebus.servicebus.errors import Refused
+from oncebus.servicebus.nodes import Node, NodeKind
+from oncebus.servicebus.operations import OPERATIONS, Invocation
 from oncebus.servicebus.requests import Replies, Request, Response, begin, encoded, managed, refused
 from oncebus.servicebus.session_receiver import SessionReceiver
+from oncebus.servicebus.transactions import work_of
 
 ASSOCIATED_LINK = "associated-link-name"
 SERVER_TIMEOUT = "com.microsoft:server-timeout"
-_LONGEST_TIMEOUT = 86_400_000
 _LEAST_LIMIT = 1 << 20
 _AROUND = 64 << 10
 
@@ -28,6 +31,8 @@ class _Pending(NamedTuple):
     request: Request
     replies: Replies
     size: int
+    # Its part in a transaction, if it has one.
+    work: Work | None
 
 
 class ManagementRequests(Attached[IncomingLink]):
@@ -47,11 +52,20 @@ class ManagementRequests(Attached[IncomingLink]):
 
     def delivered(self, delivery: Delivery) -> None:
         """See `Attached`."""
-        begun = begin(self.link, self.node, delivery)
+        begun = begin(self.front, self.link, self.node, delivery)
         if begun is None:
             self._top_up()
             return
-        pending = _Pending(*begun, len(delivery.payload))
+        request, replies = begun
+        does, work = OPERATIONS.get(request.operation), None
+        if does is not None and does.takes_part:
+            try:
+                work = work_of(self.client, self.link, delivery.state)
+            except UnknownTransaction as error:
+                replies.send(encoded(refused(self.front.refusal(error)), request.id, NodeKind.MANAGEMENT))
+                self._top_up()
+                return
+        pending = _Pending(request, replies, len(delivery.payload), work)
         self.client.hold(pending.size)
         self._waiting.append(pending)
         self._begin()
@@ -64,6 +78,9 @@ class ManagementRequests(Attached[IncomingLink]):
     def ended(self) -> None:
         """See `Attached`. Requests are cancelled, but one that has started may still take effect."""
         self.client.hold(-sum(pending.size for pending in self._waiting))
+        for pending in self._waiting:
+            if pending.work is not None:
+                pending.work.close(RequestUnfinished())
         self._waiting.clear()
         for task in self._running:
             task.cancel()
@@ -71,40 +88,44 @@ class ManagementRequests(Attached[IncomingLink]):
     def _begin(self) -> None:
         while self._waiting and len(self._running) < self.front.limits.requests:
             pending = self._waiting.popleft()
-            task = self.front.tasks.start(self._answer(pending.request, pending.replies))
+            task = self.front.tasks.start(self._answer(pending.request, pending.replies, pending.work))
             self._running.add(task)
             task.add_done_callback(partial(self._done, pending))
 
     def _done(self, pending: _Pending, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        if pending.work is not None:
+            # Unless it has ended: then the request was cancelled before it began.
+            pending.work.close(RequestUnfinished())
         self.client.hold(-pending.size)
         self._begin()
         # No new credit for a client that does not read its answers.
         pending.replies.when_written(self._top_up)
         self.client.flush()
 
-    async def _answer(self, request: Request, replies: Replies) -> None:
+    async def _answer(self, request: Request, replies: Replies, work: Work | None) -> None:
         try:
-            response = await self._respond(request)
+            with work or nullcontext():
+                response = await self._respond(request, work)
         except Exception as error:
-            response = refused(refusal_of(error))
-        replies.send(encoded(response, request.id, Kind.MANAGEMENT))
+            response = refused(self.front.refusal(error))
+        replies.send(encoded(response, request.id, NodeKind.MANAGEMENT))
         self.client.flush()
 
-    async def _respond(self, request: Request) -> Response:
+    async def _respond(self, request: Request, work: Work | None) -> Response:
         does = OPERATIONS.get(request.operation)
         if does is None:
-            text = f"The operation '{request.operation:.100}' is not known at $management."
+            text = f"The operation '{request.operation:.100}' is unknown at $management."
             raise Refused(NOT_IMPLEMENTED, 501, text)
         self.client.credentials.require(does.operation, self.node.path)
         link_name = request.properties.get(ASSOCIATED_LINK)
 
-        def holder(session: str) -> SessionReceiver | None:
+        def holder(session: str | None) -> SessionReceiver | None:
             return holder_of(self.client, self._entity.id, session, link_name)
 
-        asked = Asked(self.front, self.node.address, Arguments(request.body), holder)
+        call = Invocation(self.front, self.node.address, Arguments(request.body), holder, work or self.front.broker)
         async with asyncio.timeout(self._seconds(request)):
-            body = await does.handler(asked)
+            body = await does.handler(call)
         if body is None:
             return Response(204, "No Content", {})
         return Response(200, "OK", body)
@@ -118,7 +139,7 @@ class ManagementRequests(Attached[IncomingLink]):
         """Return the time-out of a request. Clients write 0 for none."""
         given = request.properties.get(SERVER_TIMEOUT)
         if isinstance(given, int) and given > 0:
-            return min(given, _LONGEST_TIMEOUT) / 1000
+            return min(given / 1000, self.front.limits.longest_timeout_seconds)
         return self.front.limits.request_seconds
 
     def _top_up(self) -> None:
@@ -128,14 +149,21 @@ class ManagementRequests(Attached[IncomingLink]):
             self.link.grant(left)
 
 
-def holder_of(client: Client, entity: int, session: str, link_name: object) -> SessionReceiver | None:
-    """Return the client's link that holds a session, or None. If two do, one of them closing, prefer `link_name`."""
+def holder_of(client: Client, entity: int, session: str | None, link_name: object) -> SessionReceiver | None:
+    """Return the client's link that holds a session, or None.
+
+    If two links do, because one is closing, prefer `link_name`. Without a session, return the link called `link_name`:
+    the client for Go names only the link.
+    """
     found = [
         each
         for each in client.links
-        if isinstance(each, SessionReceiver)
-        and each.lock is not None
-        and (each.lock.entity, each.lock.session) == (entity, session)
+        if isinstance(each, SessionReceiver) and each.lock is not None and each.lock.entity == entity
     ]
-    named = [each for each in found if each.link.name == link_name]
-    return next(iter(named or found), None)
+    named = [each for each in found if each.link.name == link_name and session in (None, _session_of(each))]
+    held = [each for each in found if _session_of(each) == session]
+    return next(iter(named or held), None)
+
+
+def _session_of(receiver: SessionReceiver) -> str | None:
+    return None if receiver.lock is None else receiver.lock.session

@@ -1,25 +1,40 @@
 """Translates incoming and outgoing messages. The bytes of the bare message stay unchanged.
 
-The header's ttl and the annotations x-opt-partition-key and x-opt-scheduled-enqueue-time of an incoming message are
-read. An outgoing message gets a new header and these annotations:
+The receiver gets the sender's header fields (durable, priority, first-acquirer), annotations and footer. The broker
+reads the header's ttl and the annotations x-opt-partition-key and x-opt-scheduled-enqueue-time. An outgoing message
+gets a new ttl and delivery-count, and these message annotations:
 
-    x-opt-sequence-number           long        x-opt-enqueue-sequence-number   long
-    x-opt-enqueued-time             timestamp   x-opt-message-state             int: 0 active, 1 deferred, 2 scheduled
-    x-opt-locked-until              timestamp   x-opt-lock-token                uuid      while it is locked
-    x-opt-partition-key             string      x-opt-scheduled-enqueue-time    timestamp if set
+    x-opt-sequence-number           long
+    x-opt-enqueued-time             timestamp
+    x-opt-locked-until              timestamp   while it is locked
+    x-opt-message-state             int         1 deferred, 2 scheduled, even after its time has come; else none
+    x-opt-enqueue-sequence-number   long        in a subscription: the number in the topic
+    x-opt-partition-key             string      if set
+    x-opt-scheduled-enqueue-time    timestamp   if set
     x-opt-deadletter-source         string      for a dead letter that was forwarded
+
+While it is locked, the delivery annotation x-opt-lock-token (uuid) is its lock token.
 """
 
 from __future__ import annotations
 
+import struct
 import uuid
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 from oncebus import amqp
-from oncebus.amqp import Header, Int
+from oncebus.amqp import NO_HEADER, Header, Int, Timestamp
+from oncebus.amqp.head import bare_at
+from oncebus.amqp.message import LONGEST_TTL
 from oncebus.broker.broker import Received
-from oncebus.broker.sending import MOST_MESSAGES, Incoming
+from oncebus.broker.sending import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MOST_MESSAGES, Incoming, empty_batch
+from oncebus.durations import MILLISECOND
 from oncebus.entities import BadRequest
+from oncebus.servicebus import decimals
 from oncebus.servicebus.times import of_timestamp, timestamp
+from oncebus.store import Message, State, SubQueue
 
 SEQUENCE_NUMBER = "x-opt-sequence-number"
 ENQUEUED_SEQUENCE_NUMBER = "x-opt-enqueue-sequence-number"
@@ -31,11 +46,23 @@ SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 MESSAGE_STATE = "x-opt-message-state"
 
-DEAD_LETTER_REASON = "DeadLetterReason"
-DEAD_LETTER_DESCRIPTION = "DeadLetterErrorDescription"
+_OURS = frozenset(
+    {
+        SEQUENCE_NUMBER,
+        ENQUEUED_SEQUENCE_NUMBER,
+        ENQUEUED_TIME,
+        LOCKED_UNTIL,
+        LOCK_TOKEN,
+        DEAD_LETTER_SOURCE,
+        MESSAGE_STATE,
+    }
+)
+"""The annotations that only the broker writes. A message that a client received and sends again may have them."""
 
-_LONGEST_TTL = (2**32 - 1) * 1000
-"""The longest time to live in the header. For a longer one, clients also set expiry and creation time."""
+_DECIMAL = decimals.FORMAT_CODE
+# Members of an enumeration take a while to look up.
+_MAIN, _ACTIVE = SubQueue.MAIN, State.ACTIVE
+_BIG_GUID, _LITTLE_GUID = struct.Struct(">IHH8s"), struct.Struct("<IHH8s")
 
 
 def incoming(payload: bytes, message_format: int = 0) -> list[Incoming]:
@@ -44,24 +71,33 @@ def incoming(payload: bytes, message_format: int = 0) -> list[Incoming]:
         return [incoming_message(payload)]
     split = amqp.split_batch(payload, MOST_MESSAGES + 1)
     if not split:
-        raise BadRequest("The batch of messages is empty.")
+        raise empty_batch()
     if len(split) > MOST_MESSAGES:
         raise BadRequest(f"The batch holds more than {MOST_MESSAGES} messages, which is the limit.")
     return [incoming_message(each) for each in split]
 
 
 def incoming_message(payload: bytes) -> Incoming:
-    """Return one encoded message as the broker takes it. Raises `DecodeError` or `BadRequest`."""
-    header, annotations, head, body = amqp.split(payload)
+    """Convert one encoded message to the form that the broker accepts. Raises `DecodeError` or `BadRequest`."""
+    plain = amqp.split_plain(payload)
+    if plain is not None and _DECIMAL not in plain[0]:
+        return Incoming(*plain)
+    header, of_delivery, annotations, head, body = amqp.split(payload)
     message_id, group_id = amqp.identity(head)
+    ttl = None if header.ttl is None else _time_to_live(header.ttl, head)
+    if _DECIMAL in head:
+        head = decimals.with_translated(head)
     scheduled = partition_key = None
     if annotations:
         scheduled = annotations.get(SCHEDULED_TIME)
         if scheduled is not None and (not isinstance(scheduled, int) or isinstance(scheduled, bool)):
             raise _bad(SCHEDULED_TIME, scheduled, "a timestamp")
-        partition_key = annotations.get(PARTITION_KEY)
-        if partition_key is not None and not isinstance(partition_key, str):
-            raise _bad(PARTITION_KEY, partition_key, "a string")
+        partition_key = _partition_key(annotations.get(PARTITION_KEY))
+        annotations = _own(annotations)
+    if of_delivery:
+        of_delivery = _own(of_delivery)
+    if annotations or of_delivery or header is not NO_HEADER:
+        head = amqp.annotated(head, header, of_delivery, annotations)
     return Incoming(
         head,
         body,
@@ -69,38 +105,110 @@ def incoming_message(payload: bytes) -> Incoming:
         group_id,
         partition_key,
         None if scheduled is None else of_timestamp(scheduled),
-        None if header.ttl is None else _time_to_live(header.ttl, head),
+        ttl,
     )
 
 
-def outgoing(received: Received, dead_letter_source: str | None = None, *, is_peeked: bool = False) -> bytes:
-    """Return an encoded message for a receiver. The delivery count excludes this delivery, so a new message has 0."""
+def outgoing(
+    received: Received, dead_letter_source: str | None = None, *, is_peeked: bool = False, is_copy: bool = False
+) -> bytes:
+    """Return an encoded message for a receiver. `is_copy` is for a message of a subscription.
+
+    The delivery count excludes this delivery, so a new message has 0. In a dead-letter queue, deliveries do not count.
+    """
     message = received.message
+    if _is_plain(message) and not (is_peeked or is_copy or dead_letter_source):
+        return _plain(message, received.body)
     annotations: dict[str, object] = {
-        SEQUENCE_NUMBER: message.sequence,
-        ENQUEUED_SEQUENCE_NUMBER: message.enqueued_sequence,
         ENQUEUED_TIME: timestamp(message.enqueued),
-        MESSAGE_STATE: Int(message.state),
+        SEQUENCE_NUMBER: message.sequence,
     }
+    of_delivery: dict[str, object] = {}
     if message.token is not None and not is_peeked:
-        annotations[LOCK_TOKEN] = uuid.UUID(bytes=message.token)
+        of_delivery[LOCK_TOKEN] = uuid.UUID(bytes=message.token)
         if message.locked_until is not None:
             annotations[LOCKED_UNTIL] = timestamp(message.locked_until)
+    if is_copy:
+        annotations[ENQUEUED_SEQUENCE_NUMBER] = message.enqueued_sequence
+    state = message.state
+    if state is not State.ACTIVE or message.scheduled is not None:
+        annotations[MESSAGE_STATE] = Int(State.SCHEDULED if state is State.ACTIVE else state)
     if message.partition_key is not None:
         annotations[PARTITION_KEY] = message.partition_key
     if message.scheduled is not None:
         annotations[SCHEDULED_TIME] = timestamp(message.scheduled)
     if dead_letter_source is not None:
         annotations[DEAD_LETTER_SOURCE] = dead_letter_source
-    deliveries = message.deliveries if is_peeked else max(message.deliveries - 1, 0)
+    is_counted = not is_peeked and message.sub_queue == SubQueue.MAIN
+    deliveries = max(message.deliveries - 1, 0) if is_counted else message.deliveries
     ttl = None if message.expires is None else max(message.expires - message.enqueued, 0)
     header = Header(ttl=ttl, delivery_count=deliveries)
-    return b"".join(amqp.deliverable(_head_of(received), received.body, header, annotations))
+    return b"".join(amqp.deliverable(_head_of(received), received.body, header, annotations, of_delivery))
+
+
+def _is_plain(message: Message) -> bool:
+    """Return whether a locked message of a queue has nothing special, as most: then `_plain` encodes it."""
+    return (
+        message.locked_until is not None
+        and message.sub_queue == _MAIN
+        and message.state is _ACTIVE
+        and message.scheduled is None
+        and message.partition_key is None
+        and message.reason is None
+        and message.description is None
+        and bare_at(message.head) == 0
+    )
+
+
+def _plain(message: Message, body: bytes) -> bytes:
+    """Return what the general way returns for such a message, except that its numbers have their longest encoding."""
+    assert message.token is not None
+    assert message.locked_until is not None
+    ttl = None if message.expires is None else max(message.expires - message.enqueued, 0)
+    return b"".join(
+        (
+            _plain_header(ttl, max(message.deliveries - 1, 0)),
+            _OF_DELIVERY,
+            message.token,
+            _PLAIN_ANNOTATIONS.pack(
+                _BEFORE_TIME,
+                message.enqueued // MILLISECOND,
+                _BEFORE_NUMBER,
+                message.sequence,
+                _BEFORE_LOCK,
+                message.locked_until // MILLISECOND,
+            ),
+            message.head,
+            body,
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def _plain_header(ttl: int | None, deliveries: int) -> bytes:
+    return b"".join(amqp.deliverable(b"", b"", Header(ttl=ttl, delivery_count=deliveries), {}))
+
+
+def _templates() -> tuple[bytes, bytes, bytes, bytes]:
+    """Return the bytes before the lock token, the enqueued time, the number and the end of the lock."""
+    largest = 2**63 - 1
+    header = _plain_header(None, 0)
+    token, end = uuid.UUID(int=largest), largest.to_bytes(8)
+    of_delivery = b"".join(amqp.deliverable(b"", b"", Header(), {}, {LOCK_TOKEN: token})).removeprefix(header)
+    times = {name: Timestamp(largest) for name in (ENQUEUED_TIME, LOCKED_UNTIL)}
+    annotations = {ENQUEUED_TIME: times[ENQUEUED_TIME], SEQUENCE_NUMBER: largest, LOCKED_UNTIL: times[LOCKED_UNTIL]}
+    encoded = b"".join(amqp.deliverable(b"", b"", Header(), annotations)).removeprefix(header)
+    before_time, before_number, before_lock, _ = encoded.split(end)
+    return of_delivery.removesuffix(token.bytes), before_time, before_number, before_lock
+
+
+_OF_DELIVERY, _BEFORE_TIME, _BEFORE_NUMBER, _BEFORE_LOCK = _templates()
+_PLAIN_ANNOTATIONS = struct.Struct(f">{len(_BEFORE_TIME)}sq{len(_BEFORE_NUMBER)}sq{len(_BEFORE_LOCK)}sq")
 
 
 def tag_of(token: bytes) -> bytes:
     """Return the delivery tag for a lock token: the same GUID in .NET's byte order. The function is its own inverse."""
-    return token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:]
+    return _LITTLE_GUID.pack(*_BIG_GUID.unpack(token))
 
 
 def _head_of(received: Received) -> bytes:
@@ -117,12 +225,37 @@ def _head_of(received: Received) -> bytes:
 
 
 def _time_to_live(ttl: int, head: bytes) -> int:
-    if ttl < _LONGEST_TTL:
+    # For a longer one, clients also set expiry and creation time.
+    if ttl < LONGEST_TTL * MILLISECOND:
         return ttl
     properties = amqp.properties(head)
     if properties.creation_time is None or properties.absolute_expiry_time is None:
         return ttl
     return max(ttl, of_timestamp(properties.absolute_expiry_time - properties.creation_time))
+
+
+def _own(annotations: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the annotations that are stored with the head.
+
+    The partition key is not one of them: it is stored separately, as text.
+    """
+    return {
+        name: decimals.translated(value)
+        for name, value in annotations.items()
+        if name not in _OURS and name != PARTITION_KEY
+    }
+
+
+def _partition_key(given: Any) -> str | None:
+    """Return the partition key as text. Some clients write it as a binary."""
+    if isinstance(given, bytes):
+        try:
+            return given.decode()
+        except UnicodeDecodeError:
+            raise _bad(PARTITION_KEY, given, "a string") from None
+    if given is not None and not isinstance(given, str):
+        raise _bad(PARTITION_KEY, given, "a string")
+    return given
 
 
 def _bad(name: str, value: object, wanted: str) -> BadRequest:

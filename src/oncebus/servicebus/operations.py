@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 from uuid import UUID
 
 from oncebus.access import Operation
 from oncebus.amqp import Array, Int, Long, Timestamp
 from oncebus.broker.addresses import Address
-from oncebus.broker.broker import Received
+from oncebus.broker.broker import Broker, Received
+from oncebus.broker.transactions import Work
 from oncebus.entities import BadRequest, OutOfRange, Subscription
+from oncebus.entities.descriptions import rules_by_name
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.dispositions import own_properties
-from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused, refusal_of_outcome
+from oncebus.servicebus.errors import MESSAGE_NOT_FOUND, Refused, refusal_of_outcome
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.messages import incoming_message, outgoing
 from oncebus.servicebus.rules import described, rule_of
@@ -44,13 +47,18 @@ _MOST_SKIPPED = 1_000_000
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request: its entity and arguments. `holder` finds the client's link that holds a session."""
+class Invocation:
+    """One request: its entity and arguments. `holder` finds the client's link that holds a session.
+
+    Without a session, `holder` finds the session's link that the request names, if any.
+    `acting` does what can be a part of a transaction: the broker, at once, or the transaction, with its commit.
+    """
 
     front: Front
     address: Address
     given: Arguments
-    holder: Callable[[str], SessionReceiver | None]
+    holder: Callable[[str | None], SessionReceiver | None]
+    acting: Broker | Work
 
     def held(self, session: str) -> SessionReceiver:
         """Return the client's link that holds a session. Raises `SessionLockLost` if it has none."""
@@ -60,59 +68,68 @@ class Asked:
         return found
 
     def lock(self) -> SessionLock | None:
-        """Return the lock of the session that the request names, or None if it names none."""
+        """Return the lock of the session that the request names, itself or by its link, or None if it names none."""
         session = self.given.optional_text("session-id")
-        return None if session is None else self.held(session).lock
+        if session is not None:
+            return self.held(session).lock
+        found = self.holder(None)
+        return None if found is None else found.lock
 
     def encoded(self, received: Received, *, is_peeked: bool = False) -> bytes:
         """Return the encoding of a message for an answer."""
         message = received.message
-        return outgoing(received, self.front.path_of(message.source, message.entity), is_peeked=is_peeked)
+        source = self.front.path_of(message.source, message.entity)
+        return outgoing(received, source, is_peeked=is_peeked, is_copy=self.is_subscription)
+
+    @cached_property
+    def is_subscription(self) -> bool:
+        """Return whether the entity is a subscription."""
+        return isinstance(self.front.broker.catalogue.find(self.address.path), Subscription)
 
 
 # Messages of senders
 
 
-async def schedule(asked: Asked) -> Body:
+async def schedule(call: Invocation) -> Body:
     """Schedule messages, each at the time in its annotations. Answers with their sequence numbers."""
     messages = []
-    for each in asked.given.maps("messages"):
+    for each in call.given.maps("messages"):
         payload = each.binary("message")
         if payload is None:
             raise BadRequest("The argument 'message' is missing.")
         messages.append(incoming_message(payload))
-    numbers = await asked.front.broker.send(asked.address.path, messages)
+    numbers = await call.acting.schedule(call.address.path, messages)
     return {"sequence-numbers": Array(Long, numbers)}
 
 
-async def cancel_scheduled(asked: Asked) -> Body:
+async def cancel_scheduled(call: Invocation) -> Body:
     """Cancel scheduled messages."""
-    numbers = asked.given.numbers("sequence-numbers")
-    _check(await asked.front.broker.cancel_scheduled(asked.address.path, numbers))
+    numbers = call.given.numbers("sequence-numbers")
+    _check(await call.acting.cancel_scheduled(call.address.path, numbers))
     return {}
 
 
 # Messages of receivers
 
 
-async def peek(asked: Asked) -> Body | None:
+async def peek(call: Invocation) -> Body | None:
     """Return messages without locking them."""
-    limits = asked.front.limits
+    limits = call.front.limits
     start, session = (
-        asked.given.number("from-sequence-number", least=-(1 << 63)),
-        asked.given.optional_text("session-id"),
+        call.given.number("from-sequence-number", least=-(1 << 63)),
+        call.given.optional_text("session-id"),
     )
-    left = min(asked.given.number("message-count", least=1), limits.peeked)
-    is_bodiless = asked.given.flag("omit-message-body")
+    left = min(call.given.number("message-count", least=1), limits.peeked)
+    is_bodiless = call.given.flag("omit-message-body")
     messages: list[dict[str, object]] = []
     size = 0
     # In portions, so that large bodies do not fill the memory: the client requests the rest again.
     while left and size < limits.peeked_bytes:
         wanted = min(left, _PEEKED_AT_ONCE)
-        found = await asked.front.broker.peek(asked.address, start, wanted, session, limits.peeked_bytes - size)
+        found = await call.front.broker.peek(call.address, start, wanted, session, limits.peeked_bytes - size)
         for each in found:
             shown = Received(each.message, b"") if is_bodiless else each
-            messages.append({"message": asked.encoded(shown, is_peeked=True)})
+            messages.append({"message": call.encoded(shown, is_peeked=True)})
             size += len(shown.body) + len(each.message.head)
         left -= len(found)
         # The store's byte limit counts bodies, so without bodies there is room for more.
@@ -122,44 +139,44 @@ async def peek(asked: Asked) -> Body | None:
     return {"messages": messages} if messages else None
 
 
-async def receive_by_number(asked: Asked) -> Body:
+async def receive_by_number(call: Invocation) -> Body:
     """Receive deferred messages by sequence number: all of them, or none."""
-    numbers = list(dict.fromkeys(asked.given.numbers("sequence-numbers")))
-    is_deleting = asked.given.number("receiver-settle-mode", otherwise=1) == _RECEIVE_AND_DELETE
-    lock = asked.lock()
-    broker, limits = asked.front.broker, asked.front.limits
+    numbers = list(dict.fromkeys(call.given.numbers("sequence-numbers")))
+    is_deleting = call.given.number("receiver-settle-mode", otherwise=1) == _RECEIVE_AND_DELETE
+    lock = call.lock()
+    broker, limits = call.front.broker, call.front.limits
     if len(numbers) > limits.deferred:
         raise OutOfRange(f"The request asks for {len(numbers)} messages, but the limit is {limits.deferred}.")
 
     async def receive(wanted: list[int]) -> list[Received]:
         return await broker.receive_deferred(
-            asked.address, wanted, mode=Mode.PEEK_LOCK, session=lock, most_bytes=limits.deferred_bytes
+            call.address, wanted, mode=Mode.PEEK_LOCK, session=lock, most_bytes=limits.deferred_bytes
         )
 
     found = await receive(numbers)
     more = await receive(numbers[len(found) :]) if len(found) < len(numbers) else []
     tokens = [each.message.token for each in (*found, *more) if each.message.token is not None]
     if len(found) < len(numbers):
-        await broker.settle(asked.address, [Settlement(Action.RELEASE, token) for token in tokens], session=lock)
+        await broker.settle(call.address, [Settlement(Action.RELEASE, token) for token in tokens], session=lock)
         if more:
             raise OutOfRange(f"The messages together exceed the limit of {limits.deferred_bytes} bytes.")
         _check([Outcome.MESSAGE_NOT_FOUND])
     if is_deleting:
         _check(
-            await broker.settle(asked.address, [Settlement(Action.COMPLETE, token) for token in tokens], session=lock)
+            await broker.settle(call.address, [Settlement(Action.COMPLETE, token) for token in tokens], session=lock)
         )
-        return {"messages": [{"message": asked.encoded(each)} for each in found]}
+        return {"messages": [{"message": call.encoded(each)} for each in found]}
     return {
         "messages": [
-            {"lock-token": UUID(bytes=token), "message": asked.encoded(each)}
+            {"lock-token": UUID(bytes=token), "message": call.encoded(each)}
             for token, each in zip(tokens, found, strict=True)
         ]
     }
 
 
-async def update_disposition(asked: Asked) -> Body:
+async def update_disposition(call: Invocation) -> Body:
     """Settle messages by their lock tokens."""
-    given = asked.given
+    given = call.given
     status = given.text("disposition-status")
     action = _STATUSES.get(status)
     if action is None:
@@ -176,59 +193,64 @@ async def update_disposition(asked: Asked) -> Body:
         Settlement(action, token, properties=own_properties(changed), reason=reason, description=description)
         for token in given.lock_tokens("lock-tokens")
     ]
-    _check(await asked.front.broker.settle(asked.address, settlements, session=asked.lock()))
+    _check(await call.acting.settle(call.address, settlements, session=call.lock()))
     return {}
 
 
-async def renew_lock(asked: Asked) -> Body:
+async def renew_lock(call: Invocation) -> Body:
     """Renew the locks of messages."""
-    answers = await asked.front.broker.renew_locks(asked.address, asked.given.lock_tokens("lock-tokens"))
+    answers = await call.front.broker.renew_locks(call.address, call.given.lock_tokens("lock-tokens"))
     _check([answer for answer in answers if isinstance(answer, Outcome)])
     ends = [timestamp(answer) for answer in answers if not isinstance(answer, Outcome)]
     return {"expirations": Array(Timestamp, ends)}
 
 
-async def delete_messages(asked: Asked) -> Body | None:
-    """Delete the oldest messages that are not locked."""
-    if asked.given.any("session-id") is not None:
-        raise Refused(NOT_IMPLEMENTED, 501, "Deleting the messages of one session is not supported.")
-    count = min(asked.given.number("message-count", least=1), asked.front.limits.deleted)
-    before = asked.given.time("enqueued-time-utc")
-    deleted = await asked.front.broker.delete_messages(asked.address, before, count)
-    return {"message-count": Int(deleted)} if deleted else None
+async def delete_messages(call: Invocation) -> Body:
+    """Delete the oldest messages that are not locked: of a session that the client holds, or of the whole entity.
+
+    If there are none, the answer is 204 with a condition.
+    """
+    lock = call.lock()
+    count = min(call.given.number("message-count", least=1), call.front.limits.deleted)
+    before = call.given.time("enqueued-time-utc")
+    session = None if lock is None else lock.session
+    deleted = await call.front.broker.delete_messages(call.address, before, count, session)
+    if not deleted:
+        raise Refused(MESSAGE_NOT_FOUND, 204, "There are no messages to delete.")
+    return {"message-count": Int(deleted)}
 
 
 # Sessions
 
 
-async def renew_session(asked: Asked) -> Body:
+async def renew_session(call: Invocation) -> Body:
     """Renew the lock of a session."""
-    lock = await asked.held(asked.given.text("session-id")).renew()
+    lock = await call.held(call.given.text("session-id")).renew()
     return {"expiration": timestamp(lock.locked_until)}
 
 
-async def get_state(asked: Asked) -> Body:
+async def get_state(call: Invocation) -> Body:
     """Return the state of a session."""
-    lock = asked.held(asked.given.text("session-id")).lock
+    lock = call.held(call.given.text("session-id")).lock
     assert lock is not None
-    return {"session-state": await asked.front.broker.session_state(lock)}
+    return {"session-state": await call.front.broker.session_state(lock)}
 
 
-async def set_state(asked: Asked) -> Body:
+async def set_state(call: Invocation) -> Body:
     """Set the state of a session."""
-    lock = asked.held(asked.given.text("session-id")).lock
+    lock = call.held(call.given.text("session-id")).lock
     assert lock is not None
-    await asked.front.broker.set_session_state(lock, asked.given.binary("session-state"))
+    await call.acting.set_session_state(lock, call.given.binary("session-state"))
     return {}
 
 
-async def list_sessions(asked: Asked) -> Body | None:
-    """List the sessions with messages or state, or those whose state was set since a time."""
-    skip, top = _page(asked)
-    time = asked.given.time("last-updated-time")
-    top = min(top, asked.front.limits.sessions)
-    names = await asked.front.broker.sessions(
-        asked.address, updated_since=None if time >= _NO_TIME else time, limit=skip + top
+async def list_sessions(call: Invocation) -> Body | None:
+    """List the sessions that have messages or state, or those whose state was set after a given time."""
+    skip, top = _page(call)
+    time = call.given.time("last-updated-time")
+    top = min(top, call.front.limits.sessions)
+    names = await call.front.broker.sessions(
+        call.address, updated_since=None if time >= _NO_TIME else time, limit=skip + top
     )
     page = names[skip:]
     return {"skip": Int(skip + len(page)), "sessions-ids": Array(str, page)} if page else None
@@ -237,48 +259,52 @@ async def list_sessions(asked: Asked) -> Body | None:
 # Rules
 
 
-async def add_rule(asked: Asked) -> Body:
+async def add_rule(call: Invocation) -> Body:
     """Add a rule to a subscription."""
-    owner = _subscription(asked)
-    rule = rule_of(asked.given.text("rule-name"), asked.given.any("rule-description"))
-    await asked.front.broker.change(lambda catalogue, now: catalogue.create_rule(owner.topic, owner.name, rule, now))
+    owner = _subscription(call)
+    rule = rule_of(call.given.text("rule-name"), call.given.any("rule-description"))
+    await call.front.broker.change(lambda catalogue, now: catalogue.create_rule(owner.topic, owner.name, rule, now))
     return {}
 
 
-async def remove_rule(asked: Asked) -> Body:
+async def remove_rule(call: Invocation) -> Body:
     """Remove a rule from a subscription."""
-    owner, name = _subscription(asked), asked.given.text("rule-name")
-    await asked.front.broker.change(lambda catalogue, _: catalogue.delete_rule(owner.topic, owner.name, name))
+    owner, name = _subscription(call), call.given.text("rule-name")
+    await call.front.broker.change(lambda catalogue, _: catalogue.delete_rule(owner.topic, owner.name, name))
     return {}
 
 
-async def list_rules(asked: Asked) -> Body | None:
-    """List the rules of a subscription."""
-    skip, top = _page(asked)
-    rules = _subscription(asked).rules[skip : skip + min(top, asked.front.limits.rules)]
+async def list_rules(call: Invocation) -> Body | None:
+    """List the rules of a subscription by name."""
+    skip, top = _page(call)
+    rules = rules_by_name(_subscription(call))[skip : skip + min(top, call.front.limits.rules)]
     return {"rules": [{"rule-description": described(rule)} for rule in rules]} if rules else None
 
 
 class Does(NamedTuple):
-    """An operation: the right that it needs, and the coroutine that runs it."""
+    """An operation: the right that it needs, the coroutine that runs it, and whether it takes part in a transaction.
+
+    Clients send all requests of a transaction with its id. Those that do not take part run at once.
+    """
 
     operation: Operation
-    handler: Callable[[Asked], Awaitable[Body | None]]
+    handler: Callable[[Invocation], Awaitable[Body | None]]
+    takes_part: bool = False
 
 
 OPERATIONS: dict[str, Does] = {
     f"com.microsoft:{name}": does
     for name, does in {
-        "schedule-message": Does(Operation.SCHEDULE, schedule),
-        "cancel-scheduled-message": Does(Operation.CANCEL_SCHEDULED, cancel_scheduled),
+        "schedule-message": Does(Operation.SCHEDULE, schedule, takes_part=True),
+        "cancel-scheduled-message": Does(Operation.CANCEL_SCHEDULED, cancel_scheduled, takes_part=True),
         "peek-message": Does(Operation.PEEK, peek),
         "receive-by-sequence-number": Does(Operation.RECEIVE_DEFERRED, receive_by_number),
-        "update-disposition": Does(Operation.SETTLE, update_disposition),
+        "update-disposition": Does(Operation.SETTLE, update_disposition, takes_part=True),
         "renew-lock": Does(Operation.RENEW_LOCK, renew_lock),
         "batch-delete-messages": Does(Operation.DELETE_MESSAGES, delete_messages),
         "renew-session-lock": Does(Operation.RENEW_LOCK, renew_session),
         "get-session-state": Does(Operation.SESSION_STATE, get_state),
-        "set-session-state": Does(Operation.SESSION_STATE, set_state),
+        "set-session-state": Does(Operation.SESSION_STATE, set_state, takes_part=True),
         "get-message-sessions": Does(Operation.LIST_SESSIONS, list_sessions),
         "add-rule": Does(Operation.ADD_RULE, add_rule),
         "remove-rule": Does(Operation.REMOVE_RULE, remove_rule),
@@ -287,15 +313,15 @@ OPERATIONS: dict[str, Does] = {
 }
 
 
-def _page(asked: Asked) -> tuple[int, int]:
+def _page(call: Invocation) -> tuple[int, int]:
     """Return how many results to skip, and how many to return."""
-    skip = asked.given.number("skip", otherwise=0, most=_MOST_SKIPPED)
-    return skip, asked.given.number("top", otherwise=100)
+    skip = call.given.number("skip", otherwise=0, most=_MOST_SKIPPED)
+    return skip, call.given.number("top", otherwise=100)
 
 
-def _subscription(asked: Asked) -> Subscription:
-    path = asked.address.path
-    entity = asked.front.broker.catalogue.find(path)
+def _subscription(call: Invocation) -> Subscription:
+    path = call.address.path
+    entity = call.front.broker.catalogue.find(path)
     if not isinstance(entity, Subscription):
         raise BadRequest(f"Rules belong to subscriptions: '{path}' is not a subscription.")
     return entity

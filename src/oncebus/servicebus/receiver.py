@@ -1,38 +1,44 @@
-"""A client's receiver: sends messages of an entity, and settles them as the client decides."""
+"""A client's receiver: sends messages of an entity to the client, and settles them as the client decides."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from oncebus.access import Operation
 from oncebus.amqp import performatives
 from oncebus.amqp.events import Disposed
 from oncebus.amqp.outgoing import OutgoingDelivery, OutgoingLink
-from oncebus.amqp.performatives import SETTLED, Outcome, Rejected
+from oncebus.amqp.performatives import SETTLED, Declared, Outcome, Rejected, TransactionalState
 from oncebus.broker.broker import Received
+from oncebus.broker.transactions import UnknownTransaction, Work
 from oncebus.entities import NotFound, Queue, Subscription
 from oncebus.errors import OncebusError
-from oncebus.servicebus.addresses import Node
 from oncebus.servicebus.attached import Attached, Client
-from oncebus.servicebus.dispositions import answer_to, settlement_of
-from oncebus.servicebus.errors import Refused, refusal_of, refusal_of_outcome
+from oncebus.servicebus.dispositions import answer_to, settlements_of
+from oncebus.servicebus.errors import Refused, refusal_of_outcome
 from oncebus.servicebus.lines import Line, put_back, release
 from oncebus.servicebus.messages import outgoing, tag_of
-from oncebus.store import Mode, SessionLock, Settlement
+from oncebus.servicebus.nodes import Node
+from oncebus.servicebus.transactions import work_of
+from oncebus.store import Action, Mode, SessionLock, Settlement
 from oncebus.store import Outcome as StoreOutcome
 
 log = logging.getLogger(__name__)
 
 
 class _Decision(NamedTuple):
-    """The client's decision on one delivery."""
+    """The client's decision on deliveries, and the request that it is in if it belongs to a transaction."""
 
-    delivery: OutgoingDelivery
+    deliveries: Sequence[OutgoingDelivery]
     state: Outcome | None
     is_settled: bool
+    work: Work | None
 
 
 class Receiver(Attached[OutgoingLink]):
@@ -48,6 +54,7 @@ class Receiver(Attached[OutgoingLink]):
         super().__init__(client, link, node)
         self.mode = Mode.RECEIVE_AND_DELETE if link.attach.snd_settle_mode == SETTLED else Mode.PEEK_LOCK
         self.entity = self.permitted()
+        self._is_subscription = isinstance(self.entity, Subscription)
         self._line: Line | None = None
         self._decisions: list[_Decision] = []
         self._settling: asyncio.Task[None] | None = None
@@ -57,7 +64,7 @@ class Receiver(Attached[OutgoingLink]):
 
     @property
     def lock(self) -> SessionLock | None:
-        """The lock of the session that it receives from, if any."""
+        """Return the lock of the session that it receives from, if any."""
         return None
 
     def open(self) -> None:
@@ -121,14 +128,13 @@ class Receiver(Attached[OutgoingLink]):
     def deliver(self, received: Received) -> None:
         """See `InLine`."""
         message = received.message
-        source = self.front.path_of(message.source, message.entity)
+        source = None if message.source is None else self.front.path_of(message.source, message.entity)
         is_settled = message.token is None
-        tag = message.sequence.to_bytes(16) if message.token is None else tag_of(message.token)
+        tag = b"" if message.token is None else tag_of(message.token)
         # A deleted message must be sent even without credit: to the client, it has crossed its flow on the wire.
         is_late = is_settled and self.link.credit <= 0
-        self.link.send(
-            outgoing(received, source), tag, settled=is_settled, context=message.locked_until, beyond_credit=is_late
-        )
+        payload = outgoing(received, source, is_copy=self._is_subscription)
+        self.link.send(payload, tag, settled=is_settled, context=message.locked_until, beyond_credit=is_late)
         self.client.flush()
 
     def failed(self, error: Exception) -> None:
@@ -179,7 +185,7 @@ class Receiver(Attached[OutgoingLink]):
     # Settling
 
     def lapse(self) -> None:
-        """Drop deliveries whose lock has expired, so that a client at its limit can get others."""
+        """Give up deliveries whose lock has expired, so that a client at its limit can get others."""
         if self._lapsing is None:
             now = self.front.broker.clock.steady()
             ended = [it for it in self.link.unsettled.values() if it.context is None or it.context <= now]
@@ -211,7 +217,16 @@ class Receiver(Attached[OutgoingLink]):
         if isinstance(event.state, performatives.Received) and not event.settled:
             # The client has not decided yet.
             return
-        self._decisions += [_Decision(delivery, event.state, event.settled) for delivery in event.deliveries]
+        state, work = event.state, None
+        if isinstance(state, TransactionalState):
+            try:
+                work = work_of(self.client, self.link, state)
+            except UnknownTransaction as error:
+                # Its lock holds, so the client may settle it again.
+                self.link.answer(event.deliveries, Rejected(self.front.refusal(error).error))
+                return
+            state = state.outcome
+        self._decisions.append(_Decision(event.deliveries, state, event.settled, work))
         if self._settling is None:
             self._settling = self.front.tasks.start(self._settle_all())
 
@@ -227,8 +242,12 @@ class Receiver(Attached[OutgoingLink]):
         try:
             while self._decisions:
                 decisions, self._decisions = self._decisions, []
-                await self._settle(decisions)
-                self.client.flush()
+                for work, some in itertools.groupby(decisions, lambda decision: decision.work):
+                    if work is None:
+                        await self._settle(list(some))
+                    else:
+                        await self._settle_in(work, list(some))
+                    self.client.flush()
         finally:
             self._settling = None
             self.link.finish()
@@ -236,39 +255,77 @@ class Receiver(Attached[OutgoingLink]):
 
     async def _settle(self, decisions: Sequence[_Decision]) -> None:
         """Apply decisions in one call of the broker. Each gets its own answer."""
-        understood: list[_Decision] = []
-        settlements: list[Settlement] = []
-        for decision in decisions:
-            try:
-                token = tag_of(decision.delivery.tag)
-                settlement = settlement_of(token, decision.state, is_settled=decision.is_settled)
-            except Refused as error:
-                self._answer([decision], Rejected(error.refusal.error))
-                continue
-            if settlement is not None:
-                understood.append(decision)
-                settlements.append(settlement)
+        understood, settlements = self._understood(decisions)
         if not settlements:
             return
         try:
             outcomes = await self.front.broker.settle(self.node.address, settlements, session=self.lock)
         except Exception as error:
-            self._answer(understood, Rejected(refusal_of(error).error))
+            refused = Rejected(self.front.refusal(error).error)
+            for decision in understood:
+                self._answer(decision, decision.deliveries, refused)
             return
-        # Group successive deliveries with the same answer, so that they can share a frame.
-        together: list[_Decision] = []
-        last: Outcome | None = None
-        for decision, outcome in zip(understood, outcomes, strict=True):
-            refusal = refusal_of_outcome(outcome)
-            answer = answer_to(decision.state) if refusal is None else Rejected(refusal.error)
-            if together and answer != last:
-                self._answer(together, last)
-                together = []
-            together.append(decision)
-            last = answer
-        self._answer(together, last)
+        at = 0
+        for decision in understood:
+            of_decision = outcomes[at : at + len(decision.deliveries)]
+            at += len(decision.deliveries)
+            # Successive deliveries with the same answer can share a frame.
+            start = 0
+            for outcome, same in itertools.groupby(of_decision):
+                stop = start + len(list(same))
+                refusal = refusal_of_outcome(outcome)
+                answer = answer_to(decision.state) if refusal is None else Rejected(refusal.error)
+                self._answer(decision, decision.deliveries[start:stop], answer)
+                start = stop
 
-    def _answer(self, decisions: Sequence[_Decision], answer: Outcome | None) -> None:
-        waiting = [decision.delivery for decision in decisions if not decision.is_settled]
-        if waiting and answer is not None:
-            self.link.settle(waiting, answer)
+    def _understood(self, decisions: Sequence[_Decision]) -> tuple[list[_Decision], list[Settlement]]:
+        """Return the decisions that are final, with a settlement for each delivery. Refuses those that are unknown."""
+        understood: list[_Decision] = []
+        settlements: list[Settlement] = []
+        for decision in decisions:
+            try:
+                tokens = [tag_of(delivery.tag) for delivery in decision.deliveries]
+                found = settlements_of(tokens, decision.state, is_settled=decision.is_settled)
+            except Refused as error:
+                self._answer(decision, decision.deliveries, Rejected(error.refusal.error))
+                continue
+            if found:
+                understood.append(decision)
+                settlements += found
+        return understood, settlements
+
+    async def _settle_in(self, work: Work, decisions: Sequence[_Decision]) -> None:
+        """Apply the decisions of one request in a transaction. Their deliveries are settled when it is committed."""
+        understood, settlements = self._understood(decisions)
+        decided = [(decision, delivery) for decision in understood for delivery in decision.deliveries]
+        txn_id = work.transaction.id
+        # The client forgets what it has settled. It cannot settle that again after a rollback, and others wait for it.
+        forgotten = [tag_of(delivery.tag) for decision, delivery in decided if decision.is_settled]
+        if forgotten:
+            work.transaction.when_rolled_back(lambda: self.front.tasks.start(self._abandon(forgotten)))
+        try:
+            with work:
+                outcomes = await work.settle(self.node.address, settlements, session=self.lock)
+                for (decision, delivery), outcome in zip(decided, outcomes, strict=True):
+                    refusal = refusal_of_outcome(outcome)
+                    if refusal is not None:
+                        self._answer(decision, [delivery], TransactionalState(txn_id, Rejected(refusal.error)))
+                        continue
+                    confirmed = answer_to(decision.state)
+                    assert not isinstance(confirmed, Declared | TransactionalState)
+                    answer = TransactionalState(txn_id, confirmed)
+                    self.link.answer([delivery], answer)
+                    work.when_committed(partial(self._answer, decision, [delivery], answer))
+        except Exception as error:
+            deliveries = [delivery for _, delivery in decided]
+            self.link.answer(deliveries, TransactionalState(txn_id, Rejected(self.front.refusal(error).error)))
+
+    async def _abandon(self, tokens: Sequence[bytes]) -> None:
+        settlements = [Settlement(Action.ABANDON, token) for token in tokens]
+        # If the entity or the session is gone, so are the locks.
+        with suppress(OncebusError):
+            await self.front.broker.settle(self.node.address, settlements, session=self.lock)
+
+    def _answer(self, decision: _Decision, deliveries: Sequence[OutgoingDelivery], answer: Outcome | None) -> None:
+        if answer is not None and not decision.is_settled:
+            self.link.settle(deliveries, answer)

@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 
 from oncebus import amqp
 from oncebus.amqp import AmqpValue, Int, Properties, Symbol
+from oncebus.amqp.conditions import NOT_ALLOWED
 from oncebus.amqp.incoming import Delivery, IncomingLink
 from oncebus.amqp.outgoing import OutgoingLink
-from oncebus.amqp.performatives import SETTLED, Accepted, Rejected, Target
+from oncebus.amqp.performatives import Accepted, Rejected, Target, TransactionalState
 from oncebus.entities import BadRequest, Entity, NotFound
-from oncebus.servicebus.addresses import Kind, Node
 from oncebus.servicebus.attached import Attached, Client
-from oncebus.servicebus.errors import NOT_ALLOWED, Refusal, refusal_of
+from oncebus.servicebus.errors import Refusal
+from oncebus.servicebus.front import Front
+from oncebus.servicebus.nodes import Node, NodeKind
 
 _NO_REPLY = Refusal(NOT_ALLOWED, 400, "There is no link for the answer: attach a receiver to the same address first.")
 
@@ -44,7 +46,7 @@ class Response(NamedTuple):
 
 def read_request(payload: bytes) -> Request:
     """Return the request in a message. Raises `DecodeError` or `BadRequest`."""
-    _, _, head, body = amqp.split(payload)
+    _, _, _, head, body = amqp.split(payload)
     fields = amqp.properties(head)
     properties = amqp.application_properties(head)
     operation = properties.get("operation")
@@ -63,9 +65,9 @@ def refused(refusal: Refusal) -> Response:
     return Response(refusal.status, refusal.text, None, refusal.condition)
 
 
-def encoded(response: Response, identity: amqp.Id | None, kind: Kind) -> bytes:
+def encoded(response: Response, identity: amqp.Id | None, kind: NodeKind) -> bytes:
     """Return an answer as a message. $cbs uses the property names of AMQP, $management those of the service."""
-    if kind is Kind.TOKENS:
+    if kind is NodeKind.TOKENS:
         properties: dict[str, object] = {
             "status-code": Int(response.status),
             "status-description": response.text,
@@ -102,13 +104,13 @@ class Replies(Attached[OutgoingLink]):
 
     def open(self) -> None:
         """See `Attached`."""
-        # Answers are sent settled: the client need not settle them.
-        self.link.accept(snd_settle_mode=SETTLED)
+        # With the settle modes that the client asked for, because some clients insist. Answers are sent settled anyway.
+        self.link.accept()
         self.is_accepted = True
 
     def check(self) -> None:
         """See `Attached`."""
-        if self.node.kind is Kind.MANAGEMENT:
+        if self.node.kind is NodeKind.MANAGEMENT:
             managed(self)
 
     def send(self, payload: bytes) -> None:
@@ -119,7 +121,10 @@ class Replies(Attached[OutgoingLink]):
             self.client.flush()
 
     def when_written(self, then: Callable[[], None]) -> None:
-        """Call `then` once no answer waits to be written, or the link has ended; at once if that is so already."""
+        """Call `then` once no answer is waiting to be written, or the link has ended.
+
+        If that is already so, call it at once.
+        """
         self._then[then] = None
         self.credit_changed()
 
@@ -155,17 +160,22 @@ def reply_link(link: IncomingLink, node: Node, reply_to: str | None) -> Replies 
     return found
 
 
-def begin(link: IncomingLink, node: Node, delivery: Delivery) -> tuple[Request, Replies] | None:
-    """Read and accept a request. Reject it and return None if it is malformed or has no link for the answer."""
+def begin(front: Front, link: IncomingLink, node: Node, delivery: Delivery) -> tuple[Request, Replies] | None:
+    """Read and accept a request. Return it and the link for its answer.
+
+    Reject it and return None if it is malformed or has no such link.
+    """
     try:
         request = read_request(delivery.payload)
     except Exception as error:
-        link.settle([delivery], Rejected(refusal_of(error).error))
+        link.settle([delivery], Rejected(front.refusal(error).error))
         return None
     replies = reply_link(link, node, request.reply_to)
     if replies is None:
         link.settle([delivery], Rejected(_NO_REPLY.error))
         return None
     if not delivery.settled:
-        link.settle([delivery], Accepted())
+        state = delivery.state
+        answer = TransactionalState(state.txn_id, Accepted()) if isinstance(state, TransactionalState) else Accepted()
+        link.settle([delivery], answer)
     return request, replies

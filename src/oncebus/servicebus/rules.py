@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from oncebus.amqp import Described, Float, Int, Symbol, Timestamp, ULong
+from oncebus.amqp.head import DATE, TICKS_AT_1970, URI
 from oncebus.entities import (
     BadRequest,
     CorrelationFilter,
@@ -46,8 +47,6 @@ CORRELATION_FILTER = ULong(0x1370000009)
 _CORRELATION = {field.replace("_", "-"): field for field in CORRELATION_FIELDS}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_SPAN = Symbol("com.microsoft:timespan")
-_DATE = "com.microsoft:datetime-offset"
-_TICKS_AT_1970 = 621_355_968_000_000_000
 
 
 def rule_of(name: str, description: Any) -> Rule:
@@ -55,7 +54,7 @@ def rule_of(name: str, description: Any) -> Rule:
     given = _map(description, "rule-description")
     sql, correlation = given.get("sql-filter"), given.get("correlation-filter")
     if (sql is None) == (correlation is None):
-        raise BadRequest("The argument 'rule-description' must hold one of 'sql-filter' and 'correlation-filter'.")
+        raise BadRequest("The argument 'rule-description' must contain 'sql-filter' or 'correlation-filter'.")
     chosen: Filter
     if sql is not None:
         chosen = SqlFilter(_expression(sql, "sql-filter"))
@@ -115,7 +114,10 @@ def _text(value: Any, name: str) -> str:
 
 
 def _from_amqp(name: str, value: Any) -> FilterValue:
-    """Return a property of a correlation filter in a type of rules. Raises `BadRequest` if there is none."""
+    """Convert the value of a correlation filter's property to a type that rules have.
+
+    Raises `BadRequest` if there is none.
+    """
     try:
         match value:
             case bool() | UUID():
@@ -132,9 +134,9 @@ def _from_amqp(name: str, value: Any) -> FilterValue:
                 return bytes(value)
             case Described(descriptor, int() as ticks) if descriptor == _TIME_SPAN:
                 return timedelta(microseconds=ticks / 10)
-            case Described(descriptor, int() as ticks) if descriptor == _DATE:
-                return _EPOCH + timedelta(microseconds=(ticks - _TICKS_AT_1970) / 10)
-            case Described("com.microsoft:uri", str() as uri):
+            case Described(descriptor, int() as ticks) if descriptor == DATE:
+                return _EPOCH + timedelta(microseconds=(ticks - TICKS_AT_1970) / 10)
+            case Described(descriptor, str() as uri) if descriptor == URI:
                 return str(uri)
     except OverflowError:
         pass

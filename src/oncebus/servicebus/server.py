@@ -6,37 +6,41 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from oncebus.access import AuthorizationRule, Guard, NamespaceRules
+from oncebus.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
 from oncebus.amqp.connection import Connection
 from oncebus.amqp.performatives import AmqpError
-from oncebus.amqp.protocol import AmqpProtocol, Wire
+from oncebus.amqp.protocol import AmqpProtocol, Flushes, Wire
 from oncebus.broker.broker import Broker
 from oncebus.errors import OncebusError
-from oncebus.listening import SECONDS_BETWEEN_WARNINGS, Places, serve
+from oncebus.listening import SECONDS_BETWEEN_WARNINGS, FirstBytes, Places, serve
 from oncebus.servicebus.connection import ClientConnection
-from oncebus.servicebus.errors import LIMIT
 from oncebus.servicebus.front import Front
 from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Lines
 from oncebus.servicebus.receiver import Receiver
 from oncebus.servicebus.sender import Sender
+from oncebus.servicebus.sends import Sends
 from oncebus.servicebus.session_receiver import SessionReceiver
 
 log = logging.getLogger(__name__)
 
 _HOST = "localhost"
+BEGINNING = b"AMQP"
+"""The first bytes of every AMQP connection."""
 CHECKED_AT_ONCE = 1000
 """After checking this many connections, links and tokens, the server lets other tasks run."""
 MOST_SESSIONS = 5000
-"""Sessions of a connection. Some clients begin a session for each link, so this is not less than the limit of links."""
+"""The maximum number of sessions per connection. Some clients begin one for each link, so links have no higher one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ConnectionCounts:
     """Counts of open connections and links, and of all connections so far."""
 
     connections: int
@@ -58,14 +62,30 @@ class ServiceBusServer:
         self._strangers = Places(front.limits.strangers, "AMQP connections without a token or key")
         self._warned = -SECONDS_BETWEEN_WARNINGS
         self._total = 0
+        self._flushes = Flushes()
         self._watching: asyncio.Task[None] | None = None
         self._is_empty = asyncio.Event()
 
-    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        """Accept connections on a socket. May be called for several sockets."""
+    async def start(
+        self,
+        listener: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        others: Callable[[], asyncio.Protocol] | None = None,
+    ) -> None:
+        """Accept connections on a socket. May be called for several sockets.
+
+        With `others`, the socket serves two protocols: for a connection that does not begin with AMQP, `others` makes
+        the protocol.
+        """
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
-        self._servers.append(await serve(listener, self._protocol, tls, self._strangers))
+
+        def make_protocol() -> asyncio.Protocol:
+            if others is None:
+                return self.make_protocol()
+            return FirstBytes(BEGINNING, self.make_protocol, others, self._strangers)
+
+        self._servers.append(await serve(listener, make_protocol, tls, self._strangers))
 
     async def stop(self) -> None:
         """Accept no more connections, close all connections, and wait a moment for the clients to disconnect."""
@@ -82,6 +102,7 @@ class ServiceBusServer:
             except TimeoutError:
                 for client in list(self._clients):
                     client.abort()
+        self._strangers.close()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -105,10 +126,10 @@ class ServiceBusServer:
         ]
 
     @property
-    def counts(self) -> Counts:
-        """The current counts."""
+    def counts(self) -> ConnectionCounts:
+        """Return the current counts."""
         links = [attached for client in self._clients for attached in client.links]
-        return Counts(
+        return ConnectionCounts(
             connections=len(self._clients),
             senders=sum(isinstance(each, Sender) for each in links),
             receivers=sum(isinstance(each, Receiver) for each in links),
@@ -116,13 +137,14 @@ class ServiceBusServer:
             connections_total=self._total,
         )
 
-    def _protocol(self) -> AmqpProtocol:
+    def make_protocol(self) -> AmqpProtocol:
+        """Return a protocol for a new connection. The HTTP server may have accepted it, for a WebSocket."""
         name = self.front.broker.catalogue.namespace.name
         limits = self.front.limits
         connection = Connection(
             container_id=name, channel_max=MOST_SESSIONS - 1, most_links=limits.links, most_unsettled=limits.unsettled
         )
-        return AmqpProtocol(connection, self._client)
+        return AmqpProtocol(connection, self._client, flushes=self._flushes)
 
     def _client(self, connection: Connection, wire: Wire) -> ClientConnection:
         client = ClientConnection(self.front, connection, wire, self._gone, self._trusted, self._distrusted)
@@ -150,10 +172,10 @@ class ServiceBusServer:
             self._strangers.enter(client)
 
     def _refuse(self, client: ClientConnection) -> None:
-        """Refuse a client because there are too many. Until it disconnects, it counts as unauthenticated."""
+        """Refuse a client because there are too many clients. Until it disconnects, it counts as unauthenticated."""
         most = self.front.limits.connections
         self._warn(most)
-        client.refuse(AmqpError(LIMIT, f"The namespace already has {most} connections."))
+        client.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, f"The namespace already has {most} connections."))
 
     def _warn(self, most: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -206,5 +228,5 @@ def make_server(
     """Return a server over a broker. With `host`, tokens must be for that host."""
     chosen = limits or Limits()
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
-    lines = Lines(broker, chosen)
-    return ServiceBusServer(Front(broker, guard, chosen, host or _HOST, lines))
+    name = host or _HOST
+    return ServiceBusServer(Front(broker, guard, chosen, name, Lines(broker, chosen, name), Sends(broker)))

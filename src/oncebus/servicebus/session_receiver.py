@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from oncebus.amqp import Described, Symbol
 from oncebus.amqp.outgoing import OutgoingLink
+from oncebus.durations import SECOND
 from oncebus.entities import BadRequest
 from oncebus.errors import OncebusError
-from oncebus.servicebus.addresses import Node
 from oncebus.servicebus.attached import Client
-from oncebus.servicebus.errors import TIMEOUT, Refused
+from oncebus.servicebus.errors import SESSION_LOCK_LOST, TIMEOUT, Refused
+from oncebus.servicebus.limits import Limits
 from oncebus.servicebus.lines import Line
+from oncebus.servicebus.nodes import Node
 from oncebus.servicebus.receiver import Receiver
 from oncebus.servicebus.times import ticks
 from oncebus.store import SessionLock, SessionLockLost
@@ -21,7 +25,6 @@ from oncebus.store import SessionLock, SessionLockLost
 SESSION_FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 WAIT = "com.microsoft:timeout"
-_LONGEST_WAIT = 86_400_000
 
 
 def asks_for_session(link: OutgoingLink) -> bool:
@@ -34,14 +37,14 @@ class SessionReceiver(Receiver):
     """Holds one session, named by the client or the next free one, until the link ends.
 
     The attach is answered once the session is locked. When the link ends, the session is released, and so are its
-    unsettled messages. When the session lock expires, the link is detached.
+    unsettled messages. Some time after the session lock has expired, the link is detached.
     """
 
     is_sessionful = True
 
     def __init__(self, client: Client, link: OutgoingLink, node: Node) -> None:
-        self._wanted_session = _wanted_session(link)
-        self._wait = _wait_of(link, client.front.limits.session_seconds)
+        self._wanted_session, self._filter = _wanted_session(link)
+        self._wait = _wait_of(link, client.front.limits)
         self._lock: SessionLock | None = None
         self._own_line: Line | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -61,14 +64,19 @@ class SessionReceiver(Receiver):
         """See `Attached`."""
         super().check()
         if self._lock is not None:
-            if self._lock.locked_until <= self.front.broker.clock.steady():
+            if self._end_of(self._lock) <= self.front.broker.clock.steady():
                 raise SessionLockLost(f"Session '{self._lock.session}' was held until {self._lock.locked_until}.")
-            self.client.look_at(self, self._lock.locked_until)
+            self.client.look_at(self, self._end_of(self._lock))
 
     def credit_changed(self) -> None:
         """See `Attached`. Credit before the answer to the attach is ignored here; `_accept` applies it later."""
         if self._lock is not None:
             super().credit_changed()
+
+    def failed(self, error: Exception) -> None:
+        """See `InLine`. A link whose lock has expired gets no more messages, and stays until `check` ends it."""
+        if not (isinstance(error, Refused) and error.refusal.condition == SESSION_LOCK_LOST):
+            super().failed(error)
 
     def join(self) -> Line:
         """See `Receiver`."""
@@ -88,8 +96,12 @@ class SessionReceiver(Receiver):
     async def renew(self) -> SessionLock:
         """Renew the session lock and return it."""
         self._lock = await self.front.broker.renew_session(self._held())
-        self.client.look_at(self, self._lock.locked_until)
+        self.client.look_at(self, self._end_of(self._lock))
         return self._lock
+
+    def _end_of(self, lock: SessionLock) -> int:
+        """Return the time at which the link ends unless the lock is renewed."""
+        return lock.locked_until + round(self.front.limits.session_grace_seconds * SECOND)
 
     def _held(self) -> SessionLock:
         assert self._lock is not None
@@ -112,11 +124,11 @@ class SessionReceiver(Receiver):
         self._own_line = self.front.lines.of_session(self.node.address, self.mode, self._held)
         assert self.link.attach.source is not None
         self.link.accept(
-            source=replace(self.link.attach.source, filter={Symbol(SESSION_FILTER): lock.session}),
+            source=replace(self.link.attach.source, filter={Symbol(SESSION_FILTER): self._filter(lock.session)}),
             properties={LOCKED_UNTIL: ticks(lock.locked_until)},
         )
         self.is_accepted = True
-        self.client.look_at(self, lock.locked_until)
+        self.client.look_at(self, self._end_of(lock))
         self.client.flush()
         self.credit_changed()
 
@@ -130,20 +142,26 @@ class SessionReceiver(Receiver):
             return
 
 
-def _wanted_session(link: OutgoingLink) -> str | None:
+def _wanted_session(link: OutgoingLink) -> tuple[str | None, Callable[[str], object]]:
+    """Return the session that the client asks for, and a function that makes the answer's filter.
+
+    Some clients send the filter as a described value, and accept only such an answer.
+    """
     assert link.attach.source is not None
     assert link.attach.source.filter is not None
     value: Any = link.attach.source.filter[Symbol(SESSION_FILTER)]
+    written: Callable[[str], object] = str
     if isinstance(value, Described):
+        written = partial(Described, value.descriptor)
         value = value.value
     if value is not None and not isinstance(value, str):
         raise BadRequest(f"The filter '{SESSION_FILTER}' has value {value!r:.100}. Not a string.")
-    return value
+    return value, written
 
 
-def _wait_of(link: OutgoingLink, otherwise: float) -> float:
+def _wait_of(link: OutgoingLink, limits: Limits) -> float:
     value = link.properties.get(Symbol(WAIT))
     # `not value >= 0` also rejects NaN, unlike `value < 0`.
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        return otherwise
-    return min(value, _LONGEST_WAIT) / 1000
+        return limits.session_seconds
+    return min(value / 1000, limits.longest_timeout_seconds)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from oncebus.amqp import Timestamp
+from oncebus.amqp.head import TICKS_AT_1970
 from oncebus.durations import MILLISECOND
 
-_TICKS_AT_1970 = 621_355_968_000_000_000
 _TICKS_PER_MICROSECOND = 10
 _LATEST = (1 << 63) - 1
 
@@ -22,4 +22,4 @@ def of_timestamp(milliseconds: int) -> int:
 
 def ticks(time: int) -> int:
     """Return .NET ticks: tenths of microseconds since the year 1."""
-    return _TICKS_AT_1970 + time * _TICKS_PER_MICROSECOND
+    return TICKS_AT_1970 + time * _TICKS_PER_MICROSECOND

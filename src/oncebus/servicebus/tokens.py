@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from oncebus.access import AccessRefused, Reason
 from oncebus.access.tokens import TYPE
+from oncebus.amqp.conditions import NOT_IMPLEMENTED
 from oncebus.amqp.incoming import Delivery, IncomingLink
-from oncebus.entities import BadRequest
-from oncebus.servicebus.addresses import Kind, Node
+from oncebus.entities import BadRequest, NotFound
 from oncebus.servicebus.attached import Attached, Client
-from oncebus.servicebus.errors import NOT_IMPLEMENTED, Refused, refusal_of
+from oncebus.servicebus.errors import Refused
+from oncebus.servicebus.nodes import Node, NodeKind, node_of
 from oncebus.servicebus.requests import Request, Response, begin, encoded, refused
 
 PUT_TOKEN = "put-token"
@@ -33,7 +34,7 @@ class TokenRequests(Attached[IncomingLink]):
 
     def delivered(self, delivery: Delivery) -> None:
         """See `Attached`."""
-        begun = begin(self.link, self.node, delivery)
+        begun = begin(self.front, self.link, self.node, delivery)
         if begun is None:
             self._top_up()
             return
@@ -42,8 +43,8 @@ class TokenRequests(Attached[IncomingLink]):
             self._put(request)
             response = Response(202, "Accepted")
         except Exception as error:
-            response = refused(refusal_of(error))
-        replies.send(encoded(response, request.id, Kind.TOKENS))
+            response = refused(self.front.refusal(error))
+        replies.send(encoded(response, request.id, NodeKind.TOKENS))
         replies.when_written(self._top_up)
 
     def _top_up(self) -> None:
@@ -51,12 +52,18 @@ class TokenRequests(Attached[IncomingLink]):
 
     def _put(self, request: Request) -> None:
         if request.operation != PUT_TOKEN:
-            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is not known at $cbs.")
+            raise Refused(NOT_IMPLEMENTED, 501, f"The operation {request.operation!r:.100} is unknown at $cbs.")
         token = request.body.decode(errors="replace") if isinstance(request.body, bytes) else request.body
         if not isinstance(token, str):
             raise BadRequest("The body of a put-token request is not a string.")
         # Ignore the declared type: azure-servicebus puts its shared access signatures as jwt.
         if not token.lower().startswith(TYPE.lower()):
             raise AccessRefused(Reason.MALFORMED, _NOT_SAS)
+        audience = request.properties.get("name")
+        path = node_of(audience).address.path if isinstance(audience, str) else ""
+        if path and self.front.broker.catalogue.find(path) is None:
+            # Verify first: only a client with a valid token learns that there is no such entity.
+            self.front.guard.verify(token)
+            raise NotFound(path)
         self.client.credentials.put(token)
         self._trusted()

@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame say what, and the columns that detection adds to them on its way."""
+"""Checks the columns that a caller names, and decides how detection distributes rows over tasks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -14,8 +16,7 @@ from pyspark.sql import types as T
 from oncebus.durations import BadDuration, checked_duration, parse_duration
 from oncebus.errors import OncebusError
 
-KEY = "__oncebus_key"
-TIE = "__oncebus_tie"
+PART = "__oncebus_part"
 CLOCK = "__oncebus_clock"
 
 IS_DUPLICATE = "is_duplicate"
@@ -40,12 +41,16 @@ _NUMBER_TYPES = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 
 
 class BadColumn(OncebusError, ValueError):
-    """A column is missing, of the wrong type, or holds a value that cannot be judged."""
+    """A column is missing, has the wrong type, or holds a value that detection cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that were asked for, checked. A window is a column or a length in microseconds."""
+    """The checked arguments of one call of `detect_duplicates`.
+
+    `window` is a column name or a length in microseconds. `key_signature` has the key columns with their types. A
+    ledger rejects batches with a different signature. `output` is the schema of the result.
+    """
 
     key: tuple[str, ...]
     key_signature: tuple[str, ...]
@@ -64,29 +69,35 @@ def resolve_columns(
     *,
     is_case_sensitive: bool = False,
 ) -> Columns:
-    """Check what was asked for against the DataFrame's schema. Names are told apart as the session does."""
+    """Check the arguments against the schema of the DataFrame. Raises `BadColumn` or `BadDuration`.
+
+    `is_case_sensitive` is the session's setting: it decides whether `IS_DUPLICATE` clashes with `is_duplicate`.
+    """
     keys = (key,) if isinstance(key, str) else tuple(key)
     if not keys:
-        raise BadColumn("Key must name at least one column.")
+        raise BadColumn("The key must name at least one column.")
     for name in keys:
-        _require(schema, name, "key", _KEY_TYPES, "text, binary, boolean, whole number, decimal, date or timestamp")
+        _require(
+            schema, name, "key", _KEY_TYPES, "text, binary, a boolean, a whole number, a decimal, a date or a timestamp"
+        )
         kind = schema[name].dataType
         if isinstance(kind, T.StringType) and kind != T.StringType():
             raise BadColumn(
-                f"The key column '{name}' is of type {kind.simpleString()}; keys are compared byte by byte. Give a key "
-                "without a collation, for example lower() of it cast to string."
+                f"The key column '{name}' has type {kind.simpleString()}, but keys are compared byte by byte. Use a "
+                "column without a collation, for example lower() of this one, cast to string."
             )
-    _require(schema, time, "time", _TIME_TYPES, "timestamp")
+    _require(schema, time, "time", _TIME_TYPES, "a timestamp")
     if sequence is not None:
-        _require(schema, sequence, "sequence", _NUMBER_TYPES, "whole number")
+        _require(schema, sequence, "sequence", _NUMBER_TYPES, "a whole number")
     added = [T.StructField(IS_DUPLICATE, T.BooleanType(), False), T.StructField(ORIGINAL_TIME, schema[time].dataType)]
     if sequence is not None:
         added.append(T.StructField(ORIGINAL_SEQUENCE, T.LongType()))
-    there = {name if is_case_sensitive else name.lower(): name for name in schema.names}
-    for added_name in (*(field.name for field in added), KEY, TIE, CLOCK):
-        if added_name in there:
+    existing = {name if is_case_sensitive else name.lower(): name for name in schema.names}
+    for added_name in (*(field.name for field in added), PART, CLOCK):
+        if added_name in existing:
             raise BadColumn(
-                f"Column '{there[added_name]}' is there already; detection adds '{added_name}'. Rename yours."
+                f"The DataFrame already has a column '{existing[added_name]}', and detection adds '{added_name}'. "
+                "Rename yours."
             )
     return Columns(
         keys,
@@ -98,24 +109,15 @@ def resolve_columns(
     )
 
 
-def key_digest(schema: T.StructType, key: Sequence[str]) -> Column:
-    """The 128-bit digest of a row's key: SHA-256, cut to 16 bytes. Null if any part of the key is.
+def placement(columns: Columns) -> list[Column]:
+    """Return the columns to partition rows by, so that all rows with the same key are in one task.
 
-    A sender who can choose ids must not be able to find two that meet, so the digest is a cryptographic one, and the
-    columns of a key of several are each preceded by their length.
+    Rows without a key may go to any task, so they are distributed by their time. For rows with a key this column is
+    null, which does not change their hash.
     """
-    texts = [_key_text(schema[name]) for name in key]
-    whole = texts[0]
-    if len(texts) > 1:
-        separator = F.lit(":")
-        prefixed = [part for text in texts for part in (F.octet_length(text).cast("string"), separator, text)]
-        whole = F.concat(*prefixed)
-    return F.unhex(F.substring(F.sha2(whole, 256), 1, 32))
-
-
-def tie_breaker(schema: T.StructType) -> Column:
-    """A number that differs between rows that differ, so that the order of arrival never decides."""
-    return F.xxhash64(*[piece for field in schema.fields for piece in _pieces(F.col(_quoted(field.name)), field)])
+    keys = [F.col(_quoted(name)) for name in columns.key]
+    has_no_key = reduce(or_, (column.isNull() for column in keys))
+    return [*keys, F.when(has_no_key, F.col(_quoted(columns.time)))]
 
 
 def _require(schema: T.StructType, name: str, role: str, kinds: tuple[type[T.DataType], ...], wanted: str) -> None:
@@ -123,7 +125,7 @@ def _require(schema: T.StructType, name: str, role: str, kinds: tuple[type[T.Dat
         raise BadColumn(f"There is no {role} column '{name}'. The columns are: {', '.join(schema.names)}.")
     kind = schema[name].dataType
     if not isinstance(kind, kinds):
-        raise BadColumn(f"The {role} column '{name}' is of type {kind.simpleString()}; it must be {wanted}.")
+        raise BadColumn(f"The {role} column '{name}' has type {kind.simpleString()}; it must be {wanted}.")
 
 
 def _resolve_window(schema: T.StructType, window: str | timedelta) -> str | int:
@@ -131,7 +133,7 @@ def _resolve_window(schema: T.StructType, window: str | timedelta) -> str | int:
         kind = schema[window].dataType
         if not isinstance(kind, T.DayTimeIntervalType | T.LongType):
             raise BadColumn(
-                f"The window column '{window}' is of type {kind.simpleString()}; it must be a day-time interval or a "
+                f"The window column '{window}' has type {kind.simpleString()}; it must be a day-time interval or a "
                 "bigint of microseconds."
             )
         return window
@@ -140,6 +142,7 @@ def _resolve_window(schema: T.StructType, window: str | timedelta) -> str | int:
     try:
         length = parse_duration(window, "window")
     except BadDuration as error:
+        # A single word may be a misspelt column name, so the error lists the columns.
         if isinstance(window, str) and re.fullmatch(r"(?!P\d)\w+", window):
             raise BadColumn(
                 f"Window {window!r} is neither a duration, like '10 minutes' or 'PT10M', nor a column. "
@@ -147,47 +150,6 @@ def _resolve_window(schema: T.StructType, window: str | timedelta) -> str | int:
             ) from error
         raise
     return checked_duration(length, window, "window")
-
-
-def _key_text(field: T.StructField) -> Column:
-    """The column as bytes or text that are equal exactly where the values are, whatever the session's settings."""
-    column = F.col(_quoted(field.name))
-    kind = field.dataType
-    if isinstance(kind, T.BinaryType | T.StringType):
-        return column
-    if isinstance(kind, T.TimestampType):
-        return F.unix_micros(column).cast("string")
-    return column.cast("string")
-
-
-def _pieces(column: Column, field: T.StructField) -> list[Column]:
-    """What to hash so that different values differ: Spark's hash skips nulls, does not see where one array ends and
-    the next begins or the sign of a zero, and takes no maps.
-    """
-    kind = field.dataType
-    if isinstance(kind, T.MapType):
-        entry = T.StructType([T.StructField("key", kind.keyType, False), T.StructField("value", kind.valueType)])
-        return _pieces(F.map_entries(column), T.StructField(field.name, T.ArrayType(entry, False), field.nullable))
-    if isinstance(kind, T.ArrayType):
-        element = T.StructField("element", kind.elementType, kind.containsNull)
-        hashes = F.transform(column, lambda each: F.xxhash64(*_pieces(each, element)))
-        return [F.coalesce(F.size(column), F.lit(-1)), hashes]
-    is_null = [column.isNull()] if field.nullable else []
-    if isinstance(kind, T.StructType):
-        inner = [
-            piece
-            for each in kind.fields
-            for piece in _pieces(column.getField(each.name), T.StructField(each.name, each.dataType))
-        ]
-        return [*is_null, *inner]
-    if isinstance(kind, T.VariantType):
-        return [*is_null, F.to_json(column)]
-    if isinstance(kind, T.StringType) and kind != T.StringType():
-        # With a collation, the hash of texts that count as equal is the same.
-        return [*is_null, column.cast("binary")]
-    if isinstance(kind, T.FloatType | T.DoubleType):
-        return [*is_null, column, F.when(column == 0, column.cast("string"))]
-    return [*is_null, column]
 
 
 def _quoted(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`detect_duplicates`: exact duplicate detection as one function on a DataFrame."""
+"""Defines `detect_duplicates`: exact duplicate detection as one function on a DataFrame."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pyspark.sql import functions as F
 from oncebus.durations import checked_duration, parse_duration
 from oncebus.errors import OncebusError
 from oncebus.ledger import Ledger, LedgerBatch
-from oncebus.spark.columns import CLOCK, KEY, TIE, Columns, key_digest, resolve_columns, tie_breaker
+from oncebus.spark.columns import CLOCK, PART, Columns, placement, resolve_columns
 from oncebus.spark.places import bind_batch, is_remote, place_of_query
 from oncebus.spark.task import FixedLedger, StreamLedger, Task
 from oncebus.spark.workers import check_workers
 
-_MOST_PARTS = 256
+MOST_PARTS = 256
 
 
 class BadCall(OncebusError, ValueError):
-    """The arguments do not go together."""
+    """The arguments of a call contradict each other."""
 
 
 def detect_duplicates(
@@ -62,7 +62,7 @@ def detect_duplicates(
             run to run.
 
     Raises:
-        BadCall: The arguments do not fit together.
+        BadCall: The arguments contradict each other.
         BadColumn: A column is missing or has the wrong type.
     """
     spark = messages.sparkSession
@@ -71,14 +71,14 @@ def detect_duplicates(
     extra = (
         0 if lateness is None else checked_duration(parse_duration(lateness, "lateness"), lateness, "lateness", least=0)
     )
-    if parts is not None and not 1 <= parts <= _MOST_PARTS:
-        raise BadCall(f"Parts {parts!r} must be from 1 to {_MOST_PARTS}.")
+    if parts is not None and not 1 <= parts <= MOST_PARTS:
+        raise BadCall(f"The number of parts is {parts!r}; it must be from 1 to {MOST_PARTS}.")
     if not is_remote(spark):
         check_workers(spark)
     place: StreamLedger | FixedLedger | None
     if messages.isStreaming:
         if ledger is None or isinstance(ledger, Ledger | LedgerBatch):
-            raise BadCall("A streaming DataFrame needs a ledger: the path or URI of a folder for it.")
+            raise BadCall("A streaming DataFrame needs a ledger: give the path or URI of a folder.")
         place = StreamLedger(
             place_of_query(spark, os.fspath(ledger), columns.key_signature), parts or _parallelism(spark)
         )
@@ -89,42 +89,47 @@ def detect_duplicates(
     else:
         location = ledger.location if isinstance(ledger, Ledger) else os.fspath(ledger)
         raise BadCall(
-            f"A batch DataFrame joins a ledger in a block: with Ledger.open({location!r}).batch() as ledger: "
-            "detect_duplicates(…, ledger=ledger)."
+            "A batch DataFrame takes an open ledger batch, not a path. Write: with "
+            f"Ledger.open({location!r}).batch() as ledger: detect_duplicates(…, ledger=ledger)"
         )
-    task = Task(columns.time, columns.window, extra, columns.sequence, place)
+    task = Task(columns.key, columns.time, columns.window, extra, columns.sequence, place)
     spread = _spread(messages, columns, place.parts if place else parts)
     return spread.mapInArrow(_as_function(task), columns.output)
 
 
 def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFrame:
-    """The rows with what the tasks need beside them, all rows of a key in one partition."""
-    digest, tie = key_digest(messages.schema, columns.key), tie_breaker(messages.schema)
-    prepared = messages.select("*", digest.alias(KEY), tie.alias(TIE))
-    # Rows without a key may go anywhere; a null leaves the hash as it is, so this does not move the others.
-    by = (F.col(KEY), F.when(F.col(KEY).isNull(), F.col(TIE)))
-    spread = prepared.repartition(*by) if parts is None else prepared.repartition(parts, *by)
-    # Spark records the time with the batch, so a repeated batch has the same. As a plain number it would be written
-    # into the code that Spark generates, which would then be compiled anew, and run cold, in every batch.
-    clock = F.unix_micros(F.current_timestamp()).cast("decimal(20, 0)")
-    return spread.select("*", clock.alias(CLOCK)) if messages.isStreaming else spread
+    """Return the rows with equal keys in one partition, and with the helper columns that tasks need for a ledger."""
+    by = placement(columns)
+    if parts is None:
+        return messages.repartition(*by)
+    # The part, as Spark itself has chosen it: a run's name tells which keys it may hold.
+    added = [F.pmod(F.hash(*by), F.lit(parts)).alias(PART)]
+    if messages.isStreaming:
+        # Spark records the current timestamp with the batch, so a repeated batch sees the same one. It puts it into the
+        # plan as a number, after optimising. In an ordinary expression that number would be part of the generated code,
+        # and every batch would compile that code again and run it cold. `aggregate` is interpreted; the array is empty.
+        nothing = F.array().cast("array<bigint>")
+        clock = F.aggregate(nothing, F.unix_micros(F.current_timestamp()), lambda time, _: time)
+        added.append(clock.alias(CLOCK))
+    return messages.repartition(parts, *by).select("*", *added)
 
 
 def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int) -> FixedLedger:
     if batch.is_used:
-        raise BadCall("This ledger batch has judged a DataFrame already: open a batch for each.")
+        raise BadCall("This ledger batch has already checked a DataFrame. Open a new batch for each DataFrame.")
     identity = bind_batch(spark, batch, columns.key_signature)
     return FixedLedger(batch.ledger.location, identity, batch.generation, batch.number, batch.clock, parts)
 
 
 def _parallelism(spark: SparkSession) -> int:
-    """How many tasks the cluster runs at once, as Spark itself would split a range."""
+    """Return how many tasks the cluster runs at once, at most 256."""
     if not is_remote(spark):
-        return min(spark.sparkContext.defaultParallelism, _MOST_PARTS)
+        return min(spark.sparkContext.defaultParallelism, MOST_PARTS)
+    # Spark Connect does not tell; but Spark splits a range into as many partitions.
     split = spark.range(1 << 16).select(F.spark_partition_id().alias("part")).distinct().count()
-    return min(split, _MOST_PARTS)
+    return min(split, MOST_PARTS)
 
 
 def _as_function(task: Task) -> Any:
-    # Spark asks for a plain function, and pickles it for the workers.
+    # `mapInArrow` wants a function, not a callable object. Spark pickles it for the workers.
     return lambda batches: task(batches)

@@ -1,7 +1,9 @@
-"""The driver's side of a ledger: which one it is, and who writes it. The tasks only check what is decided here.
+"""Decides, on the driver, which ledger the tasks of a query write to and under which writer id.
 
-Through Spark Connect, this process is not the driver and may be on another machine. What the driver would do is then
-done in a task, where the ledger is.
+The tasks only verify it.
+
+With Spark Connect this process is not the driver, and may not even see the ledger's folder. The work that needs the
+ledger then runs in a task on the cluster.
 """
 
 from __future__ import annotations
@@ -34,21 +36,23 @@ _RAISED: dict[str, type[OncebusError]] = {
     error.__name__: error
     for error in (CheckpointTooOld, CorruptRun, LedgerInUse, LedgerMismatch, LedgerNotShared, StorageError)
 }
-"""What a task may raise as it looks at a ledger."""
+"""The errors that a task may report back, by class name."""
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether the session is one of Spark Connect."""
+    """Return whether the session uses Spark Connect."""
     return not hasattr(spark, "_jsparkSession")
 
 
 def place_of_query(spark: SparkSession, location: str, key: Sequence[str]) -> Place:
-    """The place of one call of `detect_duplicates` on a stream. Makes the ledger if there is none.
+    """Return the ledger and the writer for one call of `detect_duplicates` on a stream.
 
-    Raises `LedgerInUse` if another query is known to write it, and `LedgerMismatch` if it is for another key.
+    Creates the ledger if there is none.
+
+    Raises `LedgerInUse` if another query is known to write to it, and `LedgerMismatch` if its key columns differ.
     """
     owner = _owner(spark)
-    # An absolute path, before a process with another working directory sees it.
+    # Make the path absolute: the tasks have a different working directory.
     location = Ledger.open(location).location
     if is_remote(spark):
         running = frozenset(str(query.id) for query in spark.streams.active)
@@ -59,17 +63,19 @@ def place_of_query(spark: SparkSession, location: str, key: Sequence[str]) -> Pl
 
 
 def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> str:
-    """The id of the ledger that a batch joins. Makes the ledger if there is none.
+    """Begin a batch, and return the identity of its ledger. Creates the ledger if there is none.
 
-    Raises `LedgerNotShared` where this process and the tasks have different folders under the ledger's path, and
-    `NotRepeatable` or `LedgerInUse` where a batch that Spark repeats could not be told from another.
+    Raises `LedgerNotShared` if the tasks see a different folder at the ledger's path than this process does, and
+    `NotRepeatable` or `LedgerInUse` if a batch that Spark repeats could not be recognised as the same batch.
     """
     ledger = batch.ledger
     if is_remote(spark):
         location = ledger.location
-        identity = ledger.identity = _in_task(spark, lambda: Ledger.open(location).describe_or_check(key))
+        identity = ledger.identity = _in_task(
+            spark, lambda: Ledger.open(location).describe_or_check(key, has_secret=True)
+        )
     else:
-        identity = ledger.describe_or_check(key)
+        identity = ledger.describe_or_check(key, has_secret=True)
     batch.begin(lambda query: _is_running(spark, query), _owner(spark), _run(spark))
     return identity
 
@@ -78,15 +84,16 @@ def _describe(
     location: str, key: Sequence[str], is_running: Callable[[str], bool], owner: Owner
 ) -> tuple[str, int | None]:
     ledger = Ledger.open(location)
-    # First: describing a ledger of an earlier format changes it, which its live writer would not survive.
+    # Do this first. Describing a ledger of an earlier format rewrites it, and a writer that still runs would fail.
     follows = ledger.newest_ended(is_running, owner)
-    return ledger.describe_or_check(key), follows
+    return ledger.describe_or_check(key, has_secret=True), follows
 
 
 def _in_task(spark: SparkSession, work: Callable[[], _T]) -> _T:
-    """What a function returns or raises in a task of the cluster. The answer must survive JSON; tuples become lists.
+    """Call a function in a task on the cluster. Return its result, or raise its error.
 
-    Not pickled: the server must not be able to run code in its clients.
+    The result travels as JSON, so tuples become lists. It is not pickled, because unpickling would let the server run
+    code in its clients.
     """
 
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -113,7 +120,7 @@ def _owner(spark: SparkSession) -> Owner:
 
 
 def _run(spark: SparkSession) -> str | None:
-    """The run of the query that has called `foreachBatch`; None elsewhere, and where this is not the driver."""
+    """Return the run id of the query that calls `foreachBatch`. None outside `foreachBatch`, and with Spark Connect."""
     query = None if is_remote(spark) else spark.sparkContext.getLocalProperty(QUERY_ID)
     if query is None:
         return None
@@ -125,7 +132,7 @@ def _run(spark: SparkSession) -> str | None:
 def _is_running(spark: SparkSession, query: str) -> bool:
     if is_remote(spark):
         return any(str(active.id) == query for active in spark.streams.active)
-    # Of all sessions: `streams.active` knows those of one.
+    # `streams.active` lists the queries of one session; the ledger may belong to a query of any session.
     java: Any = spark._jvm
     return bool(
         spark._jsparkSession.sharedState().activeStreamingQueries().containsKey(java.java.util.UUID.fromString(query))

@@ -1,11 +1,12 @@
-"""Spark's ports: the settings that keep other users and other machines out.
+"""Closes Spark's ports to other users and other machines.
 
 Spark's driver reads serialised Java objects from its RPC port, and each connection to the port of its Python daemon
-forks a process. Both are open to every user of the machine unless Spark is told otherwise.
+forks a process. By default both are open to every user of the machine.
 
-- On one machine Spark authenticates its own ports with a secret that it makes inside the Java process, so the secret
-  is on no command line and in no environment. Its Python workers listen at Unix sockets in a private folder.
-- On a cluster the secret is the user's, who has to give it to every machine. A session without it is refused.
+- On one machine, Spark authenticates its own ports with a secret that it generates inside the Java process, so the
+  secret appears on no command line and in no environment. Its Python workers listen on Unix sockets, in a private
+  folder.
+- On a cluster, the user configures the secret on every machine. We refuse a session without one.
 """
 
 from __future__ import annotations
@@ -22,21 +23,24 @@ from oncebus.errors import OncebusError
 
 _AUTHENTICATE = "spark.authenticate"
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-# Linux takes no longer path for a socket; Spark adds a slash, a dot, a UUID and ".sock".
+# Linux limits the path of a socket to 107 bytes, and Spark appends a slash, a dot, a UUID and ".sock" to the folder.
 _LONGEST_FOLDER = 107 - 43
 
 
 class ClusterOpen(OncebusError):
-    """Whoever can reach Spark's ports on this cluster can run code there and read messages."""
+    """The cluster requires no authentication: anyone who reaches its ports can run code there and read messages."""
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and tasks are one process. `local-cluster[…]`, which Spark has for tests, is a cluster."""
+    """Return whether driver and tasks share one machine. `local-cluster[…]`, Spark's mode for tests, is a cluster."""
     return master == "local" or master.startswith("local[")
 
 
 def protection(master: str) -> dict[str, str]:
-    """The settings for a new session that close its ports to others. None on a cluster, where they are the user's."""
+    """Return the Spark settings that protect the ports of a new session.
+
+    Empty on a cluster, which the user configures.
+    """
     if not is_local(master):
         return {}
     settings = {
@@ -44,7 +48,7 @@ def protection(master: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         _AUTHENTICATE: "true",
     }
-    # Workers do not authenticate those who connect to a Unix socket: the folder's mode has to keep others out.
+    # Workers do not authenticate connections to a Unix socket, so the mode of the folder must keep other users out.
     folder = tempfile.mkdtemp(prefix="oncebus-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
@@ -54,14 +58,14 @@ def protection(master: str) -> dict[str, str]:
 
 
 def check_protection(spark: SparkSession) -> None:
-    """Raise `ClusterOpen` unless the session's cluster authenticates and encrypts what its machines say."""
+    """Raise `ClusterOpen` unless the session's cluster authenticates and encrypts its own traffic."""
     master = spark.sparkContext.master or ""
     missing = [] if is_local(master) else _missing(lambda name: spark.conf.get(name, "false") or "false")
     if missing:
         raise ClusterOpen(
             f"Spark at '{master}' runs without {' and '.join(missing)}: anyone who can reach its ports can run code "
-            "and read messages. Set them to true, and spark.authenticate.secret, in spark-defaults.conf on every "
-            "machine; or accept the risk with --insecure-cluster."
+            "and read messages. In spark-defaults.conf on every machine, set these to true and set "
+            "spark.authenticate.secret; or accept the risk with --insecure-cluster."
         )
 
 

@@ -1,4 +1,4 @@
-"""Starts Spark in a program of ours: where its output goes, and why it did not start."""
+"""Helps our programs start Spark: redirects its output, speeds up its workers, and explains a failed start."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from oncebus.errors import OncebusError
 
 
 class SparkStartError(OncebusError):
-    """There is no Spark to work with."""
+    """Spark did not start."""
 
 
 def quiet_py4j() -> None:
     """Keep Py4J's tracebacks off standard error.
 
-    It logs what goes wrong under its own name and the root's; we see the same as an exception.
+    Py4J logs every error and also raises it. Without a handler on the root logger, Python prints the log records.
     """
     logging.getLogger().addHandler(logging.NullHandler())
 
@@ -29,8 +29,8 @@ def quiet_py4j() -> None:
 def work_beside_pyspark() -> None:
     """Change to the folder that PySpark is installed in, so that Spark's Python workers start sooner.
 
-    Spark puts a zip file with PySpark's sources before everything else on their path, and each worker compiles them
-    anew: 0.6 s of a core. Only the current folder comes before that; there they find the compiled ones.
+    Spark puts a zip file of PySpark's sources at the front of their path, and each worker compiles these again: 0.6 s
+    of CPU time. Only the current folder comes earlier in the path, and there the workers find the compiled modules.
     """
     if path := os.environ.get("PYTHONPATH"):
         os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in path.split(os.pathsep))
@@ -39,10 +39,10 @@ def work_beside_pyspark() -> None:
 
 @contextmanager
 def output_to(log: Path) -> Iterator[None]:
-    """Let what is started in the block write to the log and not to our standard output and error.
+    """Send the output of processes that the block starts to the log, not to our standard output and error.
 
-    Spark's logging could be configured, but not what the JVM itself and its launcher print. A child keeps what it has
-    inherited, so all its words go there, for as long as it lives.
+    Configuring Spark's logging would not catch what the JVM and its launcher print. A child process keeps the file
+    descriptors that it inherits, so its output goes to the log for as long as it runs.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -61,8 +61,8 @@ def output_to(log: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def why_not(log: Path, error: BaseException) -> str:
-    """Why Spark did not start, from what it said."""
-    said = log.read_text(errors="replace").splitlines() if log.exists() else []
-    telling = [line.strip() for line in said if line.strip() and not line.startswith(("WARNING", "Using Spark's"))]
-    return f"Spark did not start: {telling[-1] if telling else error} (Is Java 17 or later installed?)"
+def start_failure(log: Path, error: BaseException) -> str:
+    """Return the text for `SparkStartError`: the last useful line of Spark's log, else the error's text."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    useful = [line.strip() for line in lines if line.strip() and not line.startswith(("WARNING", "Using Spark's"))]
+    return f"Spark did not start: {useful[-1] if useful else error} (Is Java 17 or later installed?)"

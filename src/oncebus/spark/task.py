@@ -1,8 +1,9 @@
-"""What a Spark task does with its part of a batch: Arrow in, verdicts from `oncebus.detection`, Arrow out."""
+"""Runs detection inside a Spark task: takes the Arrow batches of its part, and yields them with the verdicts added."""
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,31 +15,31 @@ from pyspark import TaskContext
 
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Rows, Verdicts, judge, recall_nothing
 from oncebus.detection.decision import Numbers
-from oncebus.detection.keys import DIGEST_BYTES
 from oncebus.durations import LONGEST
 from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, Owner, Writer
-from oncebus.spark.columns import CLOCK, IS_DUPLICATE, KEY, ORIGINAL_SEQUENCE, ORIGINAL_TIME, TIE, BadColumn
+from oncebus.spark.columns import CLOCK, IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME, PART, BadColumn
+from oncebus.spark.hashing import digests_of_keys, digests_of_rows
 
-# Spark sets these for every job of a query, and user code has no call that changes them. The job group, which Spark
-# sets to the id of the run, is not among them: `setJobGroup` is for everyone.
+# Spark sets these local properties for every job of a query, and offers user code no call that changes them. We do not
+# use the job group, although Spark sets it to the run id: user code may call `setJobGroup`.
 _BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
 
 
 _FURTHEST = 2**62
-"""A time plus or minus any window and lateness still fits 64 bits."""
+"""The latest time allowed, in microseconds: adding a window and a lateness to it still fits 64 bits."""
 
 
 class NotInAQuery(OncebusError):
-    """A streaming plan is evaluated where Spark does not tell which batch it is."""
+    """Spark runs a streaming plan in a task without a batch number, so the ledger could not recognise a repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which ledger the tasks of a query write, and for whom. Made by the driver.
+    """The ledger that the tasks of a query write to, and the writer id they use. The driver makes it.
 
-    `identity` is the ledger's, `token` the writer's own: see `oncebus.ledger.writers`.
+    `identity` identifies the ledger. `token`, `owner` and `follows` describe the writer: see `oncebus.ledger.writers`.
     """
 
     location: str
@@ -48,28 +49,31 @@ class Place:
     follows: int | None
 
     def open(self) -> Ledger:
-        """The ledger, for a task. Its use raises `LedgerNotShared` if it is not the driver's."""
+        """Open the ledger in a task.
+
+        Using it raises `LedgerNotShared` if the driver sees a different ledger at its location.
+        """
         return Ledger.open(self.location, identity=self.identity)
 
     def to_json(self) -> str:
-        """As text, for those that only take text."""
+        """Return the object as JSON, because the options of a Spark data source are text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Place:
-        """Read back what `to_json` wrote."""
+        """Parse the result of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**{**fields, "owner": Owner(**fields["owner"])})
 
     def writer(self) -> tuple[Writer, int]:
-        """For whom the task that calls writes, and in which batch. Raises `NotInAQuery`."""
+        """Return the writer and the batch number of the calling task. Raises `NotInAQuery` outside a query."""
         context = TaskContext.get()
         batch = context.getLocalProperty(_BATCH_ID) if context else None
         query = context.getLocalProperty(QUERY_ID) if context else None
         if batch is None or query is None:
             raise NotInAQuery(
-                "Spark did not tell this task its batch. In foreachBatch, start threads with pyspark.InheritableThread "
-                "or wrap their functions in pyspark.inheritable_thread_target; through Spark Connect, detect inside "
+                "Spark gave this task no batch number. In foreachBatch, start threads with pyspark.InheritableThread "
+                "or wrap their functions in pyspark.inheritable_thread_target; with Spark Connect, detect inside "
                 "foreachBatch with Ledger.open(…).batch(query=…, batch=…)."
             )
         return Writer(self.token, query, self.owner, self.follows), int(batch)
@@ -77,7 +81,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class StreamLedger:
-    """How the tasks of a streaming query find their place in the ledger."""
+    """The ledger for the tasks of a streaming query. The tasks get their batch number from Spark."""
 
     place: Place
     parts: int
@@ -85,7 +89,7 @@ class StreamLedger:
 
 @dataclass(frozen=True, slots=True)
 class FixedLedger:
-    """How the tasks of a batch do."""
+    """The ledger for the tasks of a batch, whose generation and number the driver has chosen."""
 
     location: str
     identity: str
@@ -97,8 +101,9 @@ class FixedLedger:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Everything a task has to know, made once on the driver. `window` is a column or microseconds."""
+    """Everything that a task needs to know. The driver makes it once. `window` is a column name or microseconds."""
 
+    key: tuple[str, ...]
     time: str
     window: str | int
     lateness: int
@@ -106,56 +111,61 @@ class Task:
     ledger: StreamLedger | FixedLedger | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Judge one part of a batch. Nothing is yielded before all that is accepted has been published."""
+        """Judge one part of a batch, and yield its rows with verdicts.
+
+        Yields nothing before the accepted keys are published: if the task fails later and runs again, it must find
+        them.
+        """
         received = [batch for batch in batches if batch.num_rows]
-        if self.ledger is None:
-            if received:
-                verdicts = judge(self._rows(pa.Table.from_batches(received)), recall_nothing, NO_HORIZON)
-                yield from self._marked(received, verdicts)
-        elif isinstance(self.ledger, FixedLedger):
-            if received:
-                yield from self._judge_fixed(self.ledger, received)
-        else:
+        if isinstance(self.ledger, StreamLedger):
             yield from self._judge_stream(self.ledger, received)
+        elif not received:
+            return
+        elif self.ledger is None:
+            # Nothing keeps these digests, so any secret will do.
+            rows = self._rows(pa.Table.from_batches(received), secrets.token_bytes(32))
+            yield from self._marked(received, judge(rows, recall_nothing, NO_HORIZON))
+        else:
+            yield from self._judge_fixed(self.ledger, received)
 
     def _judge_fixed(self, place: FixedLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = self._rows(pa.Table.from_batches(received))
         ledger = Ledger.open(place.location, identity=place.identity)
-        generation, number = place.generation, place.number
-        verdicts = ledger.judge(rows, generation, number, parts=place.parts, clock=place.clock)
+        generation, number, parts = place.generation, place.number, place.parts
+        table = pa.Table.from_batches(received)
+        rows, part = self._rows(table, ledger.secret()), _part(table)
+        verdicts = ledger.judge(rows, generation, number, part=part, parts=parts, clock=place.clock)
         yield from self._marked(received, verdicts)
-        # A batch by itself is tidied when it joins.
+        # A batch outside a query tidies the ledger when it joins.
         if generation.is_in_query and rows.has_key.any():
-            ledger.tidy(generation, number, part=ledger.part(rows, place.parts), parts=place.parts)
+            ledger.tidy(generation, number, part=part, parts=parts)
 
     def _judge_stream(self, stream: StreamLedger, received: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ledger, parts = stream.place.open(), stream.parts
         writer, batch = stream.place.writer()
-        # Also where there are no rows: the first batch of a restarted query decides what counts of the one before.
+        # Join even without rows: the first batch of a restarted query decides which batches of the last one count.
         generation = ledger.join(writer, batch)
         if received:
             table = pa.Table.from_batches(received)
-            rows = self._rows(table)
+            rows, part = self._rows(table, ledger.secret()), _part(table)
             cut = int(table.column(CLOCK)[0].as_py())
-            verdicts = ledger.judge(rows, generation, batch, parts=parts, clock=cut, cut=cut)
+            verdicts = ledger.judge(rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut)
             yield from self._marked(received, verdicts)
             if rows.has_key.any():
-                ledger.tidy(generation, batch, part=ledger.part(rows, parts), parts=parts)
+                ledger.tidy(generation, batch, part=part, parts=parts)
 
-    def _rows(self, table: pa.Table) -> Rows:
-        key = _column(table, KEY).cast(pa.binary(DIGEST_BYTES))
-        digests = np.frombuffer(key.buffers()[1], ">u8", 2 * len(key), DIGEST_BYTES * key.offset).reshape(-1, 2)
-        time = self._times(table)
+    def _rows(self, table: pa.Table, secret: bytes) -> Rows:
+        high, low, has_key = digests_of_keys([_column(table, name) for name in self.key], secret)
         window = self._windows(table)
+        told_apart = table.drop_columns([name for name in (PART, CLOCK) if name in table.column_names])
         return Rows(
-            digests[:, 0].astype(np.uint64),
-            digests[:, 1].astype(np.uint64),
-            np.ones(len(key), np.bool_) if key.null_count == 0 else np.asarray(key.is_valid()),
-            time,
+            high,
+            low,
+            has_key,
+            self._times(table),
             window,
             window + self.lateness,
             self._sequences(table),
-            _column(table, TIE).to_numpy(zero_copy_only=False),
+            lambda chosen: digests_of_rows(told_apart.take(pa.array(chosen))),
         )
 
     def _times(self, table: pa.Table) -> Numbers:
@@ -164,7 +174,7 @@ class Task:
         if bad.any():
             raise BadColumn(
                 f"The time column '{self.time}' holds {time[np.flatnonzero(bad)[0]]} microseconds since 1970; it must "
-                "be less than 146,000 years from there. Filter such rows out before detection."
+                "be within 146,000 years of 1970. Filter such rows out before detection."
             )
         return time
 
@@ -189,7 +199,7 @@ class Task:
         return np.asarray(column.cast(pa.int64()))
 
     def _marked(self, received: list[pa.RecordBatch], verdicts: Verdicts) -> Iterator[pa.RecordBatch]:
-        """The rows as they came, with the verdicts beside them."""
+        """Yield the received batches with the verdict columns added and the helper columns removed."""
         schema = received[0].schema
         is_new = ~verdicts.is_duplicate
         added: dict[str, pa.Array] = {
@@ -199,13 +209,26 @@ class Task:
         if self.sequence is not None:
             unknown = is_new | (verdicts.original_sequence == NO_SEQUENCE)
             added[ORIGINAL_SEQUENCE] = pa.array(verdicts.original_sequence, mask=unknown)
-        kept = [name for name in schema.names if name not in (KEY, TIE, CLOCK)]
+        kept = [name for name in schema.names if name not in (PART, CLOCK)]
         at = 0
         for batch in received:
             columns = [batch.column(name) for name in kept]
             columns += [values.slice(at, batch.num_rows) for values in added.values()]
             yield pa.RecordBatch.from_arrays(columns, names=[*kept, *added])
             at += batch.num_rows
+
+
+def _part(table: pa.Table) -> int:
+    """Return the part that all rows belong to.
+
+    Raises `OncebusError` if the rows belong to two parts, because the task searches the runs of one part only.
+    """
+    parts = np.asarray(_column(table, PART))
+    if parts.min() != parts.max():
+        raise OncebusError(
+            f"A task has rows of parts {parts.min()} and {parts.max()}. This is a bug in Oncebus: please report it."
+        )
+    return int(parts[0])
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
@@ -225,6 +248,6 @@ def _microseconds(table: pa.Table, name: str) -> Numbers:
 def _refuse_nulls(column: pa.Array, name: str) -> None:
     if column.null_count:
         raise BadColumn(
-            f"The column '{name}' is null in {column.null_count} of {len(column)} rows of this part; a row without it "
-            "cannot be judged. Filter such rows out, or fill the column, before detection."
+            f"The column '{name}' is null in {column.null_count} of {len(column)} rows of this part, and detection "
+            "needs a value. Filter such rows out, or fill the column, before detection."
         )

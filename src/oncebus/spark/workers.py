@@ -1,7 +1,8 @@
-"""Whether Spark's workers on this machine run the Python that the driver runs.
+"""Checks that Spark's workers on this machine run the same Python version as the driver.
 
-Spark starts them with `PYSPARK_PYTHON`, or `python3` where that is not set, and each task of another version fails with
-a page of tracebacks. Whether their Python has Oncebus installed is not asked: there are too many ways to bring it.
+Spark starts its workers with `PYSPARK_PYTHON`, or with `python3` if that is not set. If the versions differ, each task
+fails with a page of tracebacks. We do not check that the workers can import Oncebus, because Spark has too many ways to
+ship a package to them.
 """
 
 from __future__ import annotations
@@ -15,31 +16,33 @@ import sys
 from pyspark.sql import SparkSession
 
 from oncebus.errors import OncebusError
+from oncebus.spark.ports import is_local
 
 _FOR_SQL = "spark.sql.execution.pyspark.python"
-"""A setting of Spark's: the Python of the workers that SQL starts, whatever the context's."""
+"""The Spark setting that overrides the Python of the context for workers that SQL starts."""
 _SECONDS = 10
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
 class WorkersDiffer(OncebusError, RuntimeError):
-    """Spark's workers would run another Python than the driver, or none."""
+    """Spark's workers would run a different Python version than the driver, or their Python does not exist."""
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Raises `WorkersDiffer` if that can be seen from here. On a cluster it cannot."""
+    """Raise `WorkersDiffer` if the workers run a different Python version.
+
+    On a cluster we cannot tell, so we check nothing.
+    """
     context = spark.sparkContext
-    master = context.master or ""
-    # `local-cluster[…]`, which Spark has for tests, is a cluster.
-    if master == "local" or master.startswith("local["):
+    if is_local(context.master or ""):
         check_python(spark.conf.get(_FOR_SQL, "") or context.pythonExec)
 
 
 def check_python(executable: str) -> None:
-    """Raises `WorkersDiffer` if an executable is not there, or is a Python of another version than this one."""
+    """Raise `WorkersDiffer` if the executable does not exist or is a different Python version than this one."""
     found = shutil.which(executable)
     if found is None:
-        raise WorkersDiffer(f"Spark's workers run the Python '{executable}', which is not there. {_hint()}")
+        raise WorkersDiffer(f"Spark's workers run the Python '{executable}', which does not exist. {_hint()}")
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     version = own if os.path.realpath(found) == os.path.realpath(sys.executable) else _version_of(found)
     if version is not None and version != own:
@@ -48,9 +51,9 @@ def check_python(executable: str) -> None:
 
 @functools.cache
 def _version_of(path: str) -> str | None:
-    """Like 3.11; None where it does not tell, which Spark may still make something of."""
+    """Return a version like 3.11; None if the executable does not answer, since Spark may still be able to use it."""
     try:
-        said = subprocess.run(
+        answer = subprocess.run(
             [path, "-c", _VERSION],
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -60,9 +63,9 @@ def _version_of(path: str) -> str | None:
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    version = said.stdout.strip()
+    version = answer.stdout.strip()
     return version if version.replace(".", "", 1).isdigit() else None
 
 
 def _hint() -> str:
-    return f"Before Spark is started: export PYSPARK_PYTHON='{sys.executable}'"
+    return f"Before you start Spark, run: export PYSPARK_PYTHON='{sys.executable}'"

@@ -1,7 +1,8 @@
-"""The delivery store: what receivers see. `Store.open` is the way in."""
+"""The delivery store: the messages that receivers see. Open it with `Store.open`."""
 
 from oncebus.store.base import DUPLICATES_KEPT
 from oncebus.store.errors import (
+    ChangesRefused,
     EntryRefused,
     SessionCannotBeLocked,
     SessionLockLost,
@@ -14,6 +15,7 @@ from oncebus.store.store import Store
 from oncebus.store.values import (
     MAX_HOPS,
     Action,
+    Changes,
     Counts,
     Duplicate,
     Highest,
@@ -22,6 +24,7 @@ from oncebus.store.values import (
     Message,
     Mode,
     Outcome,
+    Pending,
     Place,
     Policy,
     Quarantined,
@@ -39,6 +42,8 @@ __all__ = [
     "DUPLICATES_KEPT",
     "MAX_HOPS",
     "Action",
+    "Changes",
+    "ChangesRefused",
     "Counts",
     "Duplicate",
     "EntryRefused",
@@ -48,6 +53,7 @@ __all__ = [
     "Message",
     "Mode",
     "Outcome",
+    "Pending",
     "Place",
     "Policy",
     "Quarantined",

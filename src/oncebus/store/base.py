@@ -18,7 +18,7 @@ _TOKEN_BYTES = 16
 class StoreBase:
     """One file, used by one process and one thread at a time. The store reads no clock: `now` is an argument.
 
-    Call methods that change something inside `with store.transaction():`. Do not pass on what they return before the
+    Call methods that change something inside `with store.transaction():`. Do not use their results outside before the
     block has ended: if the block fails, it has changed nothing. A full disk raises `StoreFull`.
     """
 
@@ -42,11 +42,11 @@ class StoreBase:
         duplicates_kept: int = DUPLICATES_KEPT,
         duplicates_age: int = DUPLICATES_AGE,
     ) -> Self:
-        """Open the store at a path, or create it. The number of messages does not matter for the time this takes.
+        """Open the store at a path, or create it. The time this takes does not depend on the number of messages.
 
-        A new store expects the inbox commit `start` + 1 first. `random` returns the given number of bytes, for lock
-        tokens. Raises `StoreInUse` if another process has it open, `StoreMismatch` if the file is not a store or is
-        from a newer version.
+        A new store expects the inbox commit `start` + 1 first. `random` returns the given number of random bytes, for
+        lock tokens. Raises `StoreInUse` if another process has the store open, `StoreMismatch` if the file is not a
+        store or is from a newer version.
         """
         return cls(Connection.open(path, start), random, duplicates_kept, duplicates_age)
 
@@ -65,3 +65,7 @@ class StoreBase:
 
     def _token(self) -> bytes:
         return self._random(_TOKEN_BYTES)
+
+    def _tokens(self, count: int) -> list[bytes]:
+        together = self._random(_TOKEN_BYTES * count)
+        return [together[at : at + _TOKEN_BYTES] for at in range(0, len(together), _TOKEN_BYTES)]

@@ -24,11 +24,14 @@ class Duplicates(StoreBase):
         limit: int = 100,
         after: int | None = None,
     ) -> list[Duplicate]:
-        """Return dropped duplicates of an entity, oldest first. `after` is the last `number` on the page before."""
+        """Return dropped duplicates of an entity, oldest first. `after` is the last `number` on the previous page."""
         return self._tables.records.duplicates(entity, message_id, since, limit, after)
 
     def prune_duplicates(self, now: int) -> int:
-        """Forget duplicates that are too old, also of entities that get no new ones. Return how many."""
+        """Forget duplicates that are too old, including those of entities that get no new ones.
+
+        Return how many were forgotten.
+        """
         tables = self._change()
         forgotten, entity = 0, tables.records.next_with_duplicates(-1)
         while entity is not None:
@@ -38,7 +41,7 @@ class Duplicates(StoreBase):
 
 
 def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int) -> None:
-    """Record duplicates that the counters already include, and forget records that are too old or too many."""
+    """Record duplicates, which are already counted, and forget records that are too old or too many."""
     entity = integers(rows, "entity")
     order, starts, lengths = groups(entity)
     entities = entity[order[starts]].tolist()
@@ -55,7 +58,7 @@ def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int
 
 
 def _forget_old(tables: Tables, entity: int, before: int) -> int:
-    """Forget an entity's duplicates from before a time. Return how many."""
+    """Forget an entity's duplicates from before a time. Return how many were forgotten."""
     forgotten = 0
     while oldest := tables.records.oldest_duplicates(entity, 1 if not forgotten else _STEP):
         old = [number for number, time in oldest if time < before]

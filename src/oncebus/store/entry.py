@@ -1,4 +1,7 @@
-"""An outbox entry as columns: the copies in it, with their stages and numbers. Computed without a loop over rows."""
+"""An outbox entry as columns: the copies in it, with their stages and numbers.
+
+All of it is computed on whole columns.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from oncebus.messages import PARTITION_SHIFT, Fate
+from oncebus.messages import PARTITION_SHIFT, TRANSACTION, Fate
 from oncebus.store.values import Highest, Kind, Place, Policy, Scheduled, Stage, SubQueue
 
 Ints = npt.NDArray[np.int64]
@@ -25,11 +28,17 @@ def integers(rows: pa.Table, name: str) -> Ints:
 
 
 def present(rows: pa.Table, name: str) -> Flags:
-    """Return a flag for each row: whether the column is not null."""
+    """Return, for each row, whether the column is not null."""
     column = rows.column(name)
     if column.null_count == len(column):
         return np.zeros(len(column), np.bool_)
     return np.asarray(column.is_valid().to_numpy(), np.bool_)
+
+
+def requeued(rows: pa.Table) -> Flags:
+    """Return a flag for each row: whether requeue appended it."""
+    flags: Flags = present(rows, "origin_entity") & (integers(rows, "origin_entity") != TRANSACTION)
+    return flags
 
 
 def values(rows: pa.Table, name: str) -> list[Any]:
@@ -121,10 +130,8 @@ class Copies:
             return np.array(flags, np.bool_)[inverse]
 
         dead = integers(rows, "fate") == Fate.DEAD_LETTERED
-        # A message with an origin has already waited for its time. Under a topic there are only waiting messages.
-        waits = each(rules.topic) | (
-            present(rows, "scheduled") & ~present(rows, "origin_entity") & ~each(rules.subscription)
-        )
+        # A requeued message has already waited for its time. Under a topic there are only waiting messages.
+        waits = each(rules.topic) | (present(rows, "scheduled") & ~requeued(rows) & ~each(rules.subscription))
         leaves = np.where(dead, each(rules.forward_dead), each(rules.forward))
         self.sub_queue = np.where(dead, SubQueue.DEAD_LETTER, SubQueue.MAIN)
         self.stage = np.where(waits & ~dead, Stage.SCHEDULED, np.where(leaves, Stage.FORWARD, Stage.READY))
@@ -136,7 +143,7 @@ class Copies:
         self.size = integers(rows, "size")
 
     def _number(self, copies: Ints, partitioned: Flags, last_number: Callable[[int, int], int | None]) -> None:
-        """Number the copies of subscriptions, each from 1, in the partition that the topic chose."""
+        """Number the copies for subscriptions, from 1 in each subscription and each partition that the topic chose."""
         partition = np.where(partitioned[copies], self.sequence[copies] >> PARTITION_SHIFT, 0)
         order, starts, lengths = groups(self.destination[copies], partition)
         first = order[starts]
@@ -159,7 +166,7 @@ class Copies:
         ]
 
     def messages(self, first_id: int) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of table `message` for `Messages.insert`."""
+        """Yield the rows of table `message`, for `Messages.insert`."""
         rows = self._rows
         dead = self.sub_queue == SubQueue.DEAD_LETTER
         source: list[Any] = [None] * self.count
@@ -187,13 +194,13 @@ class Copies:
         )
 
     def contents(self, first_id: int) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of table `content` for `Messages.insert`."""
+        """Yield the rows of table `content`, for `Messages.insert`."""
         names = ("message_id", "session", "partition_key", "head", "body")
         columns = [values(self._rows, name) for name in names]
         return zip(range(first_id, first_id + self.count), *columns, strict=True)
 
     def held(self) -> Iterator[tuple[int, int, int, int, int]]:
-        """Return (entity, sub-queue, stage, copies, bytes) for each place that gets copies."""
+        """Yield (entity, sub-queue, stage, copies, bytes) for each sub-queue and stage that gets copies."""
         place = self.sub_queue.astype(np.int64) * len(Stage) + self.stage
         order, starts, lengths = groups(self.destination, place)
         first = order[starts]
@@ -229,10 +236,11 @@ class Copies:
         ]
 
     def session_heads(self) -> tuple[list[tuple[int, str, int]], set[tuple[int, str]]]:
-        """Return the first message to receive of each session, and the sessions that have only other messages."""
+        """Return the first receivable message of each session, and the sessions that have no receivable message."""
         heads: dict[tuple[int, str], int] = {}
         others: set[tuple[int, str]] = set()
-        indexes = np.flatnonzero(self._in_session)
+        # Messages that leave at once belong to no session here.
+        indexes = np.flatnonzero(self._in_session & (self.stage != Stage.FORWARD))
         if len(indexes):
             entities, sequences = self.destination.tolist(), self.sequence.tolist()
             ready = (self.stage == Stage.READY).tolist()

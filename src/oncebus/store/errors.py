@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oncebus.errors import OncebusError
+from oncebus.store.values import Outcome
 
 
 class StoreError(OncebusError):
@@ -22,11 +23,19 @@ class StoreMismatch(StoreError):
 
 
 class EntryRefused(StoreError):
-    """An outbox entry does not continue at the store's position, or contradicts what the store holds."""
+    """An outbox entry does not continue at the store's position, or contradicts the store's content."""
 
 
 class SessionLockLost(StoreError):
-    """The session is not locked under the given lock, or not any more."""
+    """The caller's lock on the session has expired, or is not the current one."""
+
+
+class ChangesRefused(StoreError):
+    """The changes of a transaction cannot all be made, so none was. `outcome` says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(f"A change of the transaction failed: {outcome.value}.")
+        self.outcome = outcome
 
 
 class SessionCannotBeLocked(StoreError):

@@ -1,4 +1,4 @@
-"""Ingesting outbox entries, each once and as a whole."""
+"""Ingests outbox entries, each once and as a whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Ingest(StoreBase):
     def ingest(
         self, rows: pa.Table, first_commit: int, last_commit: int, policies: Mapping[int, Policy], now: int
     ) -> IngestReport:
-        """Ingest one outbox entry: rows of OUTBOX_SCHEMA by position, of the inbox commits from first to last.
+        """Ingest an outbox entry.
+
+        `rows` has `OUTBOX_SCHEMA`, is sorted by position, and comes from the commits first to last.
 
         Raises `EntryRefused` unless the entry begins at `position()` + 1. A row for an entity that is not in `policies`
         is discarded and counted. A row whose origin was ingested before is ignored.
@@ -113,7 +115,7 @@ class Ingest(StoreBase):
         return self._tables.records.all_highest()
 
     def newest_time(self) -> int:
-        """Return the highest time ever ingested, also of deleted entities; 0 if there is none."""
+        """Return the highest time ever ingested, including that of deleted entities; 0 if there is none."""
         return self._tables.records.time()
 
     def judged_time(self) -> int:
@@ -129,12 +131,12 @@ class Ingest(StoreBase):
         return self._tables.records.mark(CATALOGUE)
 
     def note_catalogue(self, version: int) -> None:
-        """Note that a version of the catalogue is in use."""
+        """Record that a version of the catalogue is in use."""
         self._change().records.raise_mark(CATALOGUE, version)
 
 
 def _note_marks(tables: Tables, rows: pa.Table, time: Ints) -> None:
-    """Note how new the ledger and the catalogue must be: the broker does not open with older copies of them."""
+    """Record how new the ledger and the catalogue must be: the broker refuses to open with older copies of them."""
     if rows.num_rows:
         tables.records.raise_mark(CATALOGUE, int(integers(rows, "catalogue").max()))
         judged = present(rows, "key")
@@ -173,20 +175,20 @@ def _last_number(tables: Tables) -> Callable[[int, int], int | None]:
 
 
 def _destinations(rows: pa.Table, fate: Ints, policies: Mapping[int, Policy]) -> tuple[Flags, Flags]:
-    """Return which rows become copies, and which would but have a deleted destination."""
+    """Return for each row whether it becomes a copy, and whether only a deleted destination prevents that."""
     copies = np.isin(fate, (Fate.DELIVERED, Fate.DEAD_LETTERED))
     known = _flags(integers(rows, "destination"), policies.__contains__) & present(rows, "destination")
     return copies & known, copies & ~known
 
 
 def _flags(entities: Ints, is_so: Callable[[int], bool]) -> Flags:
-    """Return `is_so` of each entity, called once for each different one."""
+    """Return the result of `is_so` for each entity. It is called once for each distinct entity."""
     found, inverse = np.unique(entities, return_inverse=True)
     return np.array([is_so(entity) for entity in found.tolist()], np.bool_)[inverse]
 
 
 def _not_repeated(tables: Tables, rows: pa.Table) -> Flags | None:
-    """Return which rows do not repeat an origin that was ingested before; None if none does.
+    """Return which rows do not repeat an origin that was ingested before; None if no row repeats one.
 
     A message has a row for each of its copies, all with the same inbox position. The same origin at another position
     means that the message was appended twice.

@@ -24,7 +24,7 @@ class Quarantine(StoreBase):
     def release_quarantined(self, numbers: Sequence[int], policies: Mapping[int, Policy], now: int) -> list[Outcome]:
         """Let quarantined rows fall due now. Return an outcome for each.
 
-        They are routed by the current rules, and come back to quarantine if they fail again.
+        They are routed by the current rules, and return to quarantine if they fail again.
         """
         tables = self._change()
         return [_release(tables, number, policies, now) for number in numbers]
@@ -48,7 +48,7 @@ def _release(tables: Tables, number: int, policies: Mapping[int, Policy], now: i
     lane = (row.session or "") if policy.requires_session else ""
     # As if scheduled for now: a due message skips detection, is routed by the current rules, and arrives once.
     tables.messages.schedule(row, lane, now)
-    if lane:
+    if policy.requires_session:
         tables.sessions.ensure([(row.entity, lane)])
     # The size of the entity already includes it.
     tables.counters.hold(row.entity, SubQueue.MAIN, Stage.SCHEDULED, 1, 0)

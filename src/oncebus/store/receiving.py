@@ -1,13 +1,13 @@
-"""Delivering messages to receivers."""
+"""Delivers messages to receivers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from oncebus.store.base import StoreBase
-from oncebus.store.rules import expire, is_expired, put_back
 from oncebus.store.sessions import check_held
 from oncebus.store.sql.tables import Tables
+from oncebus.store.unsettled import expire, is_expired, put_back
 from oncebus.store.values import Copy, Message, Mode, Policy, SessionLock, Stage, SubQueue
 
 _EXPIRED_AT_A_TIME = 500
@@ -27,12 +27,13 @@ class Receiving(StoreBase):
         sub_queue: SubQueue = SubQueue.MAIN,
         most_bytes: int | None = None,
     ) -> list[Message]:
-        """Receive up to `count` active messages by sequence number, of the locked `session` if given.
+        """Receive up to `count` active messages by number; with `session`, only those of that locked session.
 
         `most_bytes` limits their total size, but a single message may exceed it; the same holds for the other methods.
         With peek-lock each message has a token and the end of its lock (in a session, the end of the session's lock),
-        and the delivery counts even if the process dies at once. Receive-and-delete locks a message with a body file in
-        the same way: complete it when the body has been read. Raises `SessionLockLost`.
+        and the delivery counts even if the process dies at once, except in a dead-letter queue, where none counts.
+        Receive-and-delete locks a message with a body file in the same way: complete it when the body has been read.
+        Raises `SessionLockLost`.
         """
         tables = self._change()
         lane, until = _turn(tables, entity, policy, now, session, sub_queue)
@@ -41,9 +42,9 @@ class Receiving(StoreBase):
         limit = count
         while True:
             found = tables.messages.ready(entity, sub_queue, lane, limit, most_bytes)
-            expired = [message for message in found if is_expired(message, now)]
+            expired = [message for message in found if message.expires is not None and is_expired(message, now)]
             if not expired:
-                return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, self._token)
+                return _hand_out(tables, found[:count], mode, Stage.LOCKED, until, session, self._tokens)
             for message in expired:
                 expire(tables, Copy._make(message[: len(Copy._fields)]), policy)
             # Probably many expired together: continue in larger steps.
@@ -60,7 +61,10 @@ class Receiving(StoreBase):
         sub_queue: SubQueue = SubQueue.MAIN,
         most_bytes: int | None = None,
     ) -> list[Message]:
-        """Receive the deferred messages with these numbers, in this order, without those that are missing or locked."""
+        """Receive the deferred messages with these numbers, in this order.
+
+        Leaves out messages that are missing or locked.
+        """
         tables = self._change()
         lane, until = _turn(tables, entity, policy, now, session, sub_queue)
         for copy in tables.messages.expired_locks_of(entity, now):
@@ -74,7 +78,7 @@ class Receiving(StoreBase):
                 if found and most_bytes is not None and size > most_bytes:
                     break
                 found.append(tables.messages.full(at.id))
-        return _hand_out(tables, found, mode, Stage.DEFERRED_LOCKED, until, session, self._token)
+        return _hand_out(tables, found, mode, Stage.DEFERRED_LOCKED, until, session, self._tokens)
 
     def peek(
         self,
@@ -93,7 +97,7 @@ class Receiving(StoreBase):
 def _turn(
     tables: Tables, entity: int, policy: Policy, now: int, session: SessionLock | None, sub_queue: SubQueue
 ) -> tuple[str, int]:
-    """Return the lane to receive from and the end of the locks. Dead letters are received without a session."""
+    """Return the lane to receive from, and when new locks will expire. Dead letters have no session lock."""
     if session is None or sub_queue is not SubQueue.MAIN:
         return "", now + policy.lock_duration
     return session.session, check_held(tables, entity, session.session, session.token, now)
@@ -106,17 +110,18 @@ def _hand_out(
     stage: Stage,
     until: int,
     session: SessionLock | None,
-    new_token: Callable[[], bytes],
+    new_tokens: Callable[[int], list[bytes]],
 ) -> list[Message]:
-    handed = [message._replace(deliveries=message.deliveries + 1) for message in messages]
+    counted = 1 if messages and messages[0].sub_queue == SubQueue.MAIN else 0
     if mode is Mode.RECEIVE_AND_DELETE:
         tables.messages.remove([message for message in messages if message.blob is None])
-    # A message with a body file is not deleted before the file has been read: reading may fail.
+    locked = int(stage)
     handed = [
-        message._replace(stage=int(stage), token=new_token(), locked_until=until)
+        message.handed_out(message.deliveries + counted, locked, token, until)
+        # A message with a body file is not deleted before the file has been read: reading may fail.
         if mode is Mode.PEEK_LOCK or message.blob is not None
-        else message
-        for message in handed
+        else message.handed_out(message.deliveries + counted, message.stage, message.token, message.locked_until)
+        for message, token in zip(messages, new_tokens(len(messages)), strict=True)
     ]
     held = [message for message in handed if message.token is not None]
     # A message of a session is locked as long as the session is: its lock has no end of its own.

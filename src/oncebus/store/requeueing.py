@@ -8,12 +8,12 @@ A message that leaves is first marked as leaving, durably. Then the caller appen
 removed. After a crash in between, it is still marked and is appended again with the same origin, which `ingest` ingests
 only once.
 
-The store remembers an origin from its first row until no other can come. No row with it is appended after `requeued`,
-which names the inbox commit of the last one. Once the store has ingested that commit, it forgets the origin. So it
-remembers no more origins than messages are under way.
+The store remembers an origin from its first row until no other row with it can come. No row with it is appended after
+`requeued`, which names the inbox commit of the last one. Once the store has ingested that commit, it forgets the
+origin. So it remembers at most as many origins as there are messages under way.
 
-A message that returns to its own entity is shown there until it is removed. If its row arrives before `requeued` is
-called, the arrival removes it, so that it never counts twice.
+A message that returns to its own entity stays visible there until it is removed. If its row arrives before `requeued`
+is called, the arrival removes it, so that it never counts twice.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from oncebus.store.base import StoreBase
-from oncebus.store.rules import NO_TARGET, TOO_MANY_HOPS
 from oncebus.store.sql.tables import Tables
+from oncebus.store.unsettled import NO_TARGET, TOO_MANY_HOPS
 from oncebus.store.values import LEAVING, MAX_HOPS, Copy, Kind, Policy, Requeue, RequeueKind, Stage, SubQueue
 
 
@@ -30,7 +30,7 @@ class Requeueing(StoreBase):
     """Operations on messages that leave through the inbox."""
 
     def begin_requeue(self, appended: int) -> None:
-        """Continue what an earlier broker left. Call it once, before the first `requeue_batch`.
+        """Continue the requeues that an earlier broker began. Call it once, before the first `requeue_batch`.
 
         The store must have ingested everything that the inbox held at the start. `appended` is the newest commit.
         """
@@ -58,7 +58,7 @@ class Requeueing(StoreBase):
         return batch
 
     def requeued(self, batch: Sequence[Requeue], commit: int) -> None:
-        """Remove messages that are durable in the inbox, none of them after `commit`."""
+        """Remove messages that are durable in the inbox. `commit` is the last commit that has one of them."""
         tables = self._change()
         for requeue in batch:
             message = requeue.message
@@ -81,7 +81,7 @@ class Requeueing(StoreBase):
 
 
 def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended: int, limit: int) -> list[Requeue]:
-    """Return the next messages to append of one entity. Messages that must stay after all are put back on the way."""
+    """Return the next messages to append of one entity. Messages that must stay after all are put back."""
     batch: list[Requeue] = []
     if source not in policies:
         # It is being deleted, with all that it holds.
@@ -98,7 +98,7 @@ def _from(tables: Tables, source: int, policies: Mapping[int, Policy], appended:
 
 
 def returned(tables: Tables, origins: Sequence[tuple[int, int]]) -> None:
-    """Remove messages whose row came back to their entity before `requeued` was called for them."""
+    """Remove messages whose row arrived in their entity before `requeued` was called for them."""
     for entity, sequence in origins:
         copy = tables.messages.returning(entity, sequence)
         if copy is not None:
@@ -129,8 +129,10 @@ def _kind_and_target(tables: Tables, copy: Copy, policies: Mapping[int, Policy])
 def _leave(tables: Tables, copy: Copy, commit: int) -> None:
     # Rows in the pipeline may still need the body file: the origin refers to it until the last of them is ingested.
     tables.messages.remove([copy], keep_body_file=True)
+    if copy.lane:
+        tables.sessions.delete_idle(copy.entity, copy.lane)
     tables.records.end_origin(copy.entity, copy.sequence, commit, copy.blob)
 
 
 def _strand(tables: Tables, copy: Copy, reason: str, description: str) -> None:
-    tables.messages.dead_letter(copy, SubQueue.TRANSFER_DEAD_LETTER, Stage.READY, reason, description)
+    tables.messages.dead_letter(copy, SubQueue.TRANSFER_DEAD_LETTER, Stage.READY, reason, description, copy.deliveries)

@@ -1,12 +1,12 @@
-"""Locking sessions. While a session is locked, so are the messages received in it."""
+"""Locks sessions. While a session is locked, so are the messages received in it."""
 
 from __future__ import annotations
 
 from oncebus.store.base import StoreBase
 from oncebus.store.errors import SessionCannotBeLocked, SessionLockLost
-from oncebus.store.rules import expire, is_expired, put_back
 from oncebus.store.sql.sessions import SessionRow
 from oncebus.store.sql.tables import Tables
+from oncebus.store.unsettled import expire, is_expired, put_back
 from oncebus.store.values import Place, Policy, SessionLock, SubQueue, Sweep
 
 
@@ -14,7 +14,9 @@ class Sessions(StoreBase):
     """Sessions, their locks and their state."""
 
     def accept_session(self, entity: int, session: str | None, policy: Policy, now: int) -> SessionLock | None:
-        """Lock a session; without a name, the free one with the oldest message, or return None if there is none.
+        """Lock a session.
+
+        If `session` is None, lock the free one with the oldest message, or return None if there is none.
 
         Raises `SessionCannotBeLocked` if another receiver has locked the named session.
         """
@@ -58,6 +60,10 @@ class Sessions(StoreBase):
         row = self._tables.sessions.get(entity, session)
         return None if row is None else row.state
 
+    def check_session(self, lock: SessionLock, now: int) -> None:
+        """Raise `SessionLockLost` unless a session is still locked."""
+        check_held(self._tables, lock.entity, lock.session, lock.token, now)
+
     def set_session_state(self, lock: SessionLock, state: bytes | None, now: int) -> None:
         """Replace the state of a locked session. Raises `SessionLockLost`."""
         tables = self._change()
@@ -67,18 +73,21 @@ class Sessions(StoreBase):
     def list_sessions(
         self, entity: int, limit: int, updated_since: int | None = None, after: str | None = None
     ) -> list[str]:
-        """List sessions with messages or state, by name; with `updated_since`, those whose state was set since then."""
+        """List the sessions that have messages or state, by name.
+
+        With `updated_since`, list those whose state was set after it.
+        """
         return self._tables.sessions.names(entity, updated_since, after, limit)
 
 
 def is_held(tables: Tables, entity: int, session: str, token: bytes | None, now: int) -> bool:
-    """Return whether a session is locked, and with this token if one is given."""
+    """Return whether a session is locked. If `token` is given, return whether it is locked with that token."""
     row = tables.sessions.get(entity, session)
     return row is not None and row.locked_until is not None and now < row.locked_until and token in (None, row.token)
 
 
 def check_held(tables: Tables, entity: int, session: str, token: bytes, now: int) -> int:
-    """Return when the lock of a session with this token expires. Raises `SessionLockLost`."""
+    """Return when the session's lock expires. Raises `SessionLockLost` unless it is locked with this token."""
     row = tables.sessions.get(entity, session)
     if row is None or row.token != token or row.locked_until is None or row.locked_until <= now:
         raise SessionLockLost(f"Session '{session}' of entity {entity} is not held under this lock. Accept it again.")
@@ -104,7 +113,7 @@ def give_back(tables: Tables, row: SessionRow, policy: Policy) -> set[Place]:
 def _next_free(tables: Tables, entity: int, policy: Policy, now: int) -> str | None:
     """Return the free session with the oldest message to receive; None if there is none.
 
-    Each iteration corrects a head or expires a message, so the loop ends.
+    The search ends, because each step corrects the recorded head of a session or expires a message.
     """
     while (row := tables.sessions.next_free(entity)) is not None:
         first = tables.messages.first_ready(entity, row.session)

@@ -1,4 +1,4 @@
-"""Settling locked messages and renewing their locks."""
+"""Settles locked messages and renews their locks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from oncebus.amqp import DecodeError, with_application_properties
 from oncebus.store.base import StoreBase
-from oncebus.store.rules import dead_letter, put_back
 from oncebus.store.sessions import is_held
 from oncebus.store.sql.tables import Tables
+from oncebus.store.unsettled import dead_letter, put_back
 from oncebus.store.values import (
     Action,
     Copy,
@@ -33,25 +33,44 @@ class Settling(StoreBase):
         now: int,
         session: SessionLock | None = None,
     ) -> list[Outcome]:
-        """Settle messages. Return an outcome for each; with `session`, it tells a lost session from a lost message."""
+        """Settle messages. Return an outcome for each.
+
+        With `session`, the outcome distinguishes a lost session from a lost lock.
+        """
         tables = self._change()
         outcomes: list[Outcome] = []
         known = tables.messages.with_tokens([settlement.token for settlement in settlements])
         completed = []
         for settlement in settlements:
-            found = _held(tables, entity, known.get(settlement.token), settlement.sequence, now, session)
+            action, token, sequence = settlement[:3]
+            found = held(tables, entity, known.get(token), sequence, now, session)
             if isinstance(found, Outcome):
                 outcomes.append(found)
                 continue
+            if action is Action.DEAD_LETTER and found.sub_queue != SubQueue.MAIN:
+                outcomes.append(Outcome.ALREADY_DEAD_LETTERED)
+                continue
             # A token can be used once only.
-            del known[settlement.token]
-            if settlement.action is Action.COMPLETE:
+            del known[token]
+            if action is Action.COMPLETE:
                 completed.append(found)
             else:
-                _settle(tables, found, settlement, policy)
+                settle(tables, found, settlement, policy)
             outcomes.append(Outcome.DONE)
         tables.messages.remove(completed)
         return outcomes
+
+    def settleable(
+        self, entity: int, settlements: Sequence[Settlement], now: int, session: SessionLock | None = None
+    ) -> list[Outcome]:
+        """Return the outcome that `settle` would return for each message, without settling anything."""
+        tables = self._tables
+        known = tables.messages.with_tokens([settlement.token for settlement in settlements])
+        found = [
+            held(tables, entity, known.pop(settlement.token, None), settlement.sequence, now, session)
+            for settlement in settlements
+        ]
+        return [each if isinstance(each, Outcome) else Outcome.DONE for each in found]
 
     def renew_locks(
         self, entity: int, tokens: Sequence[bytes], policy: Policy, now: int, session: SessionLock | None = None
@@ -63,7 +82,7 @@ class Settling(StoreBase):
         tables = self._change()
         answers: list[int | Outcome] = []
         for token in tokens:
-            found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
+            found = held(tables, entity, tables.messages.with_token(token), None, now, session)
             if isinstance(found, Outcome):
                 answers.append(found)
             elif found.locked_until is None:
@@ -83,7 +102,7 @@ class Settling(StoreBase):
         tables = self._tables
         answers: list[int | None] = []
         for token in tokens:
-            found = _held(tables, entity, tables.messages.with_token(token), None, now, session)
+            found = held(tables, entity, tables.messages.with_token(token), None, now, session)
             if isinstance(found, Outcome):
                 answers.append(None)
             elif found.locked_until is None:
@@ -98,10 +117,11 @@ class Settling(StoreBase):
         return max(self._tables.messages.last_end(), self._tables.sessions.last_end())
 
 
-def _held(
+def held(
     tables: Tables, entity: int, copy: Copy | None, sequence: int | None, now: int, session: SessionLock | None
 ) -> Copy | Outcome:
-    if copy is not None and copy.entity == entity and sequence in (None, copy.sequence):
+    """Return the message with a lock token if the lock still holds, else why it does not."""
+    if copy is not None and copy.entity == entity and (sequence is None or sequence == copy.sequence):
         if copy.locked_until is not None:
             return copy if now < copy.locked_until else Outcome.MESSAGE_LOCK_LOST
         return copy if is_held(tables, entity, copy.lane, None, now) else Outcome.SESSION_LOCK_LOST
@@ -112,7 +132,8 @@ def _held(
     return Outcome.MESSAGE_LOCK_LOST
 
 
-def _settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) -> None:
+def settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) -> None:
+    """Settle a message that `held` returned. Any action except complete."""
     head = settlement.head
     if settlement.properties:
         before = tables.messages.full(copy.id).head if head is None else head
@@ -129,4 +150,5 @@ def _settle(tables: Tables, copy: Copy, settlement: Settlement, policy: Policy) 
         case Action.DEFER:
             tables.messages.unlock(copy, Stage.DEFERRED, copy.deliveries)
         case Action.DEAD_LETTER:
-            dead_letter(tables, copy, policy, settlement.reason, settlement.description)
+            # As in the service: the receiver's decision is not a failed attempt.
+            dead_letter(tables, copy, policy, settlement.reason, settlement.description, counted=False)

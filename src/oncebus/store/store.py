@@ -1,4 +1,4 @@
-"""The delivery store: what receivers see."""
+"""The delivery store: the messages that receivers see."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from oncebus.store.ingest import Ingest
 from oncebus.store.quarantine import Quarantine
 from oncebus.store.receiving import Receiving
 from oncebus.store.requeueing import Requeueing
-from oncebus.store.rules import discard
 from oncebus.store.sessions import Sessions
 from oncebus.store.settling import Settling
-from oncebus.store.sql import times
+from oncebus.store.sql.tables import bring_back
 from oncebus.store.sweeping import Sweeping
+from oncebus.store.transactions import Transactions
+from oncebus.store.unsettled import discard
 from oncebus.store.values import Counts, SubQueue
 
 
-class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Duplicates, Quarantine):
+class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transactions, Duplicates, Quarantine):
     """All operations of the store. See `StoreBase` for the contract and each base class for its methods."""
 
     def counts(self, entity: int) -> Counts:
-        """Return what an entity holds now, and the totals since it was created."""
+        """Return the counts of an entity: its messages now, and its totals since it was created."""
         return self._tables.counters.of(entity)
 
     def size_of(self, entity: int) -> int:
@@ -29,7 +30,10 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Duplica
         return self._tables.counters.size(entity)
 
     def delete_entities(self, entities: Sequence[int], appended: int) -> None:
-        """Delete entities and everything they hold. No row with an origin in them may be after commit `appended`."""
+        """Delete entities and everything they hold.
+
+        No row with an origin in them may come after the commit `appended`.
+        """
         tables = self._change()
         for entity in entities:
             for sequence, body_file in tables.messages.remove_all(entity):
@@ -39,16 +43,26 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Duplica
             tables.records.end_origins_of(entity, appended)
         tables.counters.delete(entities)
 
-    def batch_delete(self, entity: int, enqueued_before: int, count: int, sub_queue: SubQueue = SubQueue.MAIN) -> int:
-        """Delete the oldest active messages that nobody has locked. Return how many."""
+    def batch_delete(
+        self,
+        entity: int,
+        enqueued_before: int,
+        count: int,
+        sub_queue: SubQueue = SubQueue.MAIN,
+        session: str | None = None,
+    ) -> int:
+        """Delete the oldest active messages that nobody has locked, of all sessions or of one.
+
+        Return how many were deleted.
+        """
         tables = self._change()
-        copies = tables.messages.oldest(entity, sub_queue, enqueued_before, count)
+        copies = tables.messages.oldest(entity, sub_queue, enqueued_before, count, session)
         for copy in copies:
             discard(tables, copy)
         return len(copies)
 
     def unknown_body_files(self, names: Iterable[str]) -> list[str]:
-        """Return those of the names that no ingested row ever referred to."""
+        """Return those names that no ingested row ever referred to."""
         return self._tables.body_files.unknown(names)
 
     def needed_body_files(self) -> list[str]:
@@ -64,10 +78,10 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Duplica
         self._change().body_files.forget(names)
 
     def bring_back(self, now: int, longest_lock: int) -> int:
-        """Move all times that the broker wrote and that lie in the future to `now`. Return how many messages it moved.
+        """Set all times in the future that the broker wrote to `now`. Return how many messages were changed.
 
         The messages count as enqueued now and keep their time to live. Locks expire at most `longest_lock` from now.
         Scheduled times stay, because senders chose them.
         """
         self._connection.need_transaction()
-        return times.bring_back(self._connection, now, longest_lock)
+        return bring_back(self._connection, now, longest_lock)

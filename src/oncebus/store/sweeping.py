@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from oncebus.messages import PARTITION_SHIFT
 from oncebus.store.base import StoreBase
-from oncebus.store.rules import discard, expire, is_expired, policy_of, put_back
 from oncebus.store.sessions import give_back
 from oncebus.store.sql.tables import Tables
+from oncebus.store.unsettled import discard, expire, is_expired, policy_of, put_back
 from oncebus.store.values import Copy, Highest, Kind, Outcome, Place, Policy, Stage, SubQueue, Sweep
 
 
@@ -72,6 +72,14 @@ class Sweeping(StoreBase):
                 outcomes.append(Outcome.DONE)
         return outcomes
 
+    def cancellable(self, entity: int, sequences: Sequence[int]) -> list[Outcome]:
+        """Return the outcome that `cancel_scheduled` would return for each message, without cancelling anything."""
+        found = [self._tables.messages.at(entity, SubQueue.MAIN, sequence) for sequence in sequences]
+        return [
+            Outcome.DONE if copy is not None and copy.stage == Stage.SCHEDULED else Outcome.MESSAGE_NOT_FOUND
+            for copy in found
+        ]
+
     def resubmit(
         self,
         entity: int,
@@ -84,8 +92,9 @@ class Sweeping(StoreBase):
     ) -> list[Outcome]:
         """Turn dead letters into new messages of their entity. Return an outcome for each.
 
-        They get a new number and no deliveries, and their time to live starts now. Those of a queue go through requeue.
-        A locked dead letter is not found. `behind` is how far `now` is behind the clock of expiry.
+        They get a new number and a delivery count of 0, and their time to live starts now. Dead letters of a queue go
+        through requeue. The outcome for a locked dead letter is "not found". `behind` is how far `now` is behind the
+        clock that expiry uses.
         """
         tables = self._change()
         outcomes = []

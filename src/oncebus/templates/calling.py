@@ -1,4 +1,4 @@
-"""Declaring functions of the expression language, and checking their arguments."""
+"""Declares functions of the expression language, and checks their arguments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from oncebus.management.problems import Fault
 from oncebus.templates.scope import Deployment, Loops, Value
 
 LONGEST_TEXT = 1 << 17
-"""Characters of a string that a function may return."""
+"""The maximum length of a string that a function may return, in characters."""
 
 _ORDER = ("first", "second", "third", "fourth", "fifth")
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call, and its surroundings. An argument of the wrong type is an error with its position."""
+    """The arguments of a function call, and its context.
+
+    The error for an argument of the wrong type names its position.
+    """
 
     name: str
     values: Sequence[Value]
@@ -29,41 +32,41 @@ class Arguments:
         return len(self.values)
 
     def text(self, at: int) -> str:
-        """Return an argument that must be a string. Raises `Fault`."""
+        """Return the argument at a position. Raises `Fault` unless it is a string."""
         value = self.values[at]
         return value if isinstance(value, str) else self._refuse(at, "a string")
 
     def whole(self, at: int) -> int:
-        """Return an argument that must be an integer. Raises `Fault`."""
+        """Return the argument at a position. Raises `Fault` unless it is an integer."""
         value = self.values[at]
         return value if isinstance(value, int) and not isinstance(value, bool) else self._refuse(at, "an int")
 
     def flag(self, at: int) -> bool:
-        """Return an argument that must be true or false. Raises `Fault`."""
+        """Return the argument at a position. Raises `Fault` unless it is true or false."""
         value = self.values[at]
         return value if isinstance(value, bool) else self._refuse(at, "a bool")
 
     def array(self, at: int) -> list[Value]:
-        """Return an argument that must be an array. Raises `Fault`."""
+        """Return the argument at a position. Raises `Fault` unless it is an array."""
         value = self.values[at]
         return value if isinstance(value, list) else self._refuse(at, "an array")
 
     def members(self, at: int) -> dict[str, Value]:
-        """Return an argument that must be an object. Raises `Fault`."""
+        """Return the argument at a position. Raises `Fault` unless it is an object."""
         value = self.values[at]
         return value if isinstance(value, dict) else self._refuse(at, "an object")
 
     def all_are(self, kind: type[Any]) -> bool:
-        """Return whether all arguments have a type."""
+        """Return whether all arguments are of type `kind`."""
         return all(isinstance(value, kind) for value in self.values)
 
     def check_length(self, characters: int) -> None:
-        """Raise `Fault` if a string would be too long. Call this before making the string."""
+        """Raise `Fault` if a string of this length is too long. Call this before making the string."""
         if characters > LONGEST_TEXT:
             raise self.fault(f"would make a string of more than {LONGEST_TEXT} characters.")
 
     def fault(self, text: str) -> Fault:
-        """Return the error for a call; `text` continues after the function's name."""
+        """Return the error for a call. Its text is "The function 'name'", followed by `text`."""
         return Fault(f"The function '{self.name}' {text}")
 
     def _refuse(self, at: int, wanted: str) -> Any:
@@ -73,9 +76,9 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function, and how many arguments it takes; `most` is None for any number.
+    """A function, and how many arguments it takes. `most` is None if there is no maximum.
 
-    A shallow function does not go through the content of its arguments, so a call costs less.
+    A shallow function does not look into its arguments, so a call is charged less.
     """
 
     name: str
@@ -92,9 +95,9 @@ FUNCTIONS: dict[str, Function] = {}
 def function(
     name: str, least: int = 1, most: int | None = None, *, is_shallow: bool = False
 ) -> Callable[[Callable[[Arguments], Value]], Callable[[Arguments], Value]]:
-    """Return a decorator that declares a function.
+    """Return a decorator that declares a function of the expression language.
 
-    The function takes exactly `least` arguments if `most` is None, and any number above `least` if `most` is -1.
+    The function takes exactly `least` arguments if `most` is None, and `least` or more if `most` is -1.
     """
 
     def declared(call: Callable[[Arguments], Value]) -> Callable[[Arguments], Value]:

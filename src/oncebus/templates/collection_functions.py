@@ -57,7 +57,7 @@ def _array(given: Arguments) -> Value:
 @function("createObject", 0, -1)
 def _create_object(given: Arguments) -> Value:
     if len(given) % 2:
-        raise given.fault(f"takes names and values in turn, not {len(given)} arguments.")
+        raise given.fault(f"takes pairs of a name and a value, not {len(given)} arguments.")
     return {given.text(at): given.values[at + 1] for at in range(0, len(given), 2)}
 
 
@@ -76,7 +76,7 @@ def _union(given: Arguments) -> Value:
 
 
 def _canonical(value: Value) -> str:
-    """Return the same text for equal values. Unlike in Python, true is not 1."""
+    """Return a text that is the same for equal values only. Unlike in Python, true does not equal 1."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -147,7 +147,7 @@ def _max(given: Arguments) -> Value:
 def _numbers(given: Arguments) -> list[int]:
     listed = Arguments(given.name, given.array(0), given.deployment, given.loops) if given.all_are(list) else given
     if not len(listed):
-        raise given.fault("gets no number.")
+        raise given.fault("needs at least one number.")
     return [listed.whole(at) for at in range(len(listed))]
 
 
@@ -196,7 +196,10 @@ def _deployment(given: Arguments) -> Value:
 
 @function("resourceId", 2, -1)
 def _resource_id(given: Arguments) -> Value:
-    """Return the id of a resource. An Azure subscription and a resource group may precede its type."""
+    """Return the id of a resource.
+
+    The arguments are an optional subscription, an optional group, the type, and the names.
+    """
     texts = [given.text(at) for at in range(len(given))]
     at = next((at for at, text in enumerate(texts[:3]) if "/" in text), None)
     if at is None:
@@ -204,7 +207,7 @@ def _resource_id(given: Arguments) -> Value:
     provider, *kinds = texts[at].strip("/").split("/")
     names = [name for text in texts[at + 1 :] for name in text.split("/")]
     if len(kinds) != len(names):
-        raise given.fault(f"gets {len(names)} names for the type '{texts[at]}', which has {len(kinds)}.")
+        raise given.fault(f"needs {len(kinds)} names for the type '{texts[at]}', but got {len(names)}.")
     subscription = texts[at - 2] if at > 1 else given.deployment.subscription
     group = texts[at - 1] if at > 0 else given.deployment.group
     pairs = "/".join(f"{kind}/{name}" for kind, name in zip(kinds, names, strict=True))

@@ -1,7 +1,7 @@
-"""Evaluating the expressions of a template. An expression can call only functions that this package declares.
+"""Evaluates the expressions of a template. An expression can call only functions that this package declares.
 
-Parameters and variables are evaluated on first use, each once. An error is noted at its place, and values that depend
-on it do not report it again.
+Parameters and variables are evaluated on first use, each once. An error is recorded with its location. Values that
+depend on the failed one do not report it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncebus.templates.expressions import Access, Call, Literal, Node, is_expres
 from oncebus.templates.scope import Budget, Deployment, Loops, Value
 
 MOST_COPIES = 800
-"""Copies of one loop: the Resource Manager's limit."""
+"""The maximum number of copies in one loop. It is the Resource Manager's limit."""
 
 _STEPS_OF_A_COPY = 20
 _AT_RUN_TIME = {"reference", "listkeys", "list", "listsecrets", "providers", "references", "tenant", "environment"}
@@ -30,7 +30,7 @@ Resolve = Callable[[str], Value]
 
 
 class _Loop(NamedTuple):
-    """A variable that a copy loop makes, and the place of the loop."""
+    """A variable that a copy loop creates, and the location of the loop."""
 
     loop: Object
     path: str
@@ -47,7 +47,7 @@ BROKEN: Final = _Broken()
 
 
 def is_whole(value: Value) -> bool:
-    """Return whether a value, with everything in it, could be evaluated.
+    """Return whether a value and everything in it could be evaluated.
 
     A part that occurs several times is visited once, because references can make a value exponentially large.
     """
@@ -66,8 +66,8 @@ def is_whole(value: Value) -> bool:
 class Evaluator:
     """Evaluates the values of one template. `parameter` returns a parameter's value, or raises `Fault`.
 
-    Everything is charged to one budget, references included: a variable that contains another twice costs twice as
-    much, although it takes no more memory. Once the budget is spent, nothing more is evaluated.
+    Everything is charged to one budget, including references: a variable that refers to another one twice pays for it
+    twice, although it takes no more memory. Once the budget is spent, nothing more is evaluated.
     """
 
     def __init__(
@@ -98,7 +98,10 @@ class Evaluator:
     # Values as the template writes them
 
     def value(self, written: Value, path: str) -> Value:
-        """Return a value with all its expressions evaluated. Notes each error, and puts `BROKEN` in its place."""
+        """Return a value with all its expressions evaluated.
+
+        Records each error, and returns `BROKEN` for the part that failed.
+        """
         if not self._can_afford(1 + len(written) // 8 if isinstance(written, str) else 1, path):
             return BROKEN
         if isinstance(written, str):
@@ -136,7 +139,7 @@ class Evaluator:
         except Fault as error:
             self.problems.add(path, str(error))
         except RecursionError:
-            self.problems.add(path, "The expression leads through too many parameters and variables.")
+            self.problems.add(path, "The expression refers to parameters and variables through too many levels.")
         return BROKEN
 
     def _tree(self, written: str) -> Node:
@@ -178,7 +181,10 @@ class Evaluator:
         return [self.value(loop.get("input"), member(path, "input")) for _ in self.copies(loop, path)]
 
     def copies(self, loop: Object, path: str) -> Iterator[int]:
-        """Yield the indexes of a loop. Until the next one, functions see this index. Raises `AlreadyReported`."""
+        """Yield the indexes of a loop. Functions such as copyIndex() see the index that was yielded last.
+
+        Raises `AlreadyReported`.
+        """
         name = self.known(loop.get("name"), member(path, "name"))
         count = self.known(loop.get("count"), member(path, "count"))
         if not isinstance(name, str) or not name:
@@ -204,7 +210,7 @@ class Evaluator:
 
     @contextmanager
     def _outside_of_loops(self) -> Iterator[None]:
-        """Hide the current loops inside the block: a variable has the same value wherever it is used."""
+        """Hide the current loops inside the block, because a variable has the same value wherever it is used."""
         loops, self.loops = self.loops, Loops()
         try:
             yield
@@ -245,10 +251,10 @@ class Evaluator:
         if name.lower() in _AT_RUN_TIME or name.lower().startswith("list"):
             return Fault(f"The function '{name}' reads the deployed resources; such functions are not supported.")
         if name.lower() in _LAMBDAS:
-            return Fault(f"The function '{name}' takes other functions; such functions are not supported.")
+            return Fault(f"The function '{name}' takes functions as arguments; such functions are not supported.")
         known = {each: function.name for each, function in FUNCTIONS.items()} | {each: each for each in self._lazy}
         near = nearest(name.lower(), known)
-        return Fault(f"The function '{name}' is not known.{hint(known[near] if near else None)}")
+        return Fault(f"The function '{name}' is unknown.{hint(known[near] if near else None)}")
 
     def _accessed(self, access: Access) -> Value:
         value = self._evaluated(access.of)
@@ -296,7 +302,7 @@ class Evaluator:
 
 
 class Lazy:
-    """Values by name, in any case, each evaluated on first use. A circular reference is a `Fault`."""
+    """Values that are evaluated on first use, by name in any letter case. A circular reference raises `Fault`."""
 
     def __init__(self, noun: str, written: Object, evaluate: Callable[[str, Value], Value]) -> None:
         self._noun = noun
@@ -311,7 +317,7 @@ class Lazy:
         return list(self._written)
 
     def get(self, name: str) -> Value:
-        """Return the value with a name. Raises `Fault`, or `AlreadyReported` if its problem is already noted."""
+        """Return the value called `name`. Raises `Fault`, or `AlreadyReported` if its problem is already recorded."""
         written = written_name(self._written, name)
         if written is None:
             raise Fault(f"The {self._noun} '{name}' does not exist.{hint(nearest(name, self._written))}")
@@ -335,16 +341,19 @@ class Lazy:
 
 
 def is_loops(value: object) -> bool:
-    """Return whether the value of a member `copy` is a list of loops, each with a count."""
+    """Return whether a value is a list of loops, each with a count.
+
+    `value` is the content of a member called `copy`.
+    """
     return isinstance(value, list) and bool(value) and all(is_object(each) and "count" in each for each in value)
 
 
 class _NotThere(Fault):
-    """An object has no such member, or an array no such item."""
+    """An object lacks the requested member, or an array lacks the requested item."""
 
 
 def _with_loops(variables: Object) -> Object:
-    """Return the variables, with each loop replaced by the variable that it makes."""
+    """Return the variables, with each loop replaced by the variable that it creates."""
     found: Object = {}
     for name, written in variables.items():
         if name.lower() == "copy" and is_loops(written):

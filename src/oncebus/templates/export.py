@@ -1,4 +1,4 @@
-"""A namespace as a template, for deployment elsewhere. The template contains no keys.
+"""Exports a namespace as a template, to deploy it elsewhere. The template contains no keys.
 
 The namespace's name is a parameter. Everything else is literal; defaults are left out.
 """
@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from oncebus.access import AuthorizationRule
-from oncebus.arm.resources import LOCATION
 from oncebus.entities import (
     Catalogue,
     CorrelationFilter,
@@ -27,10 +26,16 @@ from oncebus.entities.limits import PARTITIONS, filled_in
 from oncebus.entities.names import DEFAULT_RULE
 from oncebus.management.properties import PROPERTIES
 from oncebus.management.rules import rule_properties
-from oncebus.management.writing import Properties, authorization_properties, entity_properties, in_id
+from oncebus.management.writing import (
+    API_VERSION,
+    LOCATION,
+    Properties,
+    authorization_properties,
+    entity_properties,
+    in_id,
+)
 
 SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
-API_VERSION = "2024-01-01"
 PARAMETER = "namespaceName"
 
 _TYPE = "Microsoft.ServiceBus/namespaces"
@@ -47,7 +52,10 @@ class Export(NamedTuple):
 
 
 def export(catalogue: Catalogue, namespace_rules: Iterable[AuthorizationRule]) -> Export:
-    """Return the template of a namespace. Deployed to an empty namespace, it makes an equal one, but for warnings."""
+    """Return the template of a namespace.
+
+    Deploying it to an empty namespace makes an equal one, except for the parts in `warnings`.
+    """
     warnings: list[str] = []
     return Export(
         {
@@ -70,7 +78,7 @@ def _resources(
     for entity in entities:
         if "~" in entity.name:
             warnings.append(
-                f"'{entity.name}': a tilde stands for a slash in a template, so deployment changes the name."
+                f"'{entity.name}': a tilde in a template means a slash, so deploying the template changes the name."
             )
         word = "queues" if isinstance(entity, Queue) else "topics"
         place = [(word, in_id(entity.name))]
@@ -105,7 +113,7 @@ def _subscription(subscription: Subscription, catalogue: Catalogue, warnings: li
     yield _resource("topics/subscriptions", names, properties, _id([("topics", topic)]), *targets)
     owner = _id([("topics", topic), ("subscriptions", subscription.name)])
     if not subscription.rules:
-        warnings.append(f"'{subscription.path}' has no rules. Deployed, it gets one that matches all messages.")
+        warnings.append(f"'{subscription.path}' has no rules. When deployed, it gets a rule that matches all messages.")
     if [(each.name, each.filter, each.action) for each in subscription.rules] == [(DEFAULT_RULE, TrueFilter(), None)]:
         return
     for rule in subscription.rules:
@@ -149,7 +157,7 @@ def _without_lost_targets(
     def kept(target: str | None) -> str | None:
         if target is None or catalogue.forward_target(target) is not None:
             return target
-        warnings.append(f"'{entity.path}' forwards to '{target}', which does not exist; that is left out.")
+        warnings.append(f"'{entity.path}' forwards to '{target}', which does not exist. The forwarding is left out.")
         return None
 
     return replace(
@@ -167,7 +175,10 @@ def _default(entity: Queue | Topic | Subscription, catalogue: Catalogue) -> Queu
 
 
 def _forwarded(entity: Queue | Subscription, catalogue: Catalogue) -> list[str]:
-    """Return the ids of the entities that an entity forwards to, except in circles, where no order is possible."""
+    """Return the ids of the entities that an entity forwards to, for `dependsOn`.
+
+    Leaves out targets that forward back to it.
+    """
     return [
         _id([("queues" if isinstance(target, Queue) else "topics", in_id(target.name))])
         for target in _targets(entity, catalogue)
@@ -182,7 +193,10 @@ def _targets(entity: Queue | Subscription, catalogue: Catalogue) -> list[Queue |
 
 
 def _leads_to(start: Queue | Topic, end: Queue | Subscription, catalogue: Catalogue) -> bool:
-    """Return whether `start` forwards to `end`, possibly through other queues. The search ends at a topic."""
+    """Return whether `start` forwards to `end`, possibly through other queues.
+
+    The search does not continue past a topic.
+    """
     seen: set[int] = set()
     waiting = [start]
     while waiting:
@@ -206,7 +220,7 @@ def _resource(kind: str, names: Sequence[str], properties: Properties, *depends:
 
 
 def _escaped(value: Any) -> Any:
-    """Return the value with its strings escaped that would otherwise count as expressions."""
+    """Return the value with those strings escaped that a template would treat as expressions."""
     if isinstance(value, dict):
         return {_escaped(name): _escaped(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -2,12 +2,13 @@
 
     "[concat(parameters('prefix'), '-', variables('names')[0].short)]"
 
-A string is an expression if it is in brackets. A string that begins with two brackets is literal, without the first.
+A string in brackets is an expression. A string that begins with two brackets is a literal; the first bracket is
+dropped.
 
     expression   operand { "." name | "[" expression "]" }
     operand      'text' | -12 | name "(" [ expression { "," expression } ] ")"
 
-In quotes, two quotes stand for one. The parser does not know any function.
+Inside quotes, two quotes stand for one. The parser does not know which functions exist.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 from oncebus.management.problems import Fault
 
 LONGEST = 24_576
-"""Characters of an expression: the Resource Manager's limit."""
+"""The maximum length of an expression in characters. It is the Resource Manager's limit."""
 DEEPEST = 50
-"""The deepest nesting of calls."""
+"""The maximum nesting depth of calls."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?[0-9]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>\S))"
@@ -49,7 +50,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An access to a part of a value. Each step is the name of a member, or an expression in brackets."""
+    """Access to a part of a value. Each step is the name of a member, or an expression in brackets."""
 
     of: Node
     steps: tuple[str | Node, ...]
@@ -64,7 +65,7 @@ def is_expression(text: str) -> bool:
 
 
 def unescaped(text: str) -> str:
-    """Return the meaning of a string that is not an expression: without the escaping bracket."""
+    """Return a string that is not an expression, without its escaping bracket."""
     return text[1:] if text.startswith("[[") and text.endswith("]") else text
 
 

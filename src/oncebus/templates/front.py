@@ -25,16 +25,16 @@ from starlette.types import Scope
 
 from oncebus.access import Guard, Operation
 from oncebus.arm import errors
-from oncebus.arm.errors import ArmRefused
+from oncebus.arm.errors import ArmRefused, bad_content
 from oncebus.broker.broker import Broker
 from oncebus.errors import shown
 from oncebus.http.errors import Refused, wrong_method
 from oncebus.http.limits import Limits
-from oncebus.http.requests import Asked
+from oncebus.http.requests import HttpRequest
 from oncebus.http.routes import admit, answered
 from oncebus.http.times import iso8601
-from oncebus.management.applying import PlanOutdated, apply
 from oncebus.management.authorization_rules import AuthorizationRules
+from oncebus.management.changes import PlanOutdated, apply
 from oncebus.management.difference import Change, Effect, changes_of
 from oncebus.management.documents import LARGEST, Object, find, is_object, kind_of, parse_document
 from oncebus.management.planning import Plan
@@ -44,11 +44,11 @@ from oncebus.templates.scope import Deployment, Value
 from oncebus.templates.template import plan_template
 
 MOST_ATTEMPTS = 5
-"""Attempts to deploy while other changes make the plan outdated."""
+"""The maximum number of attempts to deploy while other changes make the plan outdated."""
 DEADLINE_SECONDS = 20.0
-"""Time to read and plan a template. The evaluation checks it, and the client waits hardly longer in any case."""
+"""The time limit to read and plan a template. Evaluation checks it regularly, so the client hardly waits longer."""
 MOST_WAITING = 8
-"""Requests with a template at the same time. They are processed one after the other."""
+"""The maximum number of requests with a template that wait at the same time. They are processed one after the other."""
 
 _TYPE = "Microsoft.Resources/deployments"
 _PATH = re.compile(
@@ -69,7 +69,7 @@ class _Target(NamedTuple):
 class _Does(NamedTuple):
     method: str
     operation: Operation
-    handler: Callable[[Asked, Deployment], Awaitable[Response]]
+    handler: Callable[[HttpRequest, Deployment], Awaitable[Response]]
 
 
 class Deployments:
@@ -101,11 +101,11 @@ class Deployments:
         """Return whether a path belongs to deployments."""
         return _PATH.fullmatch(scope.get("raw_path") or b"") is not None
 
-    async def respond(self, request: Asked) -> Response:
+    async def respond(self, request: HttpRequest) -> Response:
         """Return the response to a request; an error becomes a response too."""
         return await answered(request, self._respond(request), _answer)
 
-    async def _respond(self, request: Asked) -> Response:
+    async def _respond(self, request: HttpRequest) -> Response:
         grant = admit(request, self._guard, self._limits)
         target = _target_of(request.scope["raw_path"])
         does = self._table[target.action]
@@ -114,7 +114,7 @@ class Deployments:
         self._guard.require(grant, does.operation, "")
         return await does.handler(request, target.deployment)
 
-    async def _deploy(self, request: Asked, deployment: Deployment) -> Response:
+    async def _deploy(self, request: HttpRequest, deployment: Deployment) -> Response:
         template, given = await self._template(request)
         for _ in range(MOST_ATTEMPTS):
             planned = await self._planned(template, given, deployment)
@@ -139,18 +139,18 @@ class Deployments:
                     },
                 }
             )
-        raise ArmRefused(409, "DeploymentActive", "Other changes interfere again and again. Please deploy again.")
+        raise ArmRefused(409, "DeploymentActive", "Other changes to the namespace kept interfering. Deploy again.")
 
-    async def _what_if(self, request: Asked, deployment: Deployment) -> Response:
+    async def _what_if(self, request: HttpRequest, deployment: Deployment) -> Response:
         planned = await self._planned(*await self._template(request), deployment)
         return _json({"status": "Succeeded", "properties": self._result(planned, deployment)})
 
-    async def _validate(self, request: Asked, deployment: Deployment) -> Response:
+    async def _validate(self, request: HttpRequest, deployment: Deployment) -> Response:
         planned = await self._planned(*await self._template(request), deployment)
         diagnostics = self._result(planned, deployment)["diagnostics"]
         return _json({"properties": {"provisioningState": "Succeeded", "diagnostics": diagnostics}})
 
-    async def _export(self, request: Asked, _: Deployment) -> Response:
+    async def _export(self, request: HttpRequest, _: Deployment) -> Response:
         # The body selects resources of the group. It has no effect: the only namespace is always exported as a whole.
         await self._body(request)
         exported = export(self._broker.catalogue, {rule.name: rule for rule in self._rules.of(None)}.values())
@@ -163,33 +163,31 @@ class Deployments:
             }
         return _json(answer)
 
-    async def _template(self, request: Asked) -> tuple[Value, Value]:
+    async def _template(self, request: HttpRequest) -> tuple[Value, Value]:
         """Return the template and the parameter values in a request."""
         body = await self._body(request)
         properties = find(body, "properties")
         if not is_object(properties):
-            raise _bad(f"The member 'properties' is {kind_of(properties)}. Not an object.")
+            raise bad_content(f"The member 'properties' is {kind_of(properties)}. Not an object.")
         mode = find(properties, "mode")
         if mode is not None and str(mode).lower() != "incremental":
-            raise _bad(f"The mode {shown(mode)} is not supported. Deployments are Incremental: nothing is deleted.")
+            raise bad_content(f"The mode {shown(mode)} is not supported. Use Incremental, which deletes nothing.")
         for name in ("templateLink", "parametersLink"):
             if find(properties, name) is not None:
-                raise _bad(f"The member '{name}' is not supported. Send the content.")
+                raise bad_content(f"The member '{name}' is not supported. Send the content itself.")
         if find(properties, "template") is None:
-            raise _bad("The member 'template' is missing.")
+            raise bad_content("The member 'template' is missing.")
         values = find(properties, "parameters")
         return find(properties, "template"), {} if values is None else values
 
-    async def _body(self, request: Asked) -> Object:
-        body = await request.read_body(LARGEST, self._limits.body_seconds)
-        if body is None:
-            raise Refused(413, f"The body of the request exceeds the limit of {LARGEST} bytes.")
+    async def _body(self, request: HttpRequest) -> Object:
+        body = await request.read_whole(LARGEST, self._limits.body_seconds)
         try:
             content = await self._in_thread(lambda _: parse_document(body or b"{}"))
         except Fault as error:
-            raise _bad(f"The body of the request is not JSON: {error}") from None
+            raise bad_content(f"The body of the request is not JSON: {error}") from None
         if not is_object(content):
-            raise _bad(f"The body of the request is {kind_of(content)}. Not an object.")
+            raise bad_content(f"The body of the request is {kind_of(content)}. Not an object.")
         return content
 
     async def _planned(self, template: Value, given: Value, deployment: Deployment) -> Plan:
@@ -204,7 +202,10 @@ class Deployments:
         return await self._in_thread(work)
 
     async def _in_thread(self, work: Callable[[Callable[[], bool]], Made]) -> Made:
-        """Return the result of `work`, which runs in a thread. Its argument tells whether the deadline has passed."""
+        """Return the result of `work`, which runs in a thread.
+
+        `work` gets a function that returns whether the deadline has passed.
+        """
         if self._waiting >= MOST_WAITING:
             raise Refused(503, "The server is busy: too many templates are deployed at the same time.")
         loop = asyncio.get_running_loop()
@@ -218,7 +219,7 @@ class Deployments:
             raise ArmRefused(
                 400,
                 "InvalidTemplate",
-                f"The template takes more than {DEADLINE_SECONDS:.0f} s to read. Make it smaller.",
+                f"Reading the template takes more than {DEADLINE_SECONDS:.0f} s. Make it smaller.",
             ) from None
 
     def _finish(self) -> None:
@@ -231,12 +232,13 @@ class Deployments:
         warnings = list(planned.wanted.warnings)
         if planned.wanted.namespace is not None and planned.wanted.namespace.lower() != name.lower():
             warnings.append(
-                f"The template names the namespace '{planned.wanted.namespace}'; it is deployed to '{name}'."
+                f"The template names the namespace '{planned.wanted.namespace}', but is deployed to '{name}'."
             )
         tier = planned.after.namespace.tier
         if tier is not planned.before.namespace.tier:
             warnings.append(
-                f"The tier becomes {tier}. If the setting 'tier' is given, change it too: it applies at every start."
+                f"The tier becomes {tier}. If the broker has the setting 'tier', change it too, because "
+                "it applies at every start."
             )
         return {
             "changes": [_written(change, scope) for change in changes_of(planned)],
@@ -299,10 +301,6 @@ def _quietly(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     # The loop may have closed before the work ended.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(call)
-
-
-def _bad(text: str) -> ArmRefused:
-    return ArmRefused(400, "InvalidRequestContent", text)
 
 
 def _json(content: Object, status: int = 200) -> Response:

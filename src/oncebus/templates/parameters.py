@@ -1,4 +1,4 @@
-"""The parameters of a template: their declarations, the given values, and checking one against the other.
+"""The parameters of a template: checks the given values against the declarations.
 
     "parameters": {"size": {"type": "int", "defaultValue": 1024, "allowedValues": [1024, 2048]}}
 
@@ -16,7 +16,7 @@ from oncebus.templates.evaluation import Lazy
 from oncebus.templates.scope import Value
 
 MOST = 256
-"""Parameters of a template: the Resource Manager's limit."""
+"""The maximum number of parameters of a template. It is the Resource Manager's limit."""
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -52,7 +52,7 @@ class Parameters:
         return self._values.get(name)
 
     def check(self) -> None:
-        """Note the problems of all parameters, used or not, and each given value that is not declared."""
+        """Record the problems of all parameters, used or not, and each given value that is not declared."""
         if len(self._declared) > MOST or len(self._given) > MOST:
             many = max(len(self._declared), len(self._given))
             self._problems.add("parameters", f"There are {many} parameters; {MOST} is the limit.")
@@ -69,7 +69,7 @@ class Parameters:
         path = member("parameters", name)
         try:
             if not is_object(about):
-                raise Fault(f"The declaration of a parameter is an object, not {kind_of(about)}.")
+                raise Fault(f"The declaration of a parameter must be an object, not {kind_of(about)}.")
             kind = type_of(about)
             if kind is None:
                 raise Fault(f"The type {find(about, 'type')!r} is not one of {', '.join(_TYPES)}.")
@@ -82,7 +82,7 @@ class Parameters:
             elif find(about, "nullable") is True:
                 return None
             else:
-                raise Fault("The parameter has no value: give one, since it has no default.")
+                raise Fault("The parameter has no value and no default. Give a value.")
             _check(value, about, kind)
         except AlreadyReported:
             raise
@@ -93,13 +93,13 @@ class Parameters:
 
 
 def type_of(about: Object) -> str | None:
-    """Return the declared type of a parameter, in lower case; None if there is no such type."""
+    """Return the declared type of a parameter, in lower case; None if it is missing or unknown."""
     kind = find(about, "type")
     return kind.lower() if isinstance(kind, str) and kind.lower() in _TYPES else None
 
 
 def value_from_text(text: str, about: Object) -> Value:
-    """Return the value of a text on the command line, according to the declared type. Raises `Fault`."""
+    """Parse a value from the command line, according to the parameter's declared type. Raises `Fault`."""
     match type_of(about):
         case "int":
             digits = text.strip().removeprefix("-")
@@ -117,7 +117,7 @@ def value_from_text(text: str, about: Object) -> Value:
 
 def _given_value(given: Value, name: str) -> Value:
     if is_object(given) and find(given, "reference") is not None:
-        raise Fault("The value is a reference to a key vault; such values are not supported.")
+        raise Fault("The value is a reference to a key vault. Such values are not supported.")
     if not is_object(given) or written_name(given, "value") is None:
         raise Fault(f"The value does not have the form {{'{name}': {{'value': …}}}}.")
     return find(given, "value")
@@ -141,5 +141,8 @@ def _check(value: Value, about: Object, kind: str) -> None:
 
 
 def _are_all_in(value: Value, allowed: list[Value]) -> bool:
-    """Return whether a value is an array of allowed items: `allowedValues` of an array may list items."""
+    """Return whether the value is an array whose items are all allowed.
+
+    For an array parameter, `allowedValues` may list single items instead of whole arrays.
+    """
     return isinstance(value, list) and all(each in allowed for each in value)

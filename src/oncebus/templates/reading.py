@@ -1,6 +1,6 @@
-"""Turning the resources of a template into `Wanted`.
+"""Turns the resources of a template into `Wanted`.
 
-Each property is read by itself, so that all problems are found. `oncebus.management` defines the format of properties.
+Each property is read on its own, so that all problems are found. `oncebus.management` defines the format of properties.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class Reader:
-    """Turns resources into `Wanted`. It notes each problem, and leaves that value out."""
+    """Turns resources into `Wanted`. It records each problem, and leaves out the bad value."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -65,7 +65,10 @@ class Reader:
         }
 
     def read(self, resources: Iterable[Resource], *, is_complete: bool = True) -> Wanted:
-        """Return everything that the resources ask for, in their order. `is_complete` is false if some are missing."""
+        """Return everything that the resources ask for, in their order.
+
+        Pass `is_complete=False` if some resources could not be read.
+        """
         seen: dict[tuple[str, ...], str] = {}
         for resource in resources:
             if resource.provider != PROVIDER or "/providers/" in f"/{resource.kind}/":
@@ -78,7 +81,7 @@ class Reader:
                 self._leave_out(resource)
             elif reader is None:
                 known = ", ".join(self._readers)
-                self._note(resource, "type", f"The type '{resource.type}' is not known. There are {known}.")
+                self._note(resource, "type", f"The type '{resource.type}' is unknown. Use one of {known}.")
             elif resource.is_deployed:
                 identity = (resource.kind, *(name.lower() for name in resource.names))
                 if identity in seen and resource.is_named:
@@ -91,7 +94,10 @@ class Reader:
                 reader(resource)
         if len(self._namespaces) > 1:
             names = ", ".join(sorted(self._namespaces.values()))
-            self._problems.add("resources", f"The resources belong to several namespaces: {names}. A broker is one.")
+            self._problems.add(
+                "resources",
+                f"The resources belong to several namespaces: {names}. A broker is exactly one namespace.",
+            )
         return Wanted(
             next(iter(self._namespaces.values()), None),
             self._tier,
@@ -108,14 +114,20 @@ class Reader:
 
     def _foreign(self, resource: Resource) -> None:
         if resource.type.lower() == _DEPLOYMENTS:
-            self._note(resource, "type", "A template within a template is not supported. Deploy it by itself.")
+            self._note(
+                resource,
+                "type",
+                "A template within a template is not supported. Deploy the inner template on its own.",
+            )
         else:
             self._leave_out(resource)
 
     def _leave_out(self, resource: Resource) -> None:
         if resource.is_deployed:
             name = "/".join(resource.names)
-            self._warnings.append(f"{resource.path}: '{name}' is left out: {resource.type} is not for this broker.")
+            self._warnings.append(
+                f"{resource.path}: '{name}' is left out: {resource.type} is not a resource of this broker."
+            )
 
     def _namespace(self, resource: Resource) -> None:
         members = {name: value for name, value in resource.members.items() if name.lower() not in _COMMON}
@@ -131,7 +143,7 @@ class Reader:
                 self._tier = WantedTier(member(resource.path, written_name(members, "sku") or ""), tier)
 
     def _without(self, properties: Object, place: str) -> Object:
-        """Return the properties of a namespace that have an effect here. The others get a warning."""
+        """Return the properties of a namespace that have an effect here. Adds a warning for each other property."""
         kept = {}
         for name, value in properties.items():
             if name.lower() not in _LEFT_OUT:
@@ -151,7 +163,9 @@ class Reader:
             place = member(path, name)
             if kind is Subscription and name.lower() == RESOURCE_WINDOW.lower():
                 # Azure's exports contain it, but it has no effect.
-                self._warnings.append(f"{place}: The window of a subscription is its topic's. It is left out.")
+                self._warnings.append(
+                    f"{place}: The property is ignored: the window of a subscription is that of its topic."
+                )
                 continue
             with self._problems.noted(place):
                 eased = {name: _eased(value, known.get(name.lower()))}
@@ -191,7 +205,7 @@ class Reader:
                 self._authorizations.append(WantedAuthorization(resource.path, given, kind, name))
 
     def _properties(self, resource: Resource) -> tuple[Object, str]:
-        """Return the properties of a resource and their place. Notes unusual members."""
+        """Return the properties of a resource and their location. Records unknown members as problems."""
         others = {name: None if value is None else True for name, value in resource.members.items()}
         with self._problems.noted(resource.path):
             checked = {name: value for name, value in others.items() if name.lower() not in (*_COMMON, "properties")}
@@ -206,7 +220,7 @@ class Reader:
 
 
 def _eased(value: Value, kind: ValueType | None) -> Value:
-    """Return a value, converted if a template writes a number or truth value as a string."""
+    """Return a value. If it is a string where a number or a truth value belongs, return the converted value."""
     if isinstance(value, str):
         text = value.strip().lower()
         if kind is ValueType.FLAG and text in ("true", "false"):
@@ -228,7 +242,7 @@ def _place_of_filter(properties: Object, path: str) -> str:
 
 
 def _within(properties: Object, path: str, part: str) -> str:
-    """Return the place of the expression in a part of a rule, or of the part itself."""
+    """Return the location of the SQL expression in a rule's filter or action, or of the filter or action itself."""
     name = written_name(properties, part)
     if name is None:
         return path

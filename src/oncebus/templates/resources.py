@@ -1,5 +1,6 @@
-"""The resources of a template, one by one: loops unrolled, nested resources with their full names, in the order of
-their dependencies.
+"""Reads the resources of a template into a flat list.
+
+Loops are unrolled, nested resources get their full names, and each resource comes after its dependencies.
 
     {"type": "Microsoft.ServiceBus/namespaces/queues", "name": "[concat(parameters('namespace'), '/orders')]", …}
     {"type": "queues", "name": "orders", …}                                       the same, nested in its namespace
@@ -16,7 +17,7 @@ from oncebus.templates.evaluation import Evaluator, is_whole
 from oncebus.templates.scope import Deployment, Value
 
 MOST = 800
-"""Resources of a template, all copies included: the Resource Manager's limit."""
+"""The maximum number of resources in a template, including all copies. It is the Resource Manager's limit."""
 
 _READ_APART = ("resources", "copy", "dependson", "condition", "name", "type")
 
@@ -55,7 +56,10 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """The resource that contains nested resources. Without a type it is the template, or it could not be evaluated."""
+    """The resource around nested resources.
+
+    `type` is empty for the template itself, and if it could not be evaluated.
+    """
 
     type: str = ""
     names: tuple[str, ...] = ()
@@ -64,7 +68,7 @@ class _Owner:
 
 
 class Resources:
-    """Reads the resources of a template. It notes each problem, and leaves resources without a type or name out."""
+    """Reads the resources of a template. It records each problem, and leaves out resources without a type or name."""
 
     def __init__(self, evaluator: Evaluator, deployment: Deployment, problems: Problems) -> None:
         self._evaluator = evaluator
@@ -92,14 +96,14 @@ class Resources:
 
     def _looped(self, written: Value, path: str, owner: _Owner, symbol: str | None) -> Iterator[Resource]:
         if not is_object(written):
-            self._problems.add(path, f"A resource is an object, not {kind_of(written)}.")
+            self._problems.add(path, f"A resource must be an object, not {kind_of(written)}.")
             return
         handles = [] if symbol is None else [symbol]
         loop = find(written, "copy")
         if loop is None:
             yield from self._one(written, path, owner, handles)
         elif not is_object(loop):
-            self._problems.add(member(path, "copy"), f"The loop of a resource is an object, not {kind_of(loop)}.")
+            self._problems.add(member(path, "copy"), f"The loop of a resource must be an object, not {kind_of(loop)}.")
         else:
             try:
                 for index in self._evaluator.copies(loop, member(path, "copy")):
@@ -114,7 +118,7 @@ class Resources:
     def _one(self, written: Object, path: str, owner: _Owner, handles: list[str]) -> Iterator[Resource]:
         self._count += 1
         if self._count > MOST:
-            self._problems.add("resources", f"There are more than {MOST} resources, with all copies.")
+            self._problems.add("resources", f"There are more than {MOST} resources, including all copies.")
             return
         inner = _Owner(is_lost=True)
         try:
@@ -164,7 +168,7 @@ class Resources:
             return f"{provider}/{kind.partition('/')[2]}", (rest,)
         if owner.type and "/" not in kind:
             if "/" in name:
-                self._problems.add(place, f"The name '{name}' of a nested resource has a slash. Write ~ in its place.")
+                self._problems.add(place, f"The name '{name}' of a nested resource contains a slash. Write ~ instead.")
                 raise AlreadyReported
             return f"{owner.type}/{kind}", (*owner.names, name)
         names = tuple(name.split("/"))
@@ -172,13 +176,13 @@ class Resources:
             self._problems.add(
                 place,
                 f"The name '{name}' has {len(names)} parts, but the type '{kind}' needs {kind.count('/')}."
-                " In the name of an entity write ~ for a slash.",
+                " In the name of an entity, write ~ for a slash.",
             )
             raise AlreadyReported
         return kind, names
 
     def _text(self, written: Object, path: str, name: str) -> str | None:
-        """Return the type or the name of a resource; None if it cannot be evaluated. Notes the problem."""
+        """Return the type or the name of a resource. If it cannot be evaluated, record a problem and return None."""
         as_written = written_name(written, name)
         if as_written is None:
             self._problems.add(path, f"The resource has no '{name}'.")
@@ -187,7 +191,7 @@ class Resources:
         if not is_whole(value):
             return None
         if not isinstance(value, str) or not value.strip("/"):
-            self._problems.add(member(path, as_written), f"The {name} of a resource is a string, not {value!r}.")
+            self._problems.add(member(path, as_written), f"The {name} of a resource must be a string, not {value!r}.")
             return None
         return value
 
@@ -197,7 +201,7 @@ class Resources:
             return True
         value = self._evaluator.known(written[name], member(path, name))
         if not isinstance(value, bool):
-            self._problems.add(member(path, name), f"A condition is true or false, not {value!r}.")
+            self._problems.add(member(path, name), f"A condition must be true or false, not {value!r}.")
             raise AlreadyReported
         return value
 
@@ -224,7 +228,10 @@ class Resources:
                 yield text, item(place, at)
 
     def _ordered(self, found: list[Resource]) -> list[Resource]:
-        """Return the resources in their order, but each after its dependencies. Notes circles and unknown names."""
+        """Return the resources in the template's order, but each after its dependencies.
+
+        Records cycles and unknown names.
+        """
         known: dict[str, list[int]] = {}
         for at, resource in enumerate(found):
             for handle in resource.handles:
@@ -246,7 +253,7 @@ class Resources:
 
 
 def _on_circles(waiting: set[int], before: list[set[int]]) -> list[int]:
-    """Return the resources among `waiting` that others there wait for too: those on circles, or between two."""
+    """Return the resources in `waiting` that lie on a cycle of dependencies, or between two cycles."""
     while True:
         wanted = waiting & {each for at in waiting for each in before[at]}
         if wanted == waiting:

@@ -1,4 +1,4 @@
-"""The surroundings of an expression: the deployment, the copy loops, and the budget."""
+"""The context of an expression: the deployment, the copy loops, and the budget."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncebus.management.problems import AlreadyReported, Fault
+from oncebus.management.writing import GROUP, LOCATION, SUBSCRIPTION
 
 MOST_COST = 2_000_000
-"""The most that the evaluation of a template may cost: about a second of work.
+"""The maximum cost of evaluating a template: about a second of work.
 
 Each value that is visited costs one step. Each value that a function takes or returns costs one step for each value in
 it, and one for every eight characters.
@@ -18,9 +19,6 @@ it, and one for every eight characters.
 
 _STEPS_BETWEEN_CHECKS = 1000
 
-SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
-GROUP = "local"
-LOCATION = "local"
 _TENANT = "00000000-0000-0000-0000-000000000000"
 
 Value = Any
@@ -29,7 +27,7 @@ Value = Any
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The deployment, as the functions of a template see it."""
+    """The deployment. Template functions return these facts about it."""
 
     name: str = "template"
     subscription: str = SUBSCRIPTION
@@ -105,7 +103,10 @@ class Budget:
         self._is_over = False
 
     def spend(self, value: Value) -> None:
-        """Charge for everything in a value, repetitions included. Raises as `spend_steps` does."""
+        """Charge for everything in a value; a part that occurs twice costs twice.
+
+        Raises the same errors as `spend_steps`.
+        """
         self.spend_steps(_size_of(value, {}))
 
     def spend_steps(self, steps: int) -> None:
@@ -124,7 +125,10 @@ class Budget:
 
 
 def _size_of(value: Value, known: dict[int, int]) -> int:
-    """Return the cost of a value. A part that occurs several times is visited once: `known` has sizes by identity."""
+    """Return the cost of a value.
+
+    A part that occurs several times is visited once: `known` caches costs by object id.
+    """
     if isinstance(value, str):
         return 1 + len(value) // 8
     if not isinstance(value, list | dict):

@@ -1,4 +1,4 @@
-"""From a template and its parameters to `Wanted`, and to a plan."""
+"""Turns a template and its parameters into `Wanted`, and into a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oncebus.templates.resources import Resources
 from oncebus.templates.scope import Budget, Deployment, Value
 
 MOST_VARIABLES = 256
-"""Variables of a template: the Resource Manager's limit."""
+"""The maximum number of variables of a template. It is the Resource Manager's limit."""
 
 
 def read_template(
@@ -27,9 +27,11 @@ def read_template(
     deployment: Deployment | None = None,
     budget: Budget | None = None,
 ) -> Wanted:
-    """Return what a template asks for with these parameter values, {"name": {"value": …}}, as far as it can be read.
+    """Return the resources that a template asks for, as far as it can be read.
 
-    Notes each problem. Outputs are ignored.
+    Parameter values are {"name": {"value": …}}.
+
+    Each problem is added to `problems`. The template's outputs are ignored.
     """
     deployment = deployment or Deployment()
     template = _object(template, "The template is", problems)
@@ -64,8 +66,8 @@ def plan_template(
 ) -> Plan:
     """Return the plan that deploys a template to a namespace. Raises `FileRefused` with all problems.
 
-    `namespace_rules` is None if the namespace's own authorization rules cannot be changed. `is_late` is called now and
-    then; once it returns true, the template is rejected.
+    `namespace_rules` is None if the namespace's own authorization rules cannot be changed. `is_late` is called
+    regularly; once it returns true, the template is rejected.
     """
     problems = Problems()
     wanted = read_template(template, given, problems, deployment, Budget(is_late=is_late))

@@ -20,7 +20,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
 
 def text_of(value: Value) -> str:
-    """Return a value as text, as .NET writes it; arrays and objects as JSON."""
+    """Return a value as text, in the way .NET writes it. Arrays and objects become JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -61,7 +61,7 @@ def _json(given: Arguments) -> Value:
     try:
         return parse_document(given.text(0))
     except Fault as error:
-        raise given.fault(f"gets a string that is not JSON: {error}") from None
+        raise given.fault(f"got a string that is not JSON: {error}") from None
 
 
 @function("toLower")
@@ -93,7 +93,7 @@ def _substring(given: Arguments) -> Value:
     text, start = given.text(0), given.whole(1)
     length = given.whole(2) if len(given) > 2 else len(text) - start
     if start < 0 or length < 0 or start + length > len(text):
-        raise given.fault(f"needs {length} characters from {start} of '{text[:40]}', which has {len(text)}.")
+        raise given.fault(f"needs {length} characters from {start} of '{text[:40]}', which has only {len(text)}.")
     return text[start : start + length]
 
 
@@ -146,7 +146,7 @@ def _format(given: Arguments) -> Value:
             return match[0][0]
         at = int(match["at"])
         if at >= len(values):
-            raise given.fault(f"refers to the value {{{at}}}, but gets {len(values)} values.")
+            raise given.fault(f"refers to the value {{{at}}}, but got only {len(values)} values.")
         text = _formatted(given, values[at], match["how"])
         length += len(text)
         given.check_length(length)
@@ -181,7 +181,7 @@ def _base64_to_string(given: Arguments) -> Value:
     try:
         return base64.b64decode(given.text(0), validate=True).decode()
     except ValueError:
-        raise given.fault("gets a string that is not the base64 of a text.") from None
+        raise given.fault("got a string that is not valid base64 of a text.") from None
 
 
 @function("uniqueString", 1, -1)

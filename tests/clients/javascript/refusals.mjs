@@ -16,7 +16,7 @@ const receive = (queue, text) =>
 
 describe("refusals", { concurrency: true }, () => {
   test("a missing entity", async () => {
-    await assert.rejects(send("nowhere"), { code: "MessagingEntityNotFound", message: /'nowhere' could not be found/ });
+    await assert.rejects(send("nowhere"), { code: "MessagingEntityNotFound", message: /'sb:\/\/[^/]+\/nowhere' could not be found/ });
     await assert.rejects(receive("nowhere"), { code: "MessagingEntityNotFound" });
   });
 

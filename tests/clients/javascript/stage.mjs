@@ -3,8 +3,11 @@
 import { createHmac } from "node:crypto";
 
 import { ServiceBusClient } from "@azure/service-bus";
+import WebSocket from "ws";
 
 export const connection = process.env.SERVICEBUS_CONNECTION_STRING;
+
+const transport = process.env.WEBSOCKETS ? { webSocketOptions: { webSocket: WebSocket } } : {};
 
 const left = JSON.parse(process.env.ENTITIES);
 
@@ -67,7 +70,7 @@ export function tokenString(seconds) {
 
 /** Run a function with a client, and close the client in any case. */
 export async function withClient(use, text = connection, options = {}) {
-  const client = new ServiceBusClient(text, options);
+  const client = new ServiceBusClient(text, { ...transport, ...options });
   try {
     return await use(client);
   } finally {

@@ -11,7 +11,7 @@ from .windows import Windows
 
 @pytest.fixture(scope="package")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """One broker for all tests here. Each makes entities of its own."""
+    """Run one broker for all tests here. Each test uses its own entities."""
     made = Stage(tmp_path_factory.mktemp("stage"))
     try:
         made.open_gateway()
@@ -22,7 +22,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture(scope="package")
 def windows(stage: Stage) -> Windows:
-    """Begun before Spark is started, so that they end while it starts and other things are tried."""
+    """Send the first messages before Spark starts, so that their windows pass while it starts and other tests run."""
     return Windows(stage)
 
 
@@ -35,5 +35,5 @@ def begun(stage: Stage, windows: Windows) -> None:
 
 @pytest.fixture(autouse=True)
 def whole(stage: Stage, begun: None) -> None:
-    """A test that failed half way must not fail the next ones."""
-    stage.mend()
+    """Restore the broker, so that a test that failed does not make the next ones fail."""
+    stage.restore()

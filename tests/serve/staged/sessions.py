@@ -1,4 +1,4 @@
-"""Load in sessions: a sender for each, and receivers that take whichever is free, some messages of it at a time."""
+"""Load in sessions: one sender per session, and receivers that accept any free session and receive some messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from serve.stage import Stage
 NAMES = [f"session-{number}" for number in range(6)]
 RECEIVERS = 3
 LEAST = 11
-"""So many are sent in each session, however short it all is."""
+"""The least number of messages per session, however short the test is."""
 
 
 class Sessions:
-    """What was sent and what was completed in each session, in that order. Goes on with whatever gateway is open."""
+    """Records the ids that were sent and completed in each session, in order. Works across restarts of the gateway."""
 
     def __init__(self, stage: Stage, queue: str, seed: int) -> None:
         self.sent: dict[str, list[str]] = {name: [] for name in NAMES}
@@ -38,7 +38,7 @@ class Sessions:
         await running
 
     async def receive_all(self, seconds: float) -> None:
-        """Receive what is still to come; `check` tells what has not."""
+        """Receive the rest of the messages, for at most some seconds. `check` finds those that are missing."""
 
         def is_done() -> bool:
             return sum(map(len, self.sent.values())) <= sum(map(len, self.completed.values()))
@@ -50,7 +50,7 @@ class Sessions:
     def check(self) -> None:
         assert self.completed == self.sent
         assert min(map(len, self.sent.values())) >= LEAST
-        # Nothing is left, and nothing comes after.
+        # No message is left, and none arrives later.
         self._stage.flow()
         assert self._stage.client.metric("messages", entity=self._queue.path) == 0
         assert self._stage.client.metric("messages_duplicates_total", entity=self._queue.path) > 0
@@ -58,7 +58,7 @@ class Sessions:
     async def _send(self, name: str, over: asyncio.Event) -> None:
         while not over.is_set() or len(self.sent[name]) < LEAST:
             ids = [f"{name}/{len(self.sent[name]) + at}" for at in range(self._chance.randint(1, 3))]
-            # Now and then once more, as a client does whose answer was lost.
+            # Sometimes send twice, like a client that lost the answer.
             for _ in range(self._chance.choice([1, 1, 1, 2])):
                 await self._stage.broker.send(self._queue.path, [message(each, session=name) for each in ids])
             self.sent[name] += ids

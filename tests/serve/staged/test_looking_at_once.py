@@ -1,4 +1,4 @@
-"""What was just sent is seen by who looks at once, though it has to go through Spark first."""
+"""Tests that reads see earlier sends, although these have to go through Spark first."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_message_is_received_by_its_number_at_once_after_it_was_deferred(stage
         assert ids(await broker.peek(queue, 0, 10)) == ["a", "b"]
         held = await broker.receive(queue, 2)
         await broker.settle(queue, [Settlement(Action.DEFER, each.message.token or b"") for each in held])
-        # What is sent meanwhile has to be waited for.
+        # Receiving deferred messages waits for this one too.
         await broker.send("deferring", [message("c")])
         found = await broker.receive_deferred(queue, [2, 1], mode=Mode.RECEIVE_AND_DELETE)
         assert ids(found) == ["b", "a"]

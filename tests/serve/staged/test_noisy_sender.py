@@ -1,4 +1,4 @@
-"""One sender that sends more than the pipeline can take, beside others."""
+"""Tests a quiet queue beside senders that overload the pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SENDERS, BATCH, ROUNDS = 12, 500, 12
 
 
 class Flood:
-    """Senders of one queue that never wait longer than for their answers."""
+    """Senders to one queue that send again as soon as they get an answer."""
 
     def __init__(self, stage: Stage, queue: str) -> None:
         self._stage, self._queue = stage, queue
@@ -38,14 +38,14 @@ class Flood:
                 await asyncio.sleep(0.1)
 
     async def _watch(self) -> None:
-        """Note whether the senders have to wait."""
+        """Record whether the senders have to wait."""
         shares = self._stage.core.shares
         while not self.is_over:
             self.has_waited = self.has_waited or bool(shares.waiting)
             await asyncio.sleep(0.01)
 
 
-def test_a_quiet_queue_goes_on_beside_a_noisy_one(stage: Stage) -> None:
+def test_a_quiet_queue_works_beside_a_noisy_one(stage: Stage) -> None:
     stage.queue("noisy")
     stage.queue("calm", requires_duplicate_detection=True)
     flood = Flood(stage, "noisy")

@@ -1,4 +1,4 @@
-"""While the pipeline stands still messages are accepted, up to a limit, and delivered when it goes on."""
+"""Tests that messages are accepted while the pipeline is paused, up to a limit, and delivered when it continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUSY = "The server is busy: "
 
 
 class Sender(threading.Thread):
-    """Sends until told to end; what is refused again and again, and what is accepted now and then once more."""
+    """Sends until `end` is called. Repeats a refused message until it is accepted, and some accepted ones once more."""
 
     def __init__(self, stage: Stage, queue: str, name: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def accepted(made: list[Sender]) -> int:
     return sum(len(sender.accepted) for sender in made)
 
 
-def test_what_is_sent_under_load_while_it_is_held_up_is_accepted_and_delivered_once(stage: Stage) -> None:
+def test_messages_sent_under_load_while_it_is_paused_are_accepted_and_delivered_once(stage: Stage) -> None:
     stage.queue("held-up", **DETECTS)
     with senders(stage, "held-up") as made:
         until(lambda: accepted(made) > 10, "load")
@@ -77,12 +77,12 @@ def test_what_is_sent_under_load_while_it_is_held_up_is_accepted_and_delivered_o
             # A commit holds no more than one message of each sender.
             assert stage.core.lag > 30
         after = accepted(made)
-        until(lambda: accepted(made) > after + 10, "sends go on")
+        until(lambda: accepted(made) > after + 10, "sends continue")
     assert [sender.refusals for sender in made] == [[], [], []]
     check_delivered_once(stage, "held-up", made)
 
 
-def test_at_the_limit_sends_are_refused_and_go_on_when_the_pipeline_does(stage: Stage) -> None:
+def test_at_the_limit_sends_are_refused_until_the_pipeline_continues(stage: Stage) -> None:
     stage.queue("limited", **DETECTS)
     stage.close_gateway()
     stage.open_gateway(most_bytes=LIMIT)
@@ -95,22 +95,22 @@ def test_at_the_limit_sends_are_refused_and_go_on_when_the_pipeline_does(stage: 
                     status, retry_after, text = sender.refusals[0]
                     assert (status, retry_after) == (503, "10")
                     assert BUSY in text
-                    assert f"which is its share of {LIMIT}. Please retry the operation later." in text
+                    assert f"and its share of {LIMIT} is used up. Please retry the operation later." in text
                 assert stage.core.in_pipeline(stage.broker.catalogue.queue("limited").id) <= LIMIT
                 # Receivers are not refused.
                 received = stage.client.receive("limited", 0)
             after = accepted(made)
-            until(lambda: accepted(made) > after + 30, "sends go on", limit=PATIENCE)
+            until(lambda: accepted(made) > after + 30, "sends continue", limit=PATIENCE)
     finally:
         stage.close_gateway()
         stage.open_gateway()
     check_delivered_once(stage, "limited", made, [] if received is None else [received[0]])
 
 
-def test_at_an_entitys_size_sends_are_refused_and_go_on_when_there_is_room_in_it(stage: Stage) -> None:
-    """What is in the pipeline counts, and still does when it has come through."""
+def test_at_an_entitys_quota_sends_are_refused_until_there_is_room(stage: Stage) -> None:
+    """Messages count towards the quota in the pipeline, and also after they have come out of it."""
     small = replace(stage.queue("full", **DETECTS), max_size_in_megabytes=1)
-    # The service offers none so small.
+    # Set directly, because the service does not allow such a small quota.
     stage.change(
         lambda catalogue, _: replace(
             catalogue, version=catalogue.version + 1, entities={**catalogue.entities, small.name: small}
@@ -127,9 +127,9 @@ def test_at_an_entitys_size_sends_are_refused_and_go_on_when_there_is_room_in_it
             lambda: all(len(sender.refusals) > so_far for sender, so_far in zip(made, before, strict=True)),
             "the entity is still full",
         )
-        received = [told["MessageId"] for told, _ in stage.client.receive_all("full")]
+        received = [properties["MessageId"] for properties, _ in stage.client.receive_all("full")]
         after = accepted(made)
-        until(lambda: accepted(made) > after + 10, "sends go on", limit=PATIENCE)
+        until(lambda: accepted(made) > after + 10, "sends continue", limit=PATIENCE)
     for sender in made:
         for status, retry_after, text in sender.refusals:
             assert (status, retry_after) == (403, None)
@@ -140,6 +140,6 @@ def test_at_an_entitys_size_sends_are_refused_and_go_on_when_there_is_room_in_it
 
 def check_delivered_once(stage: Stage, queue: str, made: list[Sender], received: Sequence[str] = ()) -> None:
     stage.flow()
-    arrived = [*received, *(told["MessageId"] for told, _ in stage.client.receive_all(queue))]
+    arrived = [*received, *(properties["MessageId"] for properties, _ in stage.client.receive_all(queue))]
     assert len(set(arrived)) == len(arrived)
     assert {identity for sender in made for identity in sender.accepted} <= set(arrived)

@@ -1,4 +1,4 @@
-"""What another user of the machine meets at the sockets that Spark and its Python workers listen at."""
+"""Tests that other users of the machine get nothing from the sockets of Spark and its Python workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rpc_call(port: int) -> bytes:
 
 
 def answer(port: int, call: bytes) -> bytes:
-    """The beginning of what a port says to a stranger; nothing where it only closes the connection."""
+    """Return the beginning of a port's answer to a call; empty if it just closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=_SECONDS) as peer:
         peer.sendall(call)
         found = b""
@@ -50,7 +50,7 @@ def test_a_stranger_is_refused_at_every_port_of_the_pipeline(stage: Stage) -> No
     assert len(gateways) == 1, said
     for port in ports:
         if port not in gateways:
-            # Without authentication the driver reads the object, whatever it is, and says what it thinks of it.
+            # Without authentication the driver would deserialize the object and complain about its type.
             refusal = answer(port, rpc_call(port))
             assert b"Expected SaslMessage" in refusal, (port, refusal)
             assert b"hello" not in refusal

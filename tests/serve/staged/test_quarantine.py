@@ -1,4 +1,4 @@
-"""A row that cannot be processed is set aside and shown; the others go on."""
+"""Tests that a row that cannot be processed goes to quarantine, and that others continue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.entities import Rule, SqlFilter
 from serve.stage import Stage
 
-# A properties section that says it is longer than it is.
+# A properties section whose length field is too large.
 MALFORMED = b"\x00\x53\x73\xc0\x03\x01\xa1\x05"
 
 
@@ -21,7 +21,7 @@ def quarantined(stage: Stage, entity: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_row_that_cannot_be_processed_is_shown_and_the_others_go_on(stage: Stage) -> None:
+def test_a_row_that_cannot_be_processed_is_shown_and_others_continue(stage: Stage) -> None:
     stage.topic("poisoned", requires_duplicate_detection=True)
     asking = stage.subscription("poisoned", "asking", Rule("red", SqlFilter("colour = 'red'")))
     stage.queue("neighbour")
@@ -40,8 +40,9 @@ def test_a_row_that_cannot_be_processed_is_shown_and_the_others_go_on(stage: Sta
     assert [{name: each[name] for name in expected} for each in shown] == [expected]
     assert shown[0]["description"]
     assert shown[0]["size"] == len(MALFORMED)
-    assert [told["MessageId"] for told, _ in stage.client.receive_all(asking)] == ["before", "after"]
-    # It was accepted, so its id is remembered, and it is counted.
+    received = [properties["MessageId"] for properties, _ in stage.client.receive_all(asking)]
+    assert received == ["before", "after"]
+    # The message was accepted, so its id is remembered, and it is counted.
     assert [drop["messageId"] for drop in stage.client.drops("poisoned")] == ["poison"]
     assert stage.client.metric("messages_quarantined_total", entity="poisoned") == 1
     assert quarantined(stage, "neighbour") == []

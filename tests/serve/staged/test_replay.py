@@ -1,4 +1,4 @@
-"""A pipeline that was killed just before its last entry was complete: what it did is done again, alike."""
+"""Tests that a batch gets the same result again after a kill just before its outbox entry was complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass
 class Replay:
-    """What the pipeline made of the same messages twice, those of a topic whose rules had changed and of sessions."""
+    """The pipeline's rows from two runs of the same batch: a topic whose rules changed in between, and sessions."""
 
     first: Rows
     again: Rows
@@ -50,15 +50,15 @@ def replay(stage: Stage, begun: None) -> Replay:
         stage.change(lambda catalogue, now: catalogue.create_rule("replayed", "some", Rule("all"), now))
         stage.run(send("gha"))
         position, last = stage.core.progress.position, stage.core.acceptor.last_commit
-        # Nobody takes what the pipeline makes of it.
+        # Without a gateway, nobody ingests the entries.
         stage.close_gateway()
-    until(lambda: is_judged(stage, position, last), "all is judged", limit=PATIENCE)
+    until(lambda: is_judged(stage, position, last), "all commits are processed", limit=PATIENCE)
     stage.signal_pipeline(signal.SIGKILL)
     first, *_, unfinished = rows(stage, position), *entries(stage, position)
     for file in stage.folders.outbox.glob(f"{unfinished.first:020d}-*"):
         file.unlink()
     stage.start_pipeline()
-    until(lambda: is_judged(stage, position, last), "all is judged again", limit=PATIENCE)
+    until(lambda: is_judged(stage, position, last), "all commits are processed again", limit=PATIENCE)
     again = rows(stage, position)
     stage.open_gateway()
     stage.run(sessions.run_during(asyncio.sleep(0.3)))
@@ -66,8 +66,8 @@ def replay(stage: Stage, begun: None) -> Replay:
     return Replay(first, again, subscription, sessions)
 
 
-def test_a_batch_that_is_run_again_is_judged_and_routed_alike(stage: Stage, replay: Replay) -> None:
-    """By rules that have changed since, and with ids that its own first run has put into the ledger."""
+def test_a_batch_that_runs_again_gets_the_same_verdicts_and_routes(stage: Stage, replay: Replay) -> None:
+    """The rules have changed since, and the ledger already has the ids from the batch's first run."""
     assert len(replay.first) > 9
     assert replay.again == replay.first
     assert stage.taken(replay.subscription) == ["a", "b", "c", "g", "h"]
@@ -79,7 +79,7 @@ def test_the_order_within_a_session_survives_a_kill(replay: Replay) -> None:
 
 
 def entries(stage: Stage, position: int) -> list[Entry]:
-    """What lies in the outbox behind a commit, complete."""
+    """Return the complete outbox entries after a commit."""
     outbox, found = Outbox(stage.folders.outbox), list[Entry]()
     while (entry := outbox.next_entry(found[-1].last if found else position)) is not None:
         found.append(entry)

@@ -1,4 +1,4 @@
-"""Rules that change over HTTP while messages flow: each message goes by those of the moment it was accepted."""
+"""Tests rules that change over HTTP while messages flow: each message is routed by the rules at its acceptance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RED = description(
 
 
 class Flow:
-    """Messages that are sent to a topic, several at a time: when each was begun, and when it was accepted."""
+    """Sends messages to a topic, several at a time. Records in which order sends began, and were accepted."""
 
     def __init__(self, stage: Stage, topic: str) -> None:
         self.begun: list[str] = []
@@ -39,7 +39,7 @@ class Flow:
             running.result(60)
 
     def goes_on(self) -> None:
-        """Wait until some more of each sender have been accepted."""
+        """Wait until some more messages of each sender are accepted."""
         before = len(self.accepted)
         until(lambda: len(self.accepted) > before + 10 * SENDERS, "messages flow")
 
@@ -54,7 +54,7 @@ class Flow:
             self.accepted.append(identity)
 
 
-def test_a_rule_is_in_force_for_all_that_is_sent_after_the_call_returned(stage: Stage) -> None:
+def test_a_rule_applies_to_all_messages_sent_after_the_call_returned(stage: Stage) -> None:
     stage.topic("flowing")
     some = stage.subscription("flowing", "some", Rule("none", FalseFilter()))
     everything = stage.subscription("flowing", "all")
@@ -70,7 +70,7 @@ def test_a_rule_is_in_force_for_all_that_is_sent_after_the_call_returned(stage: 
         removed = len(flow.begun)
     arrived = stage.taken(some)
     assert len(set(arrived)) == len(arrived)
-    # What was being sent during a call may go either way.
+    # For messages that were being sent during a call, both results are right.
     wanted = {*flow.begun[in_force:]} & {*flow.accepted[:until_removed]}
     assert wanted
     assert wanted <= {*arrived}

@@ -1,4 +1,4 @@
-"""The rules of duplicate detection: in over HTTP, through the pipeline on Spark, out over HTTP. See `test_tiers`."""
+"""Tests the rules of duplicate detection from HTTP through the pipeline on Spark to HTTP. See also `test_tiers`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LATER = "Mon, 21 Sep 2099 14:13:20 GMT"
 LONGEST = "😀" * 64
 
 Sent = dict[str, object]
-"""The broker properties of a message. Its body is its place in the list of those that are sent, from 0."""
+"""The broker properties of a message. Its body is its index among the sent messages."""
 
 
 class Case(NamedTuple):
-    """What is sent to a queue, or to a topic with these subscriptions, and what becomes of it.
+    """Messages sent to a queue, or to a topic with these subscriptions, and the expected fate of each.
 
-    A list among what is sent is one batch. `dropped` are the places of the duplicates, each with that of its winner;
-    what is neither delivered, dropped nor refused is scheduled.
+    A list in `sent` is one batch. `dropped` maps the index of each duplicate to that of its original. Messages that are
+    not delivered, dropped or refused are scheduled.
     """
 
     says: str
@@ -107,7 +107,7 @@ CASES = [
 
 
 class Outcome(NamedTuple):
-    """Of one case. `drops` are the ids that the record has, each with the body of the winner if that has arrived."""
+    """The outcome of a case. `drops` are the ids in the record of drops, each with the body of its original."""
 
     answers: list[int]
     arrived: dict[str, list[str]]
@@ -116,7 +116,7 @@ class Outcome(NamedTuple):
 
 
 def test_what_is_a_duplicate(stage: Stage) -> None:
-    """All is sent before anything is looked at, so that Spark is waited for once."""
+    """Send the messages of all cases before checking any, so that the test waits for Spark only once."""
     answers = {case.says: send(stage, case) for case in CASES}
     assert {case.says: outcome(stage, case, answers[case.says]) for case in CASES} == {
         case.says: expected(case) for case in CASES
@@ -161,10 +161,10 @@ def outcome(stage: Stage, case: Case, answers: list[int]) -> Outcome:
         "scheduled": client.metric("messages", entity=name, state="scheduled"),
     }
     arrived = {path: client.receive_all(path) for path in paths_of(case)}
-    numbers = {told["EnqueuedSequenceNumber"]: body for found in arrived.values() for told, body in found}
+    numbers = {each["EnqueuedSequenceNumber"]: body for found in arrived.values() for each, body in found}
     return Outcome(
         answers,
-        # Partitions promise no order between them.
+        # There is no order between partitions.
         {path: sorted(body for _, body in found) for path, found in arrived.items()}
         if case.entity is PARTED
         else {path: [body for _, body in found] for path, found in arrived.items()},
@@ -187,7 +187,7 @@ def expected(case: Case) -> Outcome:
     )
 
 
-def test_rules_2_and_4_an_id_is_new_one_window_after_it_was_accepted_and_the_shorter_window_counts(
+def test_rules_2_and_4_an_id_is_forgotten_after_its_window_and_the_shorter_window_counts(
     stage: Stage, windows: Windows
 ) -> None:
     arrived = {name: [body for _, body in stage.client.receive_all(name)] for name in QUEUES}
@@ -216,7 +216,7 @@ def test_rule_2_a_window_is_between_20_seconds_and_7_days(stage: Stage, window: 
     assert answer == status, text
 
 
-def test_rule_5_a_queue_that_is_made_again_has_forgotten(stage: Stage) -> None:
+def test_rule_5_a_queue_that_is_deleted_and_created_again_remembers_nothing(stage: Stage) -> None:
     client = stage.client
     assert client.put("again", DETECTS)[0] == 201
     assert client.send("again", "a", "before") == 201

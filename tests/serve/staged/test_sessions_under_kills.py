@@ -1,4 +1,4 @@
-"""The order within each session while the pipeline is killed again and again. `test_replay` does so once."""
+"""Tests the order within sessions while the pipeline is killed many times. `test_replay` kills it once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_order_within_a_session_survives_many_kills(stage: Stage, seed: int) -> 
             await asyncio.sleep(chance.uniform(0.5, 2.0))
             await asyncio.to_thread(stage.signal_pipeline, signal.SIGKILL)
             await asyncio.to_thread(stage.start_pipeline)
-            # Some are killed again before they have judged anything.
+            # Sometimes kill it again before it has processed anything.
             if chance.random() < 0.8:
                 await stage.core.progress.wait_for(stage.core.acceptor.last_commit, PATIENCE)
 

@@ -1,4 +1,4 @@
-"""What there is in which tier, and the large messages of the Premium tier. Changes the tier, so it clears the stage."""
+"""Tests the features of each tier, and large messages in the Premium tier. Deletes all entities to change the tier."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST_KILOBYTES = 100 * 1024
 
 @contextmanager
 def at_tier(stage: Stage, tier: Tier) -> Iterator[None]:
-    """A broker without entities in another tier, for the block."""
+    """Delete all entities and switch to another tier for a block."""
     stage.clear()
     stage.change(lambda catalogue, now: catalogue.at_tier(tier))
     try:
@@ -39,13 +39,13 @@ def bodies(stage: Stage, queue: str) -> list[str]:
 
 
 def refusal(stage: Stage, values: Mapping[str, object] | None = None, kind: str = "Queue") -> str:
-    """What is said to who wants to make such an entity."""
+    """Return the error text of an attempt to create such an entity."""
     status, text = stage.client.put("refused", values, kind)
     assert status == 400, text
     return text
 
 
-def test_rule_9_a_tier_says_what_there_is(stage: Stage) -> None:
+def test_rule_9_the_tier_decides_which_features_there_are(stage: Stage) -> None:
     client = stage.client
     assert "DelayedPersistence and RequiresDuplicateDetection" in refusal(stage, {**DETECTS, "EnableExpress": True})
     with at_tier(stage, Tier.BASIC):
@@ -90,7 +90,7 @@ def test_messages_of_a_megabyte_and_one_of_a_hundred_go_through(stage: Stage) ->
 
 @contextmanager
 def amqp_client(stage: Stage) -> Iterator[ServiceBusClient]:
-    """The official client, of a server that is there for the block."""
+    """Run an AMQP server for a block, and yield an official client that is connected to it."""
     keys, listener = KeyFile(stage.data / "keys.json"), listen("127.0.0.1", 0)
 
     async def started() -> ServiceBusServer:
@@ -101,7 +101,7 @@ def amqp_client(stage: Stage) -> Iterator[ServiceBusClient]:
     server = stage.run(started())
     try:
         text = connection_string("localhost", listener.getsockname()[1], keys.rules()[0], emulator=True)
-        # It gives up when nothing can be written for so long, a fifth of a second if not told otherwise.
+        # The default socket timeout of a fifth of a second is too short to write a large message.
         with ServiceBusClient.from_connection_string(text, retry_total=0, socket_timeout=10) as client:
             yield client
     finally:
@@ -111,7 +111,7 @@ def amqp_client(stage: Stage) -> Iterator[ServiceBusClient]:
 
 def test_messages_of_a_megabyte_and_one_of_a_hundred_go_through_over_amqp(stage: Stage) -> None:
     chance = random.Random(2)
-    # Less a kilobyte for what is not the body.
+    # Leaves a kilobyte for the properties.
     sizes = [MEGABYTE - 1024, LARGEST_KILOBYTES * 1024 - 1024, MEGABYTE]
     with at_tier(stage, Tier.PREMIUM), amqp_client(stage) as client:
         assert stage.client.put("large", {**DETECTS, "MaxMessageSizeInKilobytes": LARGEST_KILOBYTES})[0] == 201

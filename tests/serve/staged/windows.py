@@ -1,4 +1,4 @@
-"""Windows of detection that pass in real time: the shortest there is takes 20 seconds."""
+"""Detection windows that pass in real time. The shortest allowed window is 20 seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ SHORT, LONG = 20 * SECOND, 10 * MINUTE
 MOMENT_SECONDS = 3.0
 
 QUEUES = {
-    # The window when the first message came, the one in force since, and whether its id is forgotten after 20 seconds.
+    # The window when the first message is accepted, the window after that, and whether 20 seconds later its id is
+    # forgotten.
     "short": (SHORT, SHORT, True),
     "long": (LONG, LONG, False),
     "shortened": (LONG, SHORT, True),
@@ -21,7 +22,7 @@ QUEUES = {
 
 
 class Windows:
-    """A queue of each kind, to which the same id is sent at the beginning, a moment later, and a short window later."""
+    """The queues. Each gets the same id three times: at the start, a moment later, and 20 seconds later."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -31,17 +32,17 @@ class Windows:
         self._send("first")
         self._begun = time.monotonic()
         for name, (_, later, _) in QUEUES.items():
-            # Not over HTTP: that would tell how many messages there are, and wait for Spark, which is not there yet.
+            # Not over HTTP, whose answer includes message counts and so waits for Spark, which does not run yet.
             changed = replace(stage.broker.catalogue.queue(name), duplicate_detection_history_time_window=later)
             stage.change(lambda catalogue, now, changed=changed: catalogue.updated(changed, now))  # type: ignore[misc]
 
     def send_within(self) -> None:
-        """Some seconds later: what is dropped then must not let the windows begin anew."""
+        """Send the id some seconds later. This duplicate must not restart the window."""
         self._wait(MOMENT_SECONDS)
         self._send("within")
 
     def send_after(self) -> None:
-        """A short window after the first, which is less than one after the second."""
+        """Send the id one short window after the first message, which is less than one window after the second."""
         self._wait(SHORT / SECOND)
         self._send("after")
 

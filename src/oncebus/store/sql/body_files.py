@@ -14,7 +14,10 @@ class BodyFileReferences:
         self._connection = connection
 
     def refer(self, references: Iterable[tuple[str, int]]) -> None:
-        """Add references. The number may be 0: a file that only dropped rows name is unused from the start."""
+        """Add references, as (name, number).
+
+        The number may be 0: a file that only dropped rows name is unused from the start.
+        """
         self._connection.executemany(
             "INSERT INTO blob (name, copies) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET copies = blob.copies + excluded.copies",
@@ -35,7 +38,7 @@ class BodyFileReferences:
         return [name for (name,) in rows]
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """Return those of the names that no row ever had, or that were forgotten."""
+        """Return those names that no row ever referred to, or that were forgotten."""
         known = "SELECT 1 FROM blob WHERE name = ?"
         return [name for name in names if self._connection.execute(known, (name,)).fetchone() is None]
 

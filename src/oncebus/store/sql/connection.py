@@ -27,7 +27,10 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
-    """Split values for statements that take many at a time. There are few different lengths, so few statements."""
+    """Split values for statements that take many at a time.
+
+    The parts have few different lengths, so few statements are needed.
+    """
     at = 0
     for size in _TOGETHER:
         while len(values) - at >= size:
@@ -76,8 +79,8 @@ class Connection:
     def execute_values(self, start: str, marks: str, rows: Iterable[tuple[Any, ...]], end: str = "") -> None:
         """Run a statement that takes rows of values, with many rows at a time. `marks` are the placeholders of one row.
 
-        Each statement releases the interpreter's lock, and other threads are slow to return it. With one statement for
-        each row, a row takes about a hundred times as long while the gateway is busy.
+        Each statement releases the interpreter's lock, and it takes long to get it back from other threads. With one
+        statement for each row, a row takes about a hundred times as long while the gateway is busy.
         """
         for some in portions(list(rows)):
             statement = f"{start} {', '.join([marks] * len(some))} {end}"
@@ -151,7 +154,7 @@ def _make_or_check(database: sqlite3.Connection, path: str, start: int) -> None:
 
 
 def _raise_meaning(error: BaseException, path: str) -> None:
-    """Raise an error that the caller can act on, if there is one for this failure; else return."""
+    """Raise a `StoreError` that the caller can act on if there is one for this failure. Otherwise do nothing."""
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         raise StoreFull(f"Store '{path}' has no room: {error.strerror}. Make room; nothing was changed.") from error
     if not isinstance(error, sqlite3.Error):

@@ -1,4 +1,7 @@
-"""The counts of each entity: in memory during a transaction, written as one row for each entity when it ends."""
+"""The counts of each entity.
+
+They are in memory during a transaction, and are written when it ends, one row per entity.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ _WRITE = (
 
 
 class Counters:
-    """The counters of all entities, exact at any time, also inside a transaction. Reading them again is free."""
+    """The counters of all entities. They are exact at any time, even inside a transaction.
+
+    Reading them again is free.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -55,12 +61,12 @@ class Counters:
         return self._values(entity)[_SIZE]
 
     def count(self, entity: int, name: str, number: int) -> None:
-        """Add to one count, by its name."""
+        """Add `number` to the count called `name`."""
         self._changed.add(entity)
         self._values(entity)[_INDEX[name]] += number
 
     def hold(self, entity: int, sub_queue: int, stage: int, number: int, size: int) -> None:
-        """Count messages that came to a place in an entity or, with negative numbers, left it."""
+        """Count messages that entered a (sub-queue, stage) of an entity or, with negative numbers, left it."""
         self._changed.add(entity)
         values = self._values(entity)
         values[_HELD[sub_queue, stage]] += number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,16 +23,16 @@ _LOCK = (
     "WITH held (id, stage, token, until) AS (VALUES",
     "(?, ?, ?, ?)",
     """) UPDATE message SET stage = held.stage, token = held.token, locked_until = held.until,
-    deliveries = deliveries + 1 FROM held WHERE message.id = held.id""",
+    deliveries = deliveries + (sub_queue = 0) FROM held WHERE message.id = held.id""",
 )
 _UNLOCK = "UPDATE message SET stage = ?, token = NULL, locked_until = NULL, deliveries = ? WHERE id = ?"
 _NO_LOCK_KNOWN = 2**63 - 1
 
 
 def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
-    """Return the first messages up to a total of `most_bytes`, at least one. The others are not read."""
+    """Return the first messages up to a total of `most_bytes`, but at least one. The others are not read."""
     if most_bytes is None:
-        return [Message._make(row) for row in rows]
+        return list(map(Message._make, rows))
     found: list[Message] = []
     size = 0
     for row in rows:
@@ -68,7 +69,7 @@ class Messages:
         return int(self._execute("SELECT coalesce(max(id), 0) + 1 FROM message").fetchone()[0])
 
     def insert(self, messages: Iterable[tuple[Any, ...]], contents: Iterable[tuple[Any, ...]]) -> None:
-        """Add rows in the layout of `oncebus.store.entry`. The caller counts them."""
+        """Add rows in the layout of `oncebus.store.entry`. The caller must update the counters."""
         self._connection.execute_values(
             "INSERT INTO message (id, entity, sub_queue, stage, lane, sequence, enqueued_sequence, enqueued, expires, "
             "scheduled, hops, size, reason, description, source, origin, blob, deliveries) VALUES",
@@ -82,7 +83,7 @@ class Messages:
         )
 
     def schedule(self, row: Quarantined, lane: str, when: int) -> None:
-        """Turn a quarantined row into a message that falls due at a time. The caller counts it."""
+        """Turn a quarantined row into a scheduled message. The caller must update the counters."""
         id_, waits = self.next_id(), (SubQueue.MAIN, Stage.SCHEDULED)
         placed = (id_, row.entity, *waits, lane, row.sequence, row.sequence, row.time)
         self.insert(
@@ -153,7 +154,7 @@ class Messages:
         return _fitting(rows, most_bytes)
 
     def held_in_lane(self, entity: int, lane: str) -> list[Copy]:
-        """Return the messages of a session that are locked with it."""
+        """Return the messages of a session that were received and are locked with it."""
         return self._copies("m.entity = ? AND m.sub_queue = 0 AND m.stage IN (3, 5) AND m.lane = ?", (entity, lane))
 
     def expired_locks(self, now: int, limit: int) -> list[Copy]:
@@ -229,26 +230,29 @@ class Messages:
             )
         return found
 
-    def oldest(self, entity: int, sub_queue: int, before: int, limit: int) -> list[Copy]:
-        """Return messages that are not locked and were enqueued before a time, by number."""
+    def oldest(self, entity: int, sub_queue: int, before: int, limit: int, lane: str | None) -> list[Copy]:
+        """Return unlocked messages that were enqueued before a time, by number; with `lane`, only those in it."""
+        condition, values = "m.entity = ? AND m.sub_queue = ? AND m.stage = 0", [entity, sub_queue]
         return self._copies(
-            "m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
-            (entity, sub_queue, before, limit),
+            f"{condition} {'' if lane is None else 'AND m.lane = ?'} AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
+            (*values, *([] if lane is None else [lane]), before, limit),
         )
 
     # Changing
 
     def lock(self, messages: Sequence[Message], stage: Stage) -> None:
-        """Store the lock token and the end of the lock that these messages have, and count the delivery."""
-        for message in messages:
-            if message.locked_until is not None and message.locked_until < self._first_end:
-                self._first_end = message.locked_until
+        """Store the lock token and the end of the lock of each message, as they are in `messages`.
+
+        The delivery counts, except in a dead-letter queue.
+        """
+        ends = {message.locked_until for message in messages}
+        self._first_end = min([self._first_end, *(end for end in ends if end is not None)])
         start, marks, end = _LOCK
         held = [(message.id, stage, message.token, message.locked_until) for message in messages]
         self._connection.execute_values(start, marks, held, end)
 
     def extend(self, copy: Copy, until: int) -> None:
-        """Move the end of a lock."""
+        """Change the end of a lock to `until`."""
         self._first_end = min(self._first_end, until)
         self._execute("UPDATE message SET locked_until = ? WHERE id = ?", (until, copy.id))
 
@@ -271,16 +275,22 @@ class Messages:
         self._counters.hold(copy.entity, copy.sub_queue, copy.stage, 0, grown)
 
     def dead_letter(
-        self, copy: Copy, sub_queue: SubQueue, stage: Stage, reason: str | None, description: str | None
+        self,
+        copy: Copy,
+        sub_queue: SubQueue,
+        stage: Stage,
+        reason: str | None,
+        description: str | None,
+        deliveries: int,
     ) -> None:
-        """Move a message to a dead-letter queue of its entity."""
+        """Move a message to a dead-letter queue of its entity, and set its number of deliveries."""
         if sub_queue is SubQueue.DEAD_LETTER and copy.sub_queue == SubQueue.MAIN:
             self._counters.count(copy.entity, "dead_lettered", 1)
         self._counters.move(copy.entity, (copy.sub_queue, copy.stage), (sub_queue, stage))
         self._execute(
             "UPDATE message SET sub_queue = ?, stage = ?, lane = '', token = NULL, locked_until = NULL, reason = ?, "
-            "description = ?, source = entity WHERE id = ?",
-            (sub_queue, stage, reason, description, copy.id),
+            "description = ?, source = entity, deliveries = ? WHERE id = ?",
+            (sub_queue, stage, reason, description, deliveries, copy.id),
         )
 
     def enqueue(
@@ -308,9 +318,9 @@ class Messages:
 
     def claim(self, entity: int, sub_queue: SubQueue, limit: int) -> int:
         """Mark the first messages that are not locked as being forwarded. Return how many."""
-        # Forwarded messages have no lane: a queue with sessions cannot forward, and dead letters leave their session.
+        # By number across all sessions. The plus makes SQLite walk the index of numbers instead of sorting.
         claimed = self._copies(
-            "m.entity = ? AND m.sub_queue = ? AND m.stage = 0 AND m.lane = '' ORDER BY m.sequence LIMIT ?",
+            "m.entity = ? AND m.sub_queue = ? AND +m.stage = 0 ORDER BY m.sequence LIMIT ?",
             (entity, sub_queue, limit),
         )
         for copy in claimed:
@@ -319,10 +329,13 @@ class Messages:
 
     def remove(self, copies: Sequence[Copy | Message], *, keep_body_file: bool = False) -> None:
         """Delete messages and their contents. With `keep_body_file`, the caller takes over the references."""
+        sizes: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         for copy in copies:
-            self._counters.hold(copy.entity, copy.sub_queue, copy.stage, -1, -copy.size)
+            sizes[copy[1:4]].append(copy.size)
             if copy.blob is not None and not keep_body_file:
                 self._body_files.release(copy.blob)
+        for place, of_place in sizes.items():
+            self._counters.hold(*place, -len(of_place), -sum(of_place))
         for ids in portions([copy.id for copy in copies]):
             for table in ("message", "content"):
                 self._execute(f"DELETE FROM {table} WHERE id IN ({_marks(len(ids))})", ids)
@@ -350,4 +363,4 @@ class Messages:
         return None if row is None else Copy._make(row)
 
     def _copies(self, condition: str, values: tuple[Any, ...]) -> list[Copy]:
-        return [Copy._make(row) for row in self._execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values)]
+        return list(map(Copy._make, self._execute(f"SELECT {_COPY} FROM message m WHERE {condition}", values)))

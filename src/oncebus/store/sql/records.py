@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from oncebus.messages import TRANSACTION
 from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection
 from oncebus.store.values import Duplicate, Highest, Quarantined
@@ -26,27 +27,27 @@ class Records:
         return int(self._execute("SELECT value FROM progress WHERE name = 'position'").fetchone()[0])
 
     def set_position(self, commit: int) -> None:
-        """Note that everything up to this commit is ingested."""
+        """Record that everything up to this commit is ingested."""
         self._execute("UPDATE progress SET value = ? WHERE name = 'position'", (commit,))
 
     def time(self) -> int:
-        """Return the highest time ever seen, also of deleted entities."""
+        """Return the highest time ever seen, including that of deleted entities."""
         rows = self._execute(
             "SELECT coalesce(max(time), 0) FROM highest UNION ALL SELECT value FROM progress WHERE name = 'time'"
         )
         return max(int(time) for (time,) in rows)
 
     def raise_time(self, time: int) -> None:
-        """Note a time that no row of table `highest` has, such as one of a deleted entity."""
+        """Record a time that no row of table `highest` has, such as one of a deleted entity."""
         self.raise_mark("time", time)
 
     def mark(self, name: str) -> int:
-        """Return the greatest value ever noted under a name; 0 if there is none."""
+        """Return the greatest value ever recorded under a name; 0 if there is none."""
         row = self._execute("SELECT value FROM progress WHERE name = ?", (name,)).fetchone()
         return 0 if row is None else int(row[0])
 
     def raise_mark(self, name: str, value: int) -> None:
-        """Note a value under a name, unless a higher one is there."""
+        """Record a value under a name, unless a higher one is recorded already."""
         self._execute(
             "INSERT INTO progress (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET "
             "value = CASE WHEN progress.value > excluded.value THEN progress.value ELSE excluded.value END",
@@ -69,7 +70,7 @@ class Records:
         return [Highest._make(row) for row in self._execute("SELECT entity, part, sequence, time FROM highest")]
 
     def raise_highest(self, seen: Iterable[Highest]) -> None:
-        """Note numbers and times, each unless a higher one is there."""
+        """Record numbers and times. Higher ones that are recorded already stay."""
         self._connection.executemany(
             "INSERT INTO highest (entity, part, sequence, time) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (entity, part) DO UPDATE SET "
@@ -135,7 +136,7 @@ class Records:
         return [Quarantined._make(row) for row in rows]
 
     def quarantined_at(self, number: int) -> Quarantined | None:
-        """Return the quarantined row with a number; None if there is none."""
+        """Return the quarantined row whose number is `number`; None if there is none."""
         row = self._execute(f"SELECT {_QUARANTINED} FROM quarantine WHERE number = ?", (number,)).fetchone()
         return None if row is None else Quarantined._make(row)
 
@@ -153,7 +154,7 @@ class Records:
         return row is not None and bool(row[0])
 
     def take(self, origins: Iterable[tuple[int, int]]) -> None:
-        """Note that rows with these origins are ingested now."""
+        """Record that rows with these origins are ingested now."""
         self._connection.executemany(
             "INSERT INTO origin (entity, sequence, taken) VALUES (?, ?, 1) "
             "ON CONFLICT (entity, sequence) DO UPDATE SET taken = 1",
@@ -161,7 +162,10 @@ class Records:
         )
 
     def end_origin(self, entity: int, sequence: int, commit: int, body_file: str | None) -> None:
-        """Note that no row with this origin comes after `commit`. Until then the origin refers to the body file."""
+        """Record that no row with this origin comes after `commit`.
+
+        Until then the origin holds a reference to the body file.
+        """
         self._execute(
             "INSERT INTO origin (entity, sequence, taken, settled, blob) VALUES (?, ?, 0, ?, ?) "
             "ON CONFLICT (entity, sequence) DO UPDATE SET settled = excluded.settled, "
@@ -170,16 +174,17 @@ class Records:
         )
 
     def end_origins_of(self, entity: int, commit: int) -> None:
-        """Note that no row with an origin in this entity comes after `commit`."""
+        """Record that no row with an origin in this entity comes after `commit`."""
         self._execute("UPDATE origin SET settled = ? WHERE entity = ? AND settled IS NULL", (commit, entity))
 
     def end_taken_origins(self, commit: int) -> None:
-        """Note that no row comes after `commit` for origins that were ingested and whose message has left."""
+        """Record that no row comes after `commit` with an origin that was ingested and whose message has left."""
         self._execute(
             "UPDATE origin SET settled = ? WHERE settled IS NULL AND taken = 1 AND NOT EXISTS (SELECT 1 FROM message m "
             "WHERE m.entity = origin.entity AND m.sub_queue IN (0, 1, 2) AND m.sequence = origin.sequence "
-            "AND m.stage IN (4, 6))",
-            (commit,),
+            "AND m.stage IN (4, 6)) "
+            "AND NOT EXISTS (SELECT 1 FROM pending p WHERE origin.entity = ? AND p.number = origin.sequence)",
+            (commit, TRANSACTION),
         )
 
     def forget_origins(self, position: int) -> None:

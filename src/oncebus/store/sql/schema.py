@@ -5,15 +5,16 @@ once), with the same id. The index `turn` finds the next message for a receiver:
 requires sessions, else empty. Numbers in conditions are those of `Stage` and `SubQueue`.
 
 Some names are older than the glossary: `blob` is a body file, and `transfer` stands for messages that are being
-forwarded. In `origin`, `settled` is the last commit that may hold a row with this origin.
+forwarded. In `origin`, `settled` is the last commit that may hold a row with this origin. Rows of `pending` have the
+origin (`TRANSACTION`, number).
 """
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 
 APPLICATION = 0x6F6E6362
-"""The application id in the file's header. It tells a store from other databases."""
+"""The application id in the file's header. It distinguishes a store from other databases."""
 
 TABLES = """
 CREATE TABLE message (
@@ -138,6 +139,23 @@ CREATE TABLE origin (
 );
 CREATE INDEX settled ON origin (settled) WHERE settled IS NOT NULL;
 
+CREATE TABLE pending (
+    number INTEGER PRIMARY KEY,
+    committed BIGINT NOT NULL,
+    entity BIGINT NOT NULL,
+    sequence BIGINT,
+    is_checked SMALLINT NOT NULL,
+    message_id TEXT NOT NULL,
+    session TEXT,
+    partition_key TEXT,
+    scheduled BIGINT,
+    ttl BIGINT,
+    size BIGINT NOT NULL,
+    head BLOB NOT NULL,
+    body BLOB,
+    blob TEXT
+);
+
 CREATE TABLE progress (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
 """
 
@@ -149,6 +167,25 @@ CREATE INDEX transfer ON message (entity, sequence) WHERE stage = 4;
 CREATE INDEX back ON message (entity, scheduled, sequence) WHERE stage = 6;
 UPDATE counter SET size = size + (
     SELECT coalesce(sum(quarantine.size), 0) FROM quarantine WHERE quarantine.entity = counter.entity
+)
+""",
+    # Messages that committed transactions sent.
+    2: """
+CREATE TABLE pending (
+    number INTEGER PRIMARY KEY,
+    committed BIGINT NOT NULL,
+    entity BIGINT NOT NULL,
+    sequence BIGINT,
+    is_checked SMALLINT NOT NULL,
+    message_id TEXT NOT NULL,
+    session TEXT,
+    partition_key TEXT,
+    scheduled BIGINT,
+    ttl BIGINT,
+    size BIGINT NOT NULL,
+    head BLOB NOT NULL,
+    body BLOB,
+    blob TEXT
 )
 """,
 }

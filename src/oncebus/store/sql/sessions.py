@@ -1,7 +1,7 @@
-"""Sessions: their locks, their state, and which one is the next free one.
+"""Sessions: their locks, their state, and the search for the next free one.
 
 `head` is a lower bound for the number of the session's first unlocked message, and NULL only if there is none. While
-the session is locked, it may be anything. The search for a free session verifies and corrects it.
+the session is locked, `head` may be wrong. The search for a free session verifies and corrects it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Sessions:
         return None if found is None else SessionRow._make(found)
 
     def arrive(self, heads: Iterable[tuple[int, str, int]]) -> None:
-        """Note unlocked messages that have arrived, as (entity, session, number)."""
+        """Record unlocked messages that have arrived, as (entity, session, number)."""
         self._connection.executemany(
             "INSERT INTO session (entity, session, head) VALUES (?, ?, ?) ON CONFLICT (entity, session) DO UPDATE SET "
             "head = CASE WHEN session.head < excluded.head THEN session.head ELSE excluded.head END",
@@ -127,7 +127,10 @@ class Sessions:
         self._execute("DELETE FROM session WHERE entity = ?", (entity,))
 
     def names(self, entity: int, updated_since: int | None, after: str | None, limit: int) -> list[str]:
-        """Return sessions with messages or state, by name; with `updated_since`, those whose state was set since."""
+        """Return the sessions that have messages or state, by name.
+
+        With `updated_since`, only those whose state was set after it.
+        """
         condition, values = f"(state IS NOT NULL OR {_MESSAGE})", list[int | str]()
         if updated_since is not None:
             condition, values = "updated >= ?", [updated_since]

@@ -9,8 +9,18 @@ from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.counters import Counters
 from oncebus.store.sql.messages import Messages
+from oncebus.store.sql.pending import PendingMessages
 from oncebus.store.sql.records import Records
 from oncebus.store.sql.sessions import Sessions
+
+_MOVED = (
+    ("highest", "time"),
+    ("dropped", "time"),
+    ("dropped", "original_time"),
+    ("quarantine", "time"),
+    ("session", "updated"),
+)
+"""The columns that `bring_back` moves, besides those of messages and locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,7 @@ class Tables:
     messages: Messages
     sessions: Sessions
     records: Records
+    pending: PendingMessages
 
     @classmethod
     def over(cls, connection: Connection) -> Self:
@@ -33,4 +44,19 @@ class Tables:
             Messages(connection, counters, body_files),
             Sessions(connection),
             Records(connection, body_files),
+            PendingMessages(connection),
         )
+
+
+def bring_back(connection: Connection, now: int, longest_lock: int) -> int:
+    """Move times in the future back to `now`. See `Store.bring_back`."""
+    execute = connection.execute
+    # The message keeps the time to live that it had when it was enqueued.
+    execute("UPDATE message SET expires = expires - (enqueued - ?1) WHERE enqueued > ?1", (now,))
+    moved = execute("UPDATE message SET enqueued = ?1 WHERE enqueued > ?1", (now,)).rowcount
+    for table in ("message", "session"):
+        execute(f"UPDATE {table} SET locked_until = ?1 WHERE locked_until > ?1", (now + longest_lock,))
+    for table, column in _MOVED:
+        execute(f"UPDATE {table} SET {column} = ?1 WHERE {column} > ?1", (now,))
+    execute("UPDATE progress SET value = ?1 WHERE name IN ('time', 'judged') AND value > ?1", (now,))
+    return moved

@@ -1,0 +1,81 @@
+"""Ingesting several outbox entries at once: together if they are small, and never held up by a later bad one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from broker.in_process import InProcessPipeline, running_broker
+from broker.scenes import message
+from oncebus.broker import ingest
+from oncebus.broker.addresses import Address
+from oncebus.entities import Queue
+from oncebus.folders import Folders
+from oncebus.outbox import Outbox
+from oncebus.store import Mode, Store
+
+Q = Address("q")
+
+
+async def entries_wait(data: Path, ids: str) -> None:
+    """Leave an outbox entry for each message, which no store has ingested."""
+    async with running_broker(data, pipeline=False) as broker:
+        await broker.change(lambda catalogue, now: catalogue.created(Queue(name="q"), now))
+        for each in ids:
+            await broker.send("q", [message(each)])
+    pipeline = InProcessPipeline(Folders(data))
+    while pipeline.step(most_commits=1):
+        pass
+
+
+async def received(data: Path) -> list[str]:
+    async with running_broker(data, pipeline=False) as broker:
+        await broker.pipeline.wait_for(broker.pipeline.last_commit, 60)
+        found = await broker.receive(Q, 100, mode=Mode.RECEIVE_AND_DELETE)
+        return [each.message.message_id for each in found]
+
+
+@pytest.mark.parametrize(("most_rows", "transactions"), [(4_000, 1), (2, 2), (1, 4)])
+def test_small_entries_are_ingested_in_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int, transactions: int
+) -> None:
+    ingested: list[tuple[int, int, int]] = []
+    one = Store.ingest
+
+    def note(store: Store, rows: pa.Table, first: int, last: int, *rest: object) -> object:
+        ingested.append((first, last, rows.num_rows))
+        return one(store, rows, first, last, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "ingest", note)
+    monkeypatch.setattr(ingest, "MOST_ROWS", most_rows)
+    asyncio.run(entries_wait(tmp_path, "abcd"))
+    assert asyncio.run(received(tmp_path)) == ["a", "b", "c", "d"]
+    assert len(ingested) == transactions
+    assert [first for first, _, _ in ingested] == [1, *(last + 1 for _, last, _ in ingested[:-1])]
+    assert sum(rows for _, _, rows in ingested) == 4
+    # All but the last are deleted, and in it one can see how far the pipeline came.
+    assert [entry.last for entry in Outbox(Folders(tmp_path).outbox).next_entries(3)] == [4]
+    assert Outbox(Folders(tmp_path).outbox).next_entry(2) is None
+
+
+def test_a_damaged_entry_does_not_hold_up_those_before_it(tmp_path: Path) -> None:
+    asyncio.run(entries_wait(tmp_path, "abcd"))
+    bad = Outbox(Folders(tmp_path).outbox).next_entries(0)[2]
+    [path] = Folders(tmp_path).outbox.glob(f"{bad.first:020d}-*")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+
+    async def scenario() -> None:
+        async with running_broker(tmp_path, pipeline=False) as broker:
+            assert await broker.pipeline.wait_for(bad.after, 60)
+            while broker.pipeline.trouble is None:
+                await asyncio.sleep(0.01)
+            assert "is damaged" in broker.pipeline.trouble
+            path.write_bytes(whole)
+            assert await broker.pipeline.wait_for(bad.last, 60)
+
+    asyncio.run(scenario())
+    assert asyncio.run(received(tmp_path)) == ["a", "b", "c", "d"]
