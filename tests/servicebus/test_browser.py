@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
 from amqp.client import credit
 from oncebus import amqp
 from oncebus.amqp import Symbol
-from oncebus.amqp.performatives import Attach, Detach, Flow, Source, Transfer
+from oncebus.amqp.performatives import Accepted, Attach, Detach, Disposition, Flow, Source, Transfer
 from oncebus.broker.addresses import Address
 from oncebus.durations import HOUR
 from oncebus.entities import Catalogue, Subscription, Topic
@@ -16,6 +17,7 @@ from oncebus.servicebus.messages import SCHEDULED_TIME, incoming_message
 from oncebus.servicebus.times import timestamp
 from oncebus.store import Action, Settlement
 
+from .frames import Manager
 from .raw import RawClient, Stage, message, of, play, to
 
 
@@ -95,6 +97,31 @@ def test_a_browser_sees_locked_messages_but_no_deferred_or_scheduled_ones(tmp_pa
         await client.outcomes(1)
         await client.attached(browser())
         assert await browsed(client, 10) == [b"locked"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_browser_and_management_see_what_their_client_has_settled_before(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        await put(stage, b"a", b"b", b"c", b"d")
+        client = stage.client()
+        await client.attached(browser())
+        await client.attached(of("orders", "settles", handle=1), given=10)
+        ids = [transfer.delivery_id for transfer, _ in await client.received(4)]
+        manager = await Manager.attached(client)
+
+        async def complete(first: int | None, then: int | None) -> None:
+            """Settle two deliveries without asking for an answer, the second while the first is being settled."""
+            assert first is not None
+            assert then is not None
+            client.do(Disposition(role=True, first=first, settled=True, state=Accepted()))
+            await asyncio.sleep(0)
+            client.do(Disposition(role=True, first=then, settled=True, state=Accepted()))
+
+        await complete(ids[0], ids[1])
+        assert await browsed(client, 10) == [b"c", b"d"]
+        await complete(ids[2], ids[3])
+        assert await manager.ask("peek-message", {"from-sequence-number": 1, "message-count": 10}) == (204, {})
 
     play(tmp_path, scenario)
 

@@ -17,6 +17,17 @@ from oncebus.servicebus.nodes import Node
 L = TypeVar("L", bound=Link)
 
 
+class Settling(Protocol):
+    """A receiver with decisions of the client that are not applied yet."""
+
+    @property
+    def entity_id(self) -> int:
+        """Return the entity that it receives from."""
+
+    async def settled(self) -> None:
+        """Wait until all decisions that have come so far are applied."""
+
+
 class Client(Protocol):
     """The connection, as its links see it."""
 
@@ -30,6 +41,16 @@ class Client(Protocol):
 
     def flush(self) -> None:
         """Write the output of the links soon."""
+
+    @property
+    def settling(self) -> set[Settling]:
+        """Return the receivers that are settling messages now. Receivers add and remove themselves."""
+
+    async def see_settlements(self, entity: int) -> None:
+        """Wait until everything that this client has settled at an entity so far is applied.
+
+        A client may settle without asking for an answer, and look at the entity right after that.
+        """
 
     def hold(self, size: int) -> None:
         """Add `size`, which may be negative, to this client's bytes in flight.

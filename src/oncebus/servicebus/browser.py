@@ -62,6 +62,7 @@ class Browser(Attached[OutgoingLink]):
         try:
             while wanted := self.link.sendable:
                 most = min(wanted, _AT_ONCE)
+                await self.client.see_settlements(self._entity)
                 found = await self.front.broker.peek(self.node.address, self._next, most, None, limits.peeked_bytes)
                 if not found:
                     break

@@ -27,7 +27,7 @@ from oncebus.amqp.outgoing import OutgoingLink
 from oncebus.amqp.performatives import AmqpError, Coordinator
 from oncebus.amqp.protocol import Wire
 from oncebus.entities import BadRequest
-from oncebus.servicebus.attached import Attached
+from oncebus.servicebus.attached import Attached, Settling
 from oncebus.servicebus.browser import Browser, asks_to_browse
 from oncebus.servicebus.credentials import Credentials
 from oncebus.servicebus.front import Front
@@ -67,6 +67,7 @@ class ClientConnection:
         self.credentials = Credentials(front.guard, front.now, front.limits.tokens, front.host)
         self.transactions = front.broker.transactions()
         self.deadline = NEVER
+        self.settling: set[Settling] = set()
         self._connection = connection
         self._wire = wire
         self._gone = gone
@@ -206,6 +207,12 @@ class ClientConnection:
     def flush(self) -> None:
         """See `Client`."""
         self._wire.flush()
+
+    async def see_settlements(self, entity: int) -> None:
+        """See `Client`."""
+        for receiver in list(self.settling):
+            if receiver.entity_id == entity:
+                await receiver.settled()
 
     def hold(self, size: int) -> None:
         """See `Client`."""

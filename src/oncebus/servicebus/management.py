@@ -125,6 +125,7 @@ class ManagementRequests(Attached[IncomingLink]):
 
         call = Invocation(self.front, self.node.address, Arguments(request.body), holder, work or self.front.broker)
         async with asyncio.timeout(self._seconds(request)):
+            await self.client.see_settlements(self._entity.id)
             body = await does.handler(call)
         if body is None:
             return Response(204, "No Content", {})

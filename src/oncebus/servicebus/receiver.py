@@ -58,6 +58,7 @@ class Receiver(Attached[OutgoingLink]):
         self._line: Line | None = None
         self._decisions: list[_Decision] = []
         self._settling: asyncio.Task[None] | None = None
+        self._awaited: list[asyncio.Future[None]] = []
         self._draining: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
         self._lapsing: asyncio.Task[None] | None = None
@@ -228,7 +229,20 @@ class Receiver(Attached[OutgoingLink]):
             state = state.outcome
         self._decisions.append(_Decision(event.deliveries, state, event.settled, work))
         if self._settling is None:
+            self.client.settling.add(self)
             self._settling = self.front.tasks.start(self._settle_all())
+
+    @property
+    def entity_id(self) -> int:
+        """See `Settling`."""
+        return self.entity.id
+
+    async def settled(self) -> None:
+        """See `Settling`."""
+        if self._settling is not None:
+            applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaited.append(applied)
+            await applied
 
     async def finished(self) -> None:
         """Wait, after the link has ended, until all decisions are applied and unsent messages are released."""
@@ -240,16 +254,20 @@ class Receiver(Attached[OutgoingLink]):
 
     async def _settle_all(self) -> None:
         try:
-            while self._decisions:
+            while self._decisions or self._awaited:
                 decisions, self._decisions = self._decisions, []
+                awaited, self._awaited = self._awaited, []
                 for work, some in itertools.groupby(decisions, lambda decision: decision.work):
                     if work is None:
                         await self._settle(list(some))
                     else:
                         await self._settle_in(work, list(some))
                     self.client.flush()
+                _answer_all(awaited)
         finally:
             self._settling = None
+            self.client.settling.discard(self)
+            _answer_all(self._awaited)
             self.link.finish()
             self.client.flush()
 
@@ -329,3 +347,9 @@ class Receiver(Attached[OutgoingLink]):
     def _answer(self, decision: _Decision, deliveries: Sequence[OutgoingDelivery], answer: Outcome | None) -> None:
         if answer is not None and not decision.is_settled:
             self.link.settle(deliveries, answer)
+
+
+def _answer_all(awaited: Sequence[asyncio.Future[None]]) -> None:
+    for each in awaited:
+        if not each.done():
+            each.set_result(None)
