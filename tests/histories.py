@@ -26,11 +26,13 @@ class Batch:
 
 
 @st.composite
-def histories(draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, sizes: int = 6) -> list[Batch]:
+def histories(
+    draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, sizes: int = 6, forgets: bool = True
+) -> list[Batch]:
     """Draw several batches over a few keys.
 
     They have equal times, rows out of order, idle gaps, and times exactly at the end of a window. Occasionally a row is
-    dated a year ahead.
+    dated a year ahead. With `forgets`, some rows are forgets.
     """
     windows = WINDOWS if mixed else WINDOWS[:1]
     steps = st.sampled_from(
@@ -46,7 +48,9 @@ def histories(draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, si
             back = draw(st.one_of(st.just(0), steps))
             ahead = draw(st.one_of(st.just(0), st.just(0), steps, steps, st.just(YEAR)))
             key = draw(st.sampled_from(["a", "b", "c", "ödeme", None]))
-            messages.append(Message(key, now - back + ahead, sequence, draw(st.sampled_from(windows))))
+            is_forget = forgets and key is not None and draw(st.sampled_from([False, False, False, True]))
+            window = draw(st.sampled_from(windows))
+            messages.append(Message(key, now - back + ahead, sequence, window, is_forget))
         clock = now + draw(st.sampled_from([0, 0, 3600 * SECOND, -5 * SECOND]))
         batches.append(Batch(tuple(draw(st.permutations(messages))), clock, draw(st.sampled_from([1, 2, 2, 3]))))
     return batches
@@ -60,13 +64,14 @@ def digest(key: str | None) -> tuple[int, int]:
 def rows_of(messages: Sequence[Message], lateness: int = 0) -> Rows:
     digests = np.array([digest(message.key) for message in messages], np.uint64).reshape(-1, 2)
     window = np.array([message.window for message in messages], np.int64)
+    is_forget = np.array([message.is_forget for message in messages], np.bool_)
     sequence = np.array([message.sequence for message in messages], np.int64)
     return Rows(
         np.ascontiguousarray(digests[:, 0]),
         np.ascontiguousarray(digests[:, 1]),
         np.array([message.key is not None for message in messages], np.bool_),
         np.array([message.time for message in messages], np.int64),
-        window,
+        np.where(is_forget, -window, window),
         window + lateness,
         sequence,
         sequence.__getitem__,

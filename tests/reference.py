@@ -10,6 +10,7 @@ class Message(NamedTuple):
     time: int
     sequence: int
     window: int
+    is_forget: bool = False
 
 
 class Verdict(NamedTuple):
@@ -32,8 +33,12 @@ class Reference:
         for message in sorted(messages, key=lambda m: (m.time, m.sequence)):
             original = self._original(message, earlier) or self._original(message, accepted)
             verdicts[message] = Verdict(True, original.time, original.sequence) if original else Verdict(False)
-            accepted += [] if original else [message]
-        self.remembered += [message for message in accepted if message.key is not None]
+            if message.is_forget:
+                earlier = [m for m in earlier if m.key != message.key]
+                accepted = [m for m in accepted if m.key != message.key]
+            elif not original:
+                accepted.append(message)
+        self.remembered = earlier + [message for message in accepted if message.key is not None]
         if messages:
             seen = min(max(message.time for message in messages), clock)
             self.horizon = max(seen, seen if self.horizon is None else self.horizon)

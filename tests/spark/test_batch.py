@@ -41,7 +41,7 @@ def checked(frame: DataFrame, **options: object) -> DataFrame:
     return detect_duplicates(frame, **arguments)  # type: ignore[arg-type]
 
 
-@given(drawn=st.lists(histories(most_batches=1, sizes=10), min_size=40, max_size=40))
+@given(drawn=st.lists(histories(most_batches=1, sizes=10, forgets=False), min_size=40, max_size=40))
 @settings(max_examples=3, **SPARK_SETTINGS)  # type: ignore[arg-type]
 def test_many_histories_alone(spark: SparkSession, drawn: list[list[Batch]]) -> None:
     messages, wanted = [], dict[Message, Verdict]()

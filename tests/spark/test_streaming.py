@@ -33,7 +33,7 @@ def history_of(batches: int, size: int = 40, seed: int = 1) -> list[list[Message
     return result
 
 
-@given(drawn=histories(most_batches=5), lateness=st.sampled_from([0, 30 * SECOND]))
+@given(drawn=histories(most_batches=5, forgets=False), lateness=st.sampled_from([0, 30 * SECOND]))
 @settings(
     max_examples=4,
     deadline=None,

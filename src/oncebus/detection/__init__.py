@@ -1,18 +1,19 @@
 """Decides whether a key was accepted within its window, as pure functions on numpy arrays."""
 
-from oncebus.detection.decision import (
+from oncebus.detection.decision import judge
+from oncebus.detection.forgetting import is_forgotten, uncancelled
+from oncebus.detection.keys import part_of
+from oncebus.detection.values import (
     NO_HORIZON,
     NO_SEQUENCE,
     Memories,
     Question,
     Recall,
     Rows,
+    Tombstones,
     Verdicts,
-    is_forgotten,
-    judge,
     recall_nothing,
 )
-from oncebus.detection.keys import part_of
 
 __all__ = [
     "NO_HORIZON",
@@ -21,9 +22,11 @@ __all__ = [
     "Question",
     "Recall",
     "Rows",
+    "Tombstones",
     "Verdicts",
     "is_forgotten",
     "judge",
     "part_of",
     "recall_nothing",
+    "uncancelled",
 ]

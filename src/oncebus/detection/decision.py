@@ -10,6 +10,9 @@ keys, and of the batch's horizon:
 - A key that an earlier batch accepted is forgotten once the horizon has reached its time + its `keep`. A key that the
   batch itself accepts is remembered at least until the batch ends, however old its time is.
 - A row without a key is never a duplicate and is never remembered. No row is dropped for being late.
+- A row with a negative window is a forget. It gets the verdict that a message in its place would get, under the window
+  without the sign, and is never remembered. Rows after it are not compared with rows before it: those of earlier
+  batches, and those before it in its own batch.
 
 The original of a duplicate is the earliest accepted row that makes it a duplicate. Rows from earlier batches come
 before rows of its own batch.
@@ -19,145 +22,35 @@ All times, windows and horizons are whole microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-Keys = npt.NDArray[np.uint64]
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Index = npt.NDArray[np.intp]
+from oncebus.detection.forgetting import judge_with_forgets, remembered
+from oncebus.detection.values import (
+    Flags,
+    Index,
+    Keys,
+    Memories,
+    Numbers,
+    Question,
+    Recall,
+    Rows,
+    Tombstones,
+    Verdicts,
+    expand,
+)
 
-NO_HORIZON = -(2**63)
-"""The horizon of a first batch: nothing has been seen, so nothing is forgotten."""
-
-NO_SEQUENCE = -(2**63)
-"""The sequence number of a row that has none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of one batch, as columns, in any order.
-
-    `high` and `low` are the two halves of the 128-bit digest of the key; they mean nothing where `has_key` is false.
-    `keep` is how long the row is remembered if it is accepted: its window plus the lateness. `tie` takes the positions
-    of rows with equal key, time and sequence, and returns a number for each. Rows that differ must get different
-    numbers, so that the verdicts do not depend on the order of arrival.
-    """
-
-    high: Keys
-    low: Keys
-    has_key: Flags
-    time: Numbers
-    window: Numbers
-    keep: Numbers
-    sequence: Numbers
-    tie: Callable[[Index], Numbers]
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-    def take(self, chosen: Index) -> Rows:
-        """Return the chosen rows, by position."""
-        return Rows(
-            self.high[chosen],
-            self.low[chosen],
-            self.has_key[chosen],
-            self.time[chosen],
-            self.window[chosen],
-            self.keep[chosen],
-            self.sequence[chosen],
-            lambda positions: self.tie(chosen[positions]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Memories:
-    """The rows that earlier batches accepted for the keys of a `Question`.
-
-    `key` is the position of a row's key there.
-    """
-
-    key: Index
-    time: Numbers
-    window: Numbers
-    keep: Numbers
-    sequence: Numbers
-
-    @classmethod
-    def none(cls) -> Memories:
-        """Return no memories."""
-        number = np.empty(0, np.int64)
-        return cls(np.empty(0, np.intp), number, number, number, number)
-
-    def take(self, chosen: Flags | Index) -> Memories:
-        """Return the chosen memories, by mask or by position."""
-        return Memories(
-            self.key[chosen],
-            self.time[chosen],
-            self.window[chosen],
-            self.keep[chosen],
-            self.sequence[chosen],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """The verdict on each row, in the order of the input, and the rows to remember.
-
-    `original_time` and `original_sequence` are valid only where `is_duplicate` is true. `accepted` holds the positions
-    of the new rows that have a key, in the order of (high, low, time), which is the order of a run.
-    """
-
-    is_duplicate: Flags
-    original_time: Numbers
-    original_sequence: Numbers
-    accepted: Index
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The distinct keys of a batch in ascending order (high, low), and a time range for each.
-
-    An entry accepted before `earliest` or after `latest` cannot make any row of its key a duplicate.
-    """
-
-    high: Keys
-    low: Keys
-    earliest: Numbers
-    latest: Numbers
-
-    def __len__(self) -> int:
-        return len(self.high)
-
-
-Recall = Callable[[Question], Memories]
-"""Returns earlier rows with the keys of a question. It must include all rows between its `earliest` and `latest`."""
-
-
-def recall_nothing(question: Question) -> Memories:  # noqa: ARG001
-    """Return no memories. Serves as the `Recall` function of a batch without a ledger."""
-    return Memories.none()
-
-
-def is_forgotten(time: Numbers, keep: Numbers | np.int64, horizon: int) -> Flags:
-    """Return, for each entry accepted at `time` and kept for `keep`, whether it is forgotten at this horizon."""
-    # Subtract on the side of the horizon: `time + keep` may exceed 64 bits, but `horizon - keep` does not, except
-    # without a horizon, where nothing is forgotten.
-    if horizon == NO_HORIZON:
-        return np.zeros(len(time), np.bool_)
-    return np.asarray(time <= horizon - keep, np.bool_)
+_ANY_TIME = 2**62
+"""A time before which, with a minus sign, or after which no row has its time."""
 
 
 def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     """Return the verdicts on the rows of one batch, by the rules at the top of this module."""
     size = len(rows)
-    is_duplicate = np.zeros(size, np.bool_)
-    original_time = np.zeros(size, np.int64)
-    original_sequence = np.zeros(size, np.int64)
-
+    verdicts = Verdicts(
+        np.zeros(size, np.bool_), np.zeros(size, np.int64), np.zeros(size, np.int64), np.empty(0, np.intp)
+    )
     order = _in_order(rows)
     high, low = rows.high[order], rows.low[order]
     time, window = rows.time[order], rows.window[order]
@@ -166,13 +59,37 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     first = np.flatnonzero(starts_key)
     key = np.cumsum(starts_key) - 1
 
-    memories = recall(_question(high, low, time, window, first))
-    memories = memories.take(~is_forgotten(memories.time, memories.keep, horizon))
+    forgets = np.unique(key[window < 0])
+    question = _question(high, low, time, np.abs(window), first)
+    if len(forgets):
+        # A forget concerns all that is remembered about its key, at any time.
+        question.earliest[forgets], question.latest[forgets] = -_ANY_TIME, _ANY_TIME
+    memories = remembered(recall(question), horizon)
+    if len(forgets) == 0:
+        new = _judge(rows, order, key, memories, verdicts)
+        return replace(verdicts, accepted=order[new])
+    is_special = np.isin(key, forgets)
+    plain, special = np.flatnonzero(~is_special), np.flatnonzero(is_special)
+    of_special = np.isin(memories.key, forgets)
+    new = plain[_judge(rows, order[plain], key[plain], memories.take(~of_special), verdicts)]
+    memories = memories.take(of_special)
+    kept, cancelled = judge_with_forgets(rows, order[special], key[special], memories, verdicts)
+    gone = memories.take(cancelled)
+    tombstones = Tombstones(
+        question.high[gone.key], question.low[gone.key], gone.time, -gone.window, gone.keep, gone.sequence
+    )
+    accepted = order[np.sort(np.concatenate([new, special[kept]]))]
+    return replace(verdicts, accepted=accepted, tombstones=tombstones if len(tombstones) else None)
+
+
+def _judge(rows: Rows, order: Index, key: Index, memories: Memories, verdicts: Verdicts) -> Index:
+    """Write the verdicts on rows without forgets, given in `order`. Return the places in `order` of the new rows."""
+    time, window = rows.time[order], rows.window[order]
     blocked, by = _blocked_by_memories(key, time, window, memories)
     dropped = order[blocked]
-    is_duplicate[dropped] = True
-    original_time[dropped] = memories.time[by]
-    original_sequence[dropped] = memories.sequence[by]
+    verdicts.is_duplicate[dropped] = True
+    verdicts.original_time[dropped] = memories.time[by]
+    verdicts.original_sequence[dropped] = memories.sequence[by]
 
     free = np.ones(len(order), np.bool_)
     free[blocked] = False
@@ -180,11 +97,10 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     winner = _winners(key[free_at], time[free_at], window[free_at])
     lost = winner != np.arange(len(free_at))
     dropped, originals = order[free_at[lost]], order[free_at[winner[lost]]]
-    is_duplicate[dropped] = True
-    original_time[dropped] = rows.time[originals]
-    original_sequence[dropped] = rows.sequence[originals]
-
-    return Verdicts(is_duplicate, original_time, original_sequence, order[free_at[~lost]])
+    verdicts.is_duplicate[dropped] = True
+    verdicts.original_time[dropped] = rows.time[originals]
+    verdicts.original_sequence[dropped] = rows.sequence[originals]
+    return np.asarray(free_at[~lost])
 
 
 def _in_order(rows: Rows) -> Index:
@@ -335,11 +251,3 @@ def _lexicographic_search(key: Index, time: Numbers, wanted_key: Index, wanted_t
     position = np.empty(wanted, np.intp)
     position[order[is_wanted]] = np.cumsum(~is_wanted)[is_wanted]
     return position
-
-
-def expand(begin: Index, end: Index) -> tuple[Index, Index]:
-    """Return all pairs (position, range number) such that the position lies in the range. `end` is exclusive."""
-    length = np.maximum(end - begin, 0)
-    range_ = np.repeat(np.arange(len(begin)), length)
-    offset = np.arange(len(range_)) - np.repeat(np.cumsum(length) - length, length)
-    return begin[range_] + offset, range_

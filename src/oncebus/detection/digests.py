@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from oncebus.detection.decision import Keys, Numbers
+from oncebus.detection.values import Keys, Numbers
 
 Words = npt.NDArray[np.uint32]
 """Values of fixed width, one row for each value."""

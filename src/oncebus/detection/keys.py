@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from oncebus.detection.decision import Keys
+from oncebus.detection.values import Keys
 
 DIGEST_BYTES = 16
 

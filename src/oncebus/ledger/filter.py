@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oncebus.detection.decision import Flags, Index, Keys
+from oncebus.detection.values import Flags, Index, Keys
 
 _KEYS_PER_WORD = 8
 _HALF = np.uint64(32)

@@ -229,18 +229,10 @@ class Ledger:
                 f"Ledger '{self.location}' changes faster than batch {batch} of generation {generation.number} can "
                 f"read it: its runs were deleted {_ATTEMPTS} times. Start again."
             )
-        chosen = verdicts.accepted
-        accepted = Entries.of(
-            rows.high[chosen],
-            rows.low[chosen],
-            rows.time[chosen],
-            rows.sequence[chosen],
-            rows.window[chosen],
-            rows.keep[chosen],
-        )
+        entries = Entries.to_remember(rows, verdicts)
         horizon = min(int(rows.time.max()), clock)
-        name = RunName(below, below, part, parts, len(accepted), horizon, generation.token, cut)
-        file_name, pieces = name.file_name(), encode_run(accepted, horizon)
+        name = RunName(below, below, part, parts, len(entries), horizon, generation.token, cut)
+        file_name, pieces = name.file_name(), encode_run(entries, horizon)
         return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
 
     def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:

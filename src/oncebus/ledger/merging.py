@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oncebus.detection import NO_SEQUENCE, is_forgotten
+from oncebus.detection import NO_SEQUENCE, is_forgotten, uncancelled
 from oncebus.ledger.run import Entries
 
 FAN = 8
@@ -61,7 +61,7 @@ def choose_rewrite(runs: Sequence[tuple[int, int]], horizon: int, least: int = L
 
 
 def merge(runs: Sequence[Entries], horizon: int) -> Entries:
-    """Return the entries of all the runs together, without those that are forgotten at the horizon.
+    """Return the entries of all the runs together, without those that are forgotten at the horizon or cancelled.
 
     Every batch that may still run must have reached this horizon, because a repeated batch must find the same keys
     again.
@@ -70,6 +70,8 @@ def merge(runs: Sequence[Entries], horizon: int) -> Entries:
     forgotten = is_forgotten(everything.time, everything.keep(), horizon)
     if forgotten.any():
         everything = everything.take(~forgotten).without_unused_spans()
+    if (everything.spans[:, :1] < 0).any():
+        everything = _without_cancelled(everything)
     # The input consists of sorted slices, which a stable sort exploits.
     order = np.argsort(everything.high, kind="stable")
     high = everything.high[order]
@@ -81,6 +83,21 @@ def merge(runs: Sequence[Entries], horizon: int) -> Entries:
         some = order[repeated]
         order[repeated] = some[np.lexsort((everything.time[some], everything.low[some], everything.high[some]))]
     return everything.take(order)
+
+
+def _without_cancelled(entries: Entries) -> Entries:
+    """Return the entries without pairs of a tombstone and an entry that it cancels.
+
+    A tombstone stays if its entry is in another run.
+    """
+    size, sequence = len(entries), entries.sequence
+    others = [
+        entries.time,
+        np.full(size, NO_SEQUENCE, np.int64) if sequence is None else sequence,
+        np.broadcast_to(entries.keep(), size),
+    ]
+    left = uncancelled(entries.window(), [entries.high, entries.low], others)
+    return entries.take(left).without_unused_spans()
 
 
 def _concatenated(runs: Sequence[Entries]) -> Entries:

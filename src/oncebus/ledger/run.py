@@ -22,6 +22,9 @@ All numbers are little-endian. `n` is the number of entries, `m` the number of f
              8 n   sequence number, signed, only if entries have one (the lowest number means "none")
              b n   index of the entry's span, unsigned, only if w > 1; b is 1, 2 or 4: the smallest that holds w
 
+An entry with a negative window is a tombstone (`oncebus.detection.Tombstones`): it cancels one entry that has the same
+key, time, sequence number and keep, and that window without the sign.
+
 If all entries share a window, an entry takes 24 bytes, or 32 with a sequence number, plus one byte in the filter.
 """
 
@@ -36,8 +39,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Memories, Question
-from oncebus.detection.decision import Index, Keys, Numbers, expand
+from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Memories, Question, Rows, Verdicts
+from oncebus.detection.values import Index, Keys, Numbers, expand
 from oncebus.errors import OncebusError
 from oncebus.ledger.filter import build_filter, filter_masks, filter_words, passes_filter
 
@@ -76,11 +79,43 @@ class Entries:
         has_sequence = bool((sequence != NO_SEQUENCE).any())
         return cls(high, low, time, sequence if has_sequence else None, spans, span_of)
 
+    @classmethod
+    def to_remember(cls, rows: Rows, verdicts: Verdicts) -> Entries:
+        """Make the entries that a batch adds to the ledger: its accepted rows, and its tombstones."""
+        added, tombstones = rows.take(verdicts.accepted), verdicts.tombstones
+        columns: list[npt.NDArray[Any]] = [
+            added.high,
+            added.low,
+            added.time,
+            added.sequence,
+            added.window,
+            added.keep,
+        ]
+        if tombstones is not None:
+            cancelling = (
+                tombstones.high,
+                tombstones.low,
+                tombstones.time,
+                tombstones.sequence,
+                tombstones.window,
+                tombstones.keep,
+            )
+            columns = [np.concatenate(pair) for pair in zip(columns, cancelling, strict=True)]
+            order = np.lexsort((columns[2], columns[1], columns[0]))
+            columns = [column[order] for column in columns]
+        return cls.of(*columns)
+
     def keep(self) -> Numbers | np.int64:
         """Return how long each entry is remembered; a single number if it is the same for all."""
         if self.span_of is None:
             return np.int64(self.spans[0, 1]) if len(self.spans) else np.int64(0)
         return np.asarray(self.spans[self.span_of, 1])
+
+    def window(self) -> Numbers:
+        """Return the window of each entry; negative for a tombstone."""
+        if self.span_of is None:
+            return np.full(len(self), self.spans[0, 0] if len(self.spans) else 0, np.int64)
+        return np.asarray(self.spans[self.span_of, 0])
 
     def take(self, chosen: npt.NDArray[Any]) -> Entries:
         """Return the chosen entries, by mask or by position."""

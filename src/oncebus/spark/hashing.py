@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from oncebus.detection.decision import Flags, Keys, Numbers
 from oncebus.detection.digests import Texts, Words, digests
+from oncebus.detection.values import Flags, Keys, Numbers
 
 _PUBLIC = b"ties"
 """Not a secret, because every evaluation of a DataFrame must break ties in the same way."""

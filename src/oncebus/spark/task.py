@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Rows, Verdicts, judge, recall_nothing
-from oncebus.detection.decision import Numbers
+from oncebus.detection.values import Numbers
 from oncebus.durations import LONGEST
 from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, Owner, Writer
