@@ -38,6 +38,7 @@ INBOX_SCHEMA = pa.schema(
         pa.field("time", pa.int64(), nullable=False),
         # Null if detection does not check the row.
         pa.field("key", pa.binary(KEY_BYTES)),
+        # Negative in a forget: not a message, but a request to forget its key.
         pa.field("window", pa.int64(), nullable=False),
         pa.field("scheduled", pa.int64()),
         pa.field("expires", pa.int64()),
@@ -69,6 +70,8 @@ class Fate(enum.IntEnum):
     # Its entity was deleted.
     DISCARDED = 4
     QUARANTINED = 5
+    # Not a message: its key is forgotten.
+    FORGET = 6
 
 
 OUTBOX_SCHEMA = pa.schema(
@@ -80,7 +83,8 @@ OUTBOX_SCHEMA = pa.schema(
         pa.field("destination", pa.int64()),
         pa.field("reason", pa.string()),
         pa.field("description", pa.string()),
-        # Sequence number and time of the original, if the fate is DUPLICATE.
+        # Sequence number and time of the original, if the fate is DUPLICATE; of the remembered message, if any, if the
+        # fate is FORGET.
         pa.field("original_sequence", pa.int64()),
         pa.field("original_time", pa.int64()),
     ]

@@ -60,7 +60,8 @@ def test_a_forget_leaves_a_tombstone_for_all_that_is_remembered_about_its_key() 
     ]
     # The horizon has passed the older one, so nothing is left to cancel.
     left = judge(rows_of([forget]), recall, far + WINDOW).tombstones
-    assert left is not None and len(left) == 1
+    assert left is not None
+    assert len(left) == 1
 
 
 def test_a_forget_of_an_unknown_key_leaves_nothing() -> None:

@@ -61,7 +61,13 @@ class Operation(enum.Enum):
     ACCEPT_SESSION = ("Accept a session", Right.LISTEN, "queue or subscription", _DATA, "Listen")
     LIST_SESSIONS = ("List sessions", Right.LISTEN, "queue or subscription", _DATA, "Listen")
     SESSION_STATE = ("Get or set a session's state", Right.LISTEN, "queue or subscription", _DATA, "Listen")
-    READ_DROPS = ("Read the record of dropped duplicates", Right.LISTEN, "queue or topic", _DATA, "Listen")
+    READ_DROPS = (
+        "Read the records of dropped duplicates and of forgets",
+        Right.LISTEN,
+        "queue or topic",
+        _DATA,
+        "Listen",
+    )
 
     READ_RULES = (
         "List a subscription's rules",
@@ -105,6 +111,7 @@ class Operation(enum.Enum):
         _CHANGE,
         "Manage,EntityWrite",
     )
+    FORGET = ("Forget the id of a message", Right.MANAGE, "queue or topic", _CHANGE, "Manage,EntityWrite")
     RESUBMIT = ("Resubmit dead letters", Right.MANAGE, "queue or subscription", _CHANGE, "Manage,EntityWrite")
 
     NAMESPACE_INFO = ("Read the namespace's properties", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")

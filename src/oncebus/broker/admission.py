@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from oncebus.broker import addresses
-from oncebus.broker.sending import Incoming, check, check_quota, empty_batch, number_of, row_of, with_id
+from oncebus.broker.sending import (
+    Incoming,
+    check,
+    check_forget,
+    check_quota,
+    empty_batch,
+    forget_of,
+    number_of,
+    row_of,
+    with_id,
+)
 from oncebus.entities import Queue, Topic
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY
@@ -33,6 +43,17 @@ class Admission:
         size = check(entity, self._core.catalogue.namespace, messages)
         self._core.note_access(entity)
         return entity, size
+
+    def check_forget(self, path: str, message: Incoming) -> Queue | Topic:
+        """Return the entity at a path. Raises unless it can forget the id of a message, and the pipeline has room."""
+        entity = addresses.sendable(self._core.catalogue, path)
+        check_forget(entity, message)
+        self._core.check_room(entity, 0)
+        return entity
+
+    def forget(self, entity: Queue | Topic, message: Incoming) -> Row:
+        """Return the row that forgets the key of a message."""
+        return forget_of(entity, message, self._core.numbers, self._core.clock.stamp())
 
     def check_room(self, entity: Queue | Topic, size: int) -> None:
         """Raise unless there is room for `size` bytes in the pipeline and in the entity's quota."""

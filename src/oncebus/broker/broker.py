@@ -12,7 +12,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.broker.transactions import Transactions
 from oncebus.entities import EntityDisabled, Queue, Topic, may_send
 from oncebus.messages import LARGEST_INLINE_BODY
-from oncebus.store import Counts, Duplicate, Outcome, Place, Quarantined, SubQueue
+from oncebus.store import Counts, Duplicate, Forget, Outcome, Place, Quarantined, SubQueue
 
 __all__ = ["Broker", "Received"]
 
@@ -102,6 +102,25 @@ class Broker(Receiving):
         await self._see_sends(entity)
         return await self._core.run(lambda store: store.cancel_scheduled(entity.id, sequences))
 
+    async def forget(
+        self, path: str, message_id: str, *, session: str | None = None, partition_key: str | None = None
+    ) -> Forget | None:
+        """Forget an id at a queue or topic: the next message with it is new, whenever the last one was accepted.
+
+        The forget is an event in the order of accepted messages. It is durable when this returns. `session` and
+        `partition_key` matter only on a partitioned entity, where they are part of the key. Return the record of the
+        forget; None if the pipeline did not process it in time.
+        """
+        message = Incoming(b"", b"", message_id, session, partition_key)
+        entity = self._admission.check_forget(path, message)
+        if await self._admission.turn(entity, 1, 0):
+            entity = self._admission.check_forget(path, message)
+        # No await from here to the append: sequence numbers must have the order of the inbox.
+        row = self._admission.forget(entity, message)
+        await self._core.append(entity.id, [row])
+        await self._see_sends(entity)
+        return await self._core.run(lambda store: store.forget_at(entity.id, row["sequence"]))
+
     # Queries
 
     async def counts(self, path: str) -> Counts:
@@ -122,6 +141,18 @@ class Broker(Receiving):
         return await self._core.run(
             lambda store: store.duplicates(entity.id, message_id=message_id, since=since, limit=limit, after=after)
         )
+
+    async def forgets(self, path: str, limit: int = 100, after: int = 0) -> list[Forget]:
+        """Return a page of the forgets of a queue or topic, oldest first. `after` is as for `duplicates`."""
+        entity = addresses.found(self.catalogue, path)
+        await self._see_sends(entity)
+        return await self._core.run(lambda store: store.forgets(entity.id, limit, after))
+
+    async def newest_forgets(self, path: str, limit: int = 100) -> list[Forget]:
+        """Return the newest forgets of a queue or topic, newest first."""
+        entity = addresses.found(self.catalogue, path)
+        await self._see_sends(entity)
+        return await self._core.run(lambda store: store.newest_forgets(entity.id, limit))
 
     async def quarantined(self, path: str | None = None, limit: int = 100, after: int = 0) -> list[Quarantined]:
         """Return a page of the quarantined messages, of one entity or of all. `after` is as for `duplicates`."""

@@ -12,11 +12,14 @@ from oncebus.durations import LAST_MOMENT
 from oncebus.entities import (
     NO_LIMIT,
     BadRequest,
+    InvalidOperation,
     Namespace,
     Queue,
     QuotaExceeded,
     Topic,
+    check_id,
     check_message,
+    check_partition_key,
     effective_partition_key,
     partition_of,
 )
@@ -157,6 +160,19 @@ def check_quota(entity: Queue | Topic, held: int, added: int) -> None:
         )
 
 
+def check_forget(entity: Queue | Topic, message: Incoming) -> None:
+    """Raise unless the entity can forget the id of a message. The entity may be disabled."""
+    if entity.window is None:
+        raise InvalidOperation(f"'{entity.path}' does not detect duplicates, so it remembers no ids.")
+    if not message.message_id:
+        raise BadRequest("The id to forget is empty.")
+    check_id("MessageId", message.message_id)
+    for name, value in (("SessionId", message.session), ("PartitionKey", message.partition_key)):
+        if value is not None:
+            check_id(name, value)
+    check_partition_key(message.session, message.partition_key)
+
+
 class SequenceNumbers:
     """Assigns sequence numbers, each once.
 
@@ -261,4 +277,15 @@ def row_of(
         row["scheduled"] = origin.scheduled
         ends = [end for end in (origin.expires, row.get("expires")) if end is not None]
         row["expires"] = min(ends, default=None)
+    return row
+
+
+def forget_of(entity: Queue | Topic, message: Incoming, numbers: SequenceNumbers, now: int) -> Row:
+    """Return the row that makes detection forget the key of a message, which has passed `check_forget`.
+
+    It takes a sequence number of its own, so that detection knows its place in the order.
+    """
+    row = row_of(entity, message, numbers, now, 0, is_checked=True)
+    row["window"] = -row["window"]
+    row["expires"] = None
     return row

@@ -28,6 +28,7 @@ COMMANDS = {
     "peek": "messages",
     "top": "top",
     "duplicates": "duplicates",
+    "forget": "forget",
     "quarantine": "quarantine",
     "token": "token",
     "repair": "repair",

@@ -34,7 +34,14 @@ from oncebus.entities.errors import (
 )
 from oncebus.entities.names import path_of_address, subscription_path
 from oncebus.entities.partitions import effective_partition_key, partition_of
-from oncebus.entities.sending import check_message, check_receiver, may_receive, may_send
+from oncebus.entities.sending import (
+    check_id,
+    check_message,
+    check_partition_key,
+    check_receiver,
+    may_receive,
+    may_send,
+)
 from oncebus.entities.timespans import NO_LIMIT, dotnet_timespan, iso_timespan, parse_timespan
 
 __all__ = [
@@ -71,7 +78,9 @@ __all__ = [
     "TrueFilter",
     "catalogue_from_json",
     "catalogue_to_json",
+    "check_id",
     "check_message",
+    "check_partition_key",
     "check_receiver",
     "dotnet_timespan",
     "effective_partition_key",

@@ -43,10 +43,7 @@ def check_message(
                 "Cannot operate on type BrokeredMessage with property 'SessionId' because the namespace"
                 f" '{namespace.name}' is using 'Basic' tier."
             )
-        if partition_key and partition_key != session:
-            raise BadRequest(
-                f"PartitionKey:{partition_key} cannot be set to a different value than SessionId:{session}."
-            )
+        check_partition_key(session, partition_key)
     elif isinstance(entity, Queue) and entity.requires_session:
         raise InvalidOperation(
             "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session"
@@ -79,6 +76,12 @@ def check_receiver(
     forwards_to = entity.forward_dead_lettered_messages_to if is_of_dead_letters else entity.forward_to
     if forwards_to is not None:
         raise InvalidOperation("Cannot create a message receiver on an entity with auto-forwarding enabled.")
+
+
+def check_partition_key(session: str | None, partition_key: str | None) -> None:
+    """Raise `BadRequest` for a partition key that differs from the session."""
+    if session is not None and partition_key and partition_key != session:
+        raise BadRequest(f"PartitionKey:{partition_key} cannot be set to a different value than SessionId:{session}.")
 
 
 def check_id(name: str, value: str | bytes) -> None:

@@ -36,7 +36,7 @@ from oncebus.http.paths import (
     query_of,
     token_of,
 )
-from oncebus.http.records import decided, drops_page, quarantine_page, refusals_page
+from oncebus.http.records import decided, drops_page, forget_record, forgets_page, quarantine_page, refusals_page
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import HttpRequest, unless_gone
 from oncebus.http.routes import admit, answered
@@ -81,6 +81,10 @@ class Front:
             },
             Shape.PEEK: {"GET": _Does(Operation.PEEK, self._peek)},
             Shape.DUPLICATES: {"GET": _Does(Operation.READ_DROPS, self._drops)},
+            Shape.FORGETS: {
+                "GET": _Does(Operation.READ_DROPS, self._forgets),
+                "POST": _Does(Operation.FORGET, self._forget),
+            },
             Shape.REFUSALS: {"GET": _Does(Operation.READ_REFUSALS, self._refusals)},
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
             Shape.QUARANTINE: {
@@ -278,6 +282,20 @@ class Front:
             path, message_id=query.get("message-id"), since=since, limit=limit, after=after
         )
         return JSONResponse(drops_page(path, drops, limit))
+
+    async def _forgets(self, request: HttpRequest, target: MessagePath) -> Response:
+        limit, after = self._page_of(query_of(request.scope["query_string"]))
+        path = _plain(parse_address(target.entity))
+        return JSONResponse(forgets_page(path, await self._broker.forgets(path, limit, after), limit))
+
+    async def _forget(self, request: HttpRequest, target: MessagePath) -> Response:
+        query = query_of(request.scope["query_string"])
+        path, identity = _plain(parse_address(target.entity)), query.get("message-id", "")
+        session, partition_key = query.get("session-id"), query.get("partition-key")
+        forget = await self._broker.forget(path, identity, session=session, partition_key=partition_key)
+        # Without a record, the forget is durable, but nobody knows yet whether the id was remembered.
+        record = None if forget is None else forget_record(forget)
+        return JSONResponse({"entity": path, "messageId": identity, "forget": record}, 202 if forget is None else 200)
 
     async def _refusals(self, _: HttpRequest, target: MessagePath) -> Response:
         entity = self._broker.catalogue.find(parse_address(target.entity).path)

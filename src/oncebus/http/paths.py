@@ -5,6 +5,7 @@
     /{entity}/messages/{id}/{lock token}        to settle; the id is a message's or a sequence number
     /{entity}/$messages                         to peek at messages, without receiving them
     /{entity}/$duplicates                       the record of drops
+    /{entity}/$forgets                          to forget the id of a message; the record of forgets
     /{entity}/$refusals                         refused operations, and why
     /health, /health/live, /health/ready        whether the broker is healthy
     /metrics, /$quarantine                      the broker itself
@@ -40,6 +41,7 @@ class Shape(enum.Enum):
     LOCK = "lock"
     PEEK = "$messages"
     DUPLICATES = "$duplicates"
+    FORGETS = "$forgets"
     REFUSALS = "$refusals"
     METRICS = "metrics"
     QUARANTINE = "$quarantine"
@@ -90,6 +92,8 @@ def find_target(raw_path: bytes) -> MessagePath | None:
         return MessagePath(Shape.LOCK, "/".join(segments[:-3]), segments[-2], segments[-1])
     if len(words) > 1 and words[-1] == "$duplicates":
         return MessagePath(Shape.DUPLICATES, "/".join(segments[:-1]))
+    if len(words) > 1 and words[-1] == "$forgets":
+        return MessagePath(Shape.FORGETS, "/".join(segments[:-1]))
     if len(words) > 1 and words[-1] == "$refusals":
         return MessagePath(Shape.REFUSALS, "/".join(segments[:-1]))
     if len(words) > 1 and words[-1] == "$messages":

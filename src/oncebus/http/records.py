@@ -1,4 +1,4 @@
-"""Dropped duplicates, refusals and the quarantine, as JSON. Times are ISO 8601 with microseconds."""
+"""Dropped duplicates, forgets, refusals and the quarantine, as JSON. Times are ISO 8601 with microseconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from oncebus.broker.refusals import Refusal
 from oncebus.entities import Catalogue
 from oncebus.http.times import iso8601
-from oncebus.store import Duplicate, Outcome, Quarantined
+from oncebus.store import Duplicate, Forget, Outcome, Quarantined
 
 
 def drops_page(path: str, drops: Sequence[Duplicate], limit: int) -> dict[str, Any]:
@@ -17,6 +17,24 @@ def drops_page(path: str, drops: Sequence[Duplicate], limit: int) -> dict[str, A
     Its `next` is the `after` for the next page, or null on the last page.
     """
     return {"entity": path, "duplicates": [_drop(drop) for drop in drops], "next": _next(drops, limit)}
+
+
+def forgets_page(path: str, forgets: Sequence[Forget], limit: int) -> dict[str, Any]:
+    """Return a page of an entity's forgets. Its `next` is as in `drops_page`."""
+    return {"entity": path, "forgets": [forget_record(forget) for forget in forgets], "next": _next(forgets, limit)}
+
+
+def forget_record(forget: Forget) -> dict[str, Any]:
+    """Return a forget. `original` is the message whose id was remembered, null if none was."""
+    return {
+        "number": forget.number,
+        "messageId": forget.message_id,
+        "sessionId": forget.session,
+        "partitionKey": forget.partition_key,
+        "time": iso8601(forget.time),
+        "sequenceNumber": forget.sequence,
+        "original": _original(forget.original_sequence, forget.original_time),
+    }
 
 
 def refusals_page(path: str, counts: Mapping[str, int], refusals: Sequence[Refusal]) -> dict[str, Any]:
@@ -52,19 +70,19 @@ def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> d
 
 
 def _drop(drop: Duplicate) -> dict[str, Any]:
-    original = None
-    if drop.original_sequence is not None:
-        original = {
-            "sequenceNumber": drop.original_sequence,
-            "time": iso8601(drop.original_time) if drop.original_time is not None else None,
-        }
     return {
         "number": drop.number,
         "messageId": drop.message_id,
         "time": iso8601(drop.time),
         "sequenceNumber": drop.sequence,
-        "original": original,
+        "original": _original(drop.original_sequence, drop.original_time),
     }
+
+
+def _original(sequence: int | None, time: int | None) -> dict[str, Any] | None:
+    if sequence is None:
+        return None
+    return {"sequenceNumber": sequence, "time": iso8601(time) if time is not None else None}
 
 
 def _quarantined(catalogue: Catalogue, row: Quarantined) -> dict[str, Any]:
@@ -84,5 +102,5 @@ def _quarantined(catalogue: Catalogue, row: Quarantined) -> dict[str, Any]:
     }
 
 
-def _next(rows: Sequence[Duplicate] | Sequence[Quarantined], limit: int) -> int | None:
+def _next(rows: Sequence[Duplicate] | Sequence[Forget] | Sequence[Quarantined], limit: int) -> int | None:
     return rows[-1].number if len(rows) == limit else None

@@ -56,10 +56,13 @@ def route(table: pa.Table, routes_at: Callable[[int], Routes]) -> pa.Table:
     entity = table.column("entity").to_numpy()
     version = table.column("catalogue").to_numpy()
     is_duplicate = table.column("is_duplicate").to_numpy()
+    is_forget = table.column("window").to_numpy() < 0
     outcome = _Outcome()
-    for row in np.flatnonzero(is_duplicate).tolist():
+    for row in np.flatnonzero(is_duplicate & ~is_forget).tolist():
         outcome.add(row, Fate.DUPLICATE)
-    rest = np.flatnonzero(~is_duplicate & (entity != NOBODY))
+    for row in np.flatnonzero(is_forget).tolist():
+        outcome.add(row, Fate.FORGET)
+    rest = np.flatnonzero(~is_duplicate & ~is_forget & (entity != NOBODY))
     groups = np.unique(np.stack([version[rest], entity[rest]], axis=1), axis=0)
     for number, target in groups.tolist():
         chosen = rest[(version[rest] == number) & (entity[rest] == target)]

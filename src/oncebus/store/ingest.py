@@ -14,6 +14,7 @@ from oncebus.store.base import StoreBase
 from oncebus.store.duplicates import add_duplicates
 from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present, tally, values
 from oncebus.store.errors import EntryRefused
+from oncebus.store.forgets import add_forgets
 from oncebus.store.requeueing import returned
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import Highest, IngestReport, Kind, Policy, Quarantined, Stage
@@ -69,7 +70,7 @@ class Ingest(StoreBase):
 
         # A message that comes back to its own entity was counted as accepted before, and in a queue as delivered.
         is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
-        accepted = known & (fate != Fate.DUPLICATE) & ~is_back
+        accepted = known & (fate != Fate.DUPLICATE) & (fate != Fate.FORGET) & ~is_back
         # A message is accepted once, however many copies it has.
         _, first = np.unique(integers(rows, "position")[accepted], return_index=True)
         count("accepted", entity[accepted][first])
@@ -94,6 +95,9 @@ class Ingest(StoreBase):
         dropped, quarantined = known & (fate == Fate.DUPLICATE), known & (fate == Fate.QUARANTINED)
         if dropped.any():
             add_duplicates(tables, rows.filter(pa.array(dropped)), now, self._duplicates_kept, self._duplicates_age)
+        forgets = known & (fate == Fate.FORGET)
+        if forgets.any():
+            add_forgets(tables, rows.filter(pa.array(forgets)))
         if quarantined.any():
             _quarantine(tables, rows.filter(pa.array(quarantined)))
         if body_files:

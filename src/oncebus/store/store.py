@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from oncebus.store.duplicates import Duplicates
+from oncebus.store.forgets import Forgets
 from oncebus.store.ingest import Ingest
 from oncebus.store.quarantine import Quarantine
 from oncebus.store.receiving import Receiving
@@ -18,7 +19,7 @@ from oncebus.store.unsettled import discard
 from oncebus.store.values import Counts, SubQueue
 
 
-class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transactions, Duplicates, Quarantine):
+class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transactions, Duplicates, Forgets, Quarantine):
     """All operations of the store. See `StoreBase` for the contract and each base class for its methods."""
 
     def counts(self, entity: int) -> Counts:

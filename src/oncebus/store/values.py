@@ -327,6 +327,20 @@ class Duplicate(NamedTuple):
     original_time: int | None
 
 
+class Forget(NamedTuple):
+    """A forget, and the message whose id was remembered, if any. `number` is the cursor for the next page."""
+
+    number: int
+    entity: int
+    message_id: str
+    session: str | None
+    partition_key: str | None
+    time: int
+    sequence: int
+    original_sequence: int | None
+    original_time: int | None
+
+
 class Quarantined(NamedTuple):
     """A row that the pipeline could not process. `number` is the cursor for the next page."""
 

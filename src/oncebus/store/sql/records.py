@@ -1,4 +1,4 @@
-"""Records besides messages: the position, the highest numbers, duplicates, quarantined rows and origins."""
+"""Records besides messages: the position, the highest numbers, duplicates, forgets, quarantined rows and origins."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 from oncebus.messages import TRANSACTION
 from oncebus.store.sql.body_files import BodyFileReferences
 from oncebus.store.sql.connection import Connection
-from oncebus.store.values import Duplicate, Highest, Quarantined
+from oncebus.store.values import Duplicate, Forget, Highest, Quarantined
 
 _COLUMNS = ", ".join(Duplicate._fields)
+_FORGET = ", ".join(Forget._fields)
 _QUARANTINED = ", ".join(Quarantined._fields)
 
 
 class Records:
-    """The position, the highest numbers, duplicates, quarantined rows and origins."""
+    """The position, the highest numbers, duplicates, forgets, quarantined rows and origins."""
 
     def __init__(self, connection: Connection, body_files: BodyFileReferences) -> None:
         self._connection = connection
@@ -117,6 +118,44 @@ class Records:
         row = self._execute("SELECT min(entity) FROM dropped WHERE entity > ?", (after,)).fetchone()
         return None if row[0] is None else int(row[0])
 
+    # Forgets
+
+    def add_forgets(self, forgets: Iterable[tuple[Any, ...]]) -> None:
+        """Add forgets, as tuples with the fields of `Forget` except its number."""
+        columns = ", ".join(Forget._fields[1:])
+        marks = ", ".join("?" * (len(Forget._fields) - 1))
+        self._connection.executemany(f"INSERT INTO forgotten ({columns}) VALUES ({marks})", forgets)
+
+    def keep_forgets(self, entity: int, count: int) -> None:
+        """Delete all forgets of an entity but the newest ones."""
+        self._execute(
+            "DELETE FROM forgotten WHERE entity = ? AND number <= "
+            "(SELECT number FROM forgotten WHERE entity = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
+            (entity, entity, count),
+        )
+
+    def forgets(self, entity: int, limit: int, after: int) -> list[Forget]:
+        """Return an entity's forgets, oldest first."""
+        rows = self._execute(
+            f"SELECT {_FORGET} FROM forgotten WHERE entity = ? AND number > ? ORDER BY number LIMIT ?",
+            (entity, after, limit),
+        )
+        return [Forget._make(row) for row in rows]
+
+    def forget_at(self, entity: int, sequence: int) -> Forget | None:
+        """Return the forget of an entity with this sequence number; None if there is none."""
+        row = self._execute(
+            f"SELECT {_FORGET} FROM forgotten WHERE entity = ? AND sequence = ?", (entity, sequence)
+        ).fetchone()
+        return None if row is None else Forget._make(row)
+
+    def newest_forgets(self, entity: int, limit: int) -> list[Forget]:
+        """Return an entity's newest forgets, newest first."""
+        rows = self._execute(
+            f"SELECT {_FORGET} FROM forgotten WHERE entity = ? ORDER BY number DESC LIMIT ?", (entity, limit)
+        )
+        return [Forget._make(row) for row in rows]
+
     # Quarantine
 
     def add_quarantined(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -198,12 +237,16 @@ class Records:
     # Entities
 
     def delete_entity(self, entity: int) -> None:
-        """Forget an entity's numbers, duplicates and quarantined rows. Keep its time; its origins end on their own."""
+        """Delete an entity's numbers, duplicates, forgets and quarantined rows.
+
+        Keep its time; its origins end on their own.
+        """
         newest = self._execute("SELECT max(time) FROM highest WHERE entity = ?", (entity,)).fetchone()[0]
         if newest is not None:
             self.raise_time(newest)
         self._execute("DELETE FROM highest WHERE entity = ?", (entity,))
         self._execute("DELETE FROM dropped WHERE entity = ?", (entity,))
+        self._execute("DELETE FROM forgotten WHERE entity = ?", (entity,))
         self._release(self._execute("DELETE FROM quarantine WHERE entity = ? RETURNING blob", (entity,)).fetchall())
 
     def _release(self, names: Iterable[tuple[str | None]]) -> None:

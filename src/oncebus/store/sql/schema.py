@@ -11,7 +11,7 @@ origin (`TRANSACTION`, number).
 
 from __future__ import annotations
 
-VERSION = 3
+VERSION = 4
 
 APPLICATION = 0x6F6E6362
 """The application id in the file's header. It distinguishes a store from other databases."""
@@ -111,6 +111,19 @@ CREATE TABLE dropped (
 );
 CREATE INDEX dropped_id ON dropped (entity, message_id, number);
 
+CREATE TABLE forgotten (
+    number INTEGER PRIMARY KEY,
+    entity BIGINT NOT NULL,
+    message_id TEXT NOT NULL,
+    session TEXT,
+    partition_key TEXT,
+    time BIGINT NOT NULL,
+    sequence BIGINT NOT NULL,
+    original_sequence BIGINT,
+    original_time BIGINT
+);
+CREATE INDEX forgotten_entity ON forgotten (entity, number);
+
 CREATE TABLE quarantine (
     number INTEGER PRIMARY KEY,
     entity BIGINT NOT NULL,
@@ -187,6 +200,21 @@ CREATE TABLE pending (
     body BLOB,
     blob TEXT
 )
+""",
+    # The record of forgets.
+    3: """
+CREATE TABLE forgotten (
+    number INTEGER PRIMARY KEY,
+    entity BIGINT NOT NULL,
+    message_id TEXT NOT NULL,
+    session TEXT,
+    partition_key TEXT,
+    time BIGINT NOT NULL,
+    sequence BIGINT NOT NULL,
+    original_sequence BIGINT,
+    original_time BIGINT
+);
+CREATE INDEX forgotten_entity ON forgotten (entity, number)
 """,
 }
 """The statements that upgrade a store of each earlier version to the next version."""
