@@ -282,3 +282,17 @@ def test_messages_in_quarantine_are_shown_released_and_discarded(served: Served)
     ]
     assert served.ok("quarantine", "--release", numbers[2]) == "1 message released.\n"
     assert numbers[2] not in [str(each["number"]) for each in served.json_lines("quarantine")]
+
+
+def test_an_id_is_forgotten(served: Served, name: str) -> None:
+    served.ok("send", name, "one", "--message-id", "order/1")
+    assert served.ok("forget", name, "--list") == f"No ids were forgotten at '{name}'.\n"
+    said = served.ok("forget", name, "order/1")
+    assert said.startswith(f"'order/1' is forgotten at '{name}'. It was remembered since ")
+    assert said.endswith(", from message 1.\n")
+    assert served.ok("forget", name, "order/1") == f"'order/1' was not remembered at '{name}'.\n"
+    served.ok("send", name, "two", "--message-id", "order/1")
+    assert len(taken(served, name)) == 2
+    first, second = served.json_lines("forget", name, "--list")
+    assert (first["messageId"], first["original"]["sequenceNumber"], second["original"]) == ("order/1", 1, None)
+    assert "order/1" in served.ok("forget", name, "--list")

@@ -24,6 +24,8 @@ ROUTES = [
     ("POST", f"/orders/messages/1/{GUID}", "Listen"),
     ("POST", "/orders/$DeadLetterQueue/messages/head", "Listen"),
     ("GET", "/orders/$duplicates", "Listen"),
+    ("GET", "/orders/$forgets", "Listen"),
+    ("POST", "/orders/$forgets", "Manage"),
     ("GET", "/metrics", "Manage"),
     ("GET", "/$quarantine", "Manage"),
     ("POST", "/", None),

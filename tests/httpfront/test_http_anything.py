@@ -21,6 +21,7 @@ WORDS = [
     "messages",
     "head",
     "$duplicates",
+    "$forgets",
     "$DeadLetterQueue",
     "Subscriptions",
     "all",

@@ -268,3 +268,38 @@ def test_deciding_about_the_quarantine_needs_manage_on_the_namespace(tmp_path: P
                 assert (answer.status, text in answer.text) == (400, True), answer.text
 
     scenario(tmp_path, play)
+
+
+def test_an_id_is_forgotten_and_the_record_says_so(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue(requires_duplicate_detection=True)
+        await front.broker.send("orders", [message("a/1"), message("b")])
+        answer = await front.ask("POST", "/orders/$forgets", query="message-id=a%2F1")
+        assert answer.status == 200
+        made = answer.json["forget"]
+        assert (made["messageId"], made["original"]["sequenceNumber"]) == ("a/1", 1)
+        assert (made["sessionId"], made["partitionKey"]) == (None, None)
+        answer = await front.ask("POST", "/orders/$forgets", query="message-id=unknown&partition-key=p")
+        other = answer.json["forget"]
+        assert (other["original"], other["partitionKey"]) == (None, "p")
+        await front.broker.send("orders", [message("a/1"), message("b")])
+        assert (await front.broker.counts("orders")).duplicates == 1
+        page = (await front.ask("GET", "/orders/$forgets", query="limit=1")).json
+        assert page == {"entity": "orders", "forgets": [made], "next": made["number"]}
+        page = (await front.ask("GET", "/orders/$forgets", query=f"after={made['number']}")).json
+        assert page == {"entity": "orders", "forgets": [other], "next": None}
+        for query, text in (("", "The id to forget is empty."), (f"message-id={'x' * 129}", "MessageId")):
+            answer = await front.ask("POST", "/orders/$forgets", query=query)
+            assert (answer.status, text in answer.text) == (400, True)
+
+    scenario(tmp_path, play)
+
+
+def test_a_forget_that_the_pipeline_has_not_seen_yet_is_durable(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue(requires_duplicate_detection=True)
+        answer = await front.ask("POST", "/orders/$forgets", query="message-id=a")
+        assert (answer.status, answer.json) == (202, {"entity": "orders", "messageId": "a", "forget": None})
+        assert front.core.lag == 1
+
+    scenario(tmp_path, play, pipeline=False, read_your_sends=0.01)

@@ -32,6 +32,7 @@ POSTS = {
     "create": (True, False, False),
     "entity/change": (True, False, False),
     "entity/delete": (True, False, False),
+    "entity/forget": (True, False, False),
     "entity/resubmit": (True, False, False),
     "entity/send": (True, False, True),
     "quarantine": (True, False, False),

@@ -14,6 +14,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Rule, SqlFilter, Subscription
 from oncebus.portal import drops, messages, quarantine
+from oncebus.portal.links import link
 from oncebus.store import Action, Settlement
 
 from .visitor import Fields, Visitor, shown, visit, words
@@ -207,6 +208,31 @@ def test_the_record_shows_which_message_won(tmp_path: Path) -> None:
         await front.queue("plain")
         text = words(await visitor.get("entity/drops", path="plain", message_id="x"))
         assert "No: duplicates are not detected here" in text
+
+    visit(tmp_path, play)
+
+
+def test_an_id_is_forgotten_after_confirmation(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        front = visitor.front
+        await front.queue("q", requires_duplicate_detection=True, enable_partitioning=True)
+        await front.broker.send("q", [message(NASTY, session="s")])
+        page = await visitor.get("entity/drops", path="q", message_id=NASTY)
+        assert "Let this id be sent again" in words(page)
+        assert "Forgotten ids" not in words(page)
+        fields = {"path": "q", "message-id": NASTY, "session-id": "s"}
+        asked = await visitor.post("entity/forget", fields)
+        assert asked.headers["location"] == link("entity/drops", path="q", message_id=NASTY)
+        assert "Nothing was forgotten. Check the box" in words(await visitor.get("entity/drops", path="q"))
+        assert await front.broker.forgets("q") == []
+        await visitor.post("entity/forget", fields | {"sure": "on"})
+        text = words(await visitor.get("entity/drops", path="q"))
+        assert "The id is forgotten. It was remembered from message" in text
+        assert f"Forgotten ids MessageId Forgotten at Number of the original Accepted at {NASTY}" in text
+        await visitor.post("entity/forget", fields | {"sure": "on"})
+        assert "was not remembered" in words(await visitor.get("entity/drops", path="q"))
+        await front.broker.send("q", [message(NASTY, session="s")])
+        assert (await front.broker.counts("q")).duplicates == 0
 
     visit(tmp_path, play)
 

@@ -82,12 +82,14 @@ def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> N
         database.execute("CREATE INDEX transfer ON message (id) WHERE stage = 4")
         database.execute("UPDATE counter SET size = size - 100")
         database.execute("DROP TABLE pending")
+        database.execute("DROP TABLE forgotten")
         database.execute("PRAGMA user_version = 1")
     database.close()
     for _ in range(2):
         store = Store.open(path)
         assert (store.size_of(QUEUE), store.counts(QUEUE).active, len(store.quarantined())) == (200, 1, 1)
-        indexes = "SELECT sql FROM sqlite_master WHERE name IN ('transfer', 'back', 'pending') ORDER BY name"
+        made = "'transfer', 'back', 'pending', 'forgotten', 'forgotten_entity'"
+        indexes = f"SELECT sql FROM sqlite_master WHERE name IN ({made}) ORDER BY name"
         found = [sql for (sql,) in store._connection.execute(indexes)]
         store.close()
         fresh = Store.open(tmp_path / "fresh")

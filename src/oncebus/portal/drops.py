@@ -11,6 +11,7 @@ from oncebus.entities import Queue, Subscription, Topic
 from oncebus.http.errors import bad
 from oncebus.portal.entity_head import heading
 from oncebus.portal.fields import Filled, button, hidden, text_field
+from oncebus.portal.forgets import forget_form, forgotten
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, foreign, tag
 from oncebus.portal.visits import Visit
@@ -35,8 +36,10 @@ async def show(visit: Visit) -> Response:
         tag("h2", "Dropped duplicates"),
         _search(entity, identity),
         _answer(entity, identity, drops) if identity else None,
+        forget_form(visit, entity, identity) if identity else None,
         _table(visit, entity, drops) if drops else tag("p", "None." if not identity else None),
         further,
+        await forgotten(visit, entity),
     )
 
 

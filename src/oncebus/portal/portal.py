@@ -22,7 +22,7 @@ from oncebus.http.paths import has_api_version, query_of, segments_of
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import HttpRequest
 from oncebus.monitoring.health import Health
-from oncebus.portal import drops, entity, messages, overview, quarantine, rules, sending
+from oncebus.portal import drops, entity, forgets, messages, overview, quarantine, rules, sending
 from oncebus.portal import entity_changes as changes
 from oncebus.portal.hosts import Hosts, port_of
 from oncebus.portal.layout import PRIVATE, SAFETY, PageFrame, page
@@ -56,6 +56,7 @@ PAGES: dict[str, dict[str, Handler]] = {
     "entity/change": {"GET": changes.show_change, "POST": changes.change},
     "entity/delete": {"GET": changes.show_delete, "POST": changes.delete},
     "entity/drops": {"GET": drops.show},
+    "entity/forget": {"POST": forgets.forget},
     "entity/messages": {"GET": messages.show},
     "entity/resubmit": {"POST": messages.resubmit},
     "entity/send": {"GET": sending.show, "POST": sending.send},

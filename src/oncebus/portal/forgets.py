@@ -1,0 +1,84 @@
+"""The part of the page of dropped duplicates that makes an entity forget an id, and shows what was forgotten."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from oncebus.access import Operation
+from oncebus.entities import Queue, Topic
+from oncebus.portal.fields import Filled, button, check_box, form_to, hidden, text_field
+from oncebus.portal.links import link
+from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.visits import Visit
+from oncebus.portal.wording import moment
+from oncebus.store import Forget
+
+SHOWN = 20
+
+
+async def forget(visit: Visit) -> Response:
+    """Forget an id if the visitor has confirmed it."""
+    visit.require(Operation.FORGET, visit.path)
+    entity, identity = visit.entity(), visit.posted["message-id"]
+    address = link("entity/drops", path=entity.path, message_id=identity)
+    if not visit.posted["sure"]:
+        return visit.go_to(address, "Nothing was forgotten. Check the box to confirm.")
+    session, partition_key = visit.posted["session-id"] or None, visit.posted["partition-key"] or None
+    done = await visit.desk.broker.forget(entity.path, identity, session=session, partition_key=partition_key)
+    if done is None:
+        return visit.go_to(address, "The id will be forgotten. The pipeline has not come so far yet.")
+    if done.original_sequence is None:
+        return visit.go_to(address, "The id was not remembered. There was nothing to forget.")
+    notice = f"The id is forgotten. It was remembered from message {done.original_sequence}."
+    return visit.go_to(address, notice)
+
+
+def forget_form(visit: Visit, entity: Queue | Topic, identity: str) -> Markup | None:
+    """Return the form to forget an id; None if the visitor may not, or if the entity remembers no ids."""
+    if entity.window is None or not visit.may(Operation.FORGET, entity.path):
+        return None
+    form = Filled({})
+    keys: list[Content] = []
+    if entity.enable_partitioning:
+        keys = [
+            text_field(form, "session-id", "SessionId", hint="On a partitioned entity it is part of the key."),
+            text_field(form, "partition-key", "PartitionKey", hint="The same, for a message without a session."),
+        ]
+    return tag(
+        "details",
+        tag("summary", "Let this id be sent again"),
+        form_to(
+            link("entity/forget"),
+            visit.seal,
+            hidden("path", entity.path),
+            hidden("message-id", identity),
+            tag("p", "The next message with this id is not a duplicate, even within the window.", class_="hint"),
+            keys,
+            check_box(form, "sure", "I understand that a repeated message may then be delivered twice."),
+            button("Forget this id", class_="danger"),
+            class_="wide",
+        ),
+    )
+
+
+async def forgotten(visit: Visit, entity: Queue | Topic) -> Markup | None:
+    """Return the table of the newest forgets; None if there are none."""
+    forgets = await visit.desk.broker.newest_forgets(entity.path, SHOWN)
+    if not forgets:
+        return None
+    titles = ("MessageId", "Forgotten at", "Number of the original", "Accepted at")
+    head = tag("thead", tag("tr", [tag("th", title, scope="col") for title in titles]))
+    caption = tag("caption", "Forgotten ids", class_="unseen")
+    body = tag("tbody", [_row(each, titles) for each in forgets])
+    return tag("section", tag("h2", "Forgotten ids"), tag("table", caption, head, body, class_="stacked"))
+
+
+def _row(forget: Forget, titles: tuple[str, ...]) -> Markup:
+    original: Content = "was not remembered"
+    accepted: Content = "–"
+    if forget.original_sequence is not None:
+        original = str(forget.original_sequence)
+        accepted = moment(forget.original_time) if forget.original_time is not None else "unknown"
+    cells: list[Content] = [moment(forget.time), original, accepted]
+    name = tag("th", foreign(forget.message_id, class_="foreign id"), scope="row")
+    return tag("tr", name, [tag("td", cell, data_title=title) for title, cell in zip(titles[1:], cells, strict=True)])
