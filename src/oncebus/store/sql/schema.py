@@ -214,7 +214,7 @@ CREATE TABLE forgotten (
     original_sequence BIGINT,
     original_time BIGINT
 );
-CREATE INDEX forgotten_entity ON forgotten (entity, number)
+CREATE INDEX forgotten_entity ON forgotten (entity, number);
 """,
 }
 """The statements that upgrade a store of each earlier version to the next version."""
