@@ -101,7 +101,7 @@ def test_costly_rules_delay_no_other_delivery(gateway: Gateway, times: int) -> N
             found: list[dict[str, Any]] = json.loads(text)["messages"]
             return found
 
-        before = gateway.http.metric("messages_accepted_total", entity="costly")
+        before = gateway.http.metric("messages_new_total", entity="costly")
         for _ in range(count // 2):
             batch = json.dumps([item] * 2)
             status, _, text = gateway.http.request("POST", "/costly/messages", batch, {"Content-Type": BATCH})
@@ -109,7 +109,7 @@ def test_costly_rules_delay_no_other_delivery(gateway: Gateway, times: int) -> N
         somebody.goes_on()
 
         def is_done() -> bool:
-            return gateway.http.metric("messages_accepted_total", entity="costly") >= before + count
+            return gateway.http.metric("messages_new_total", entity="costly") >= before + count
 
         until(is_done, f"{count} costly messages were routed", limit=PATIENCE)
         # Each rule was tried, and failed like any filter that cannot be evaluated.

@@ -252,7 +252,7 @@ def test_a_topic_without_a_matching_subscription_accepts_remembers_and_counts(tm
         await scene.broker.change(lambda catalogue, now: catalogue.create_rule("t", "s", Rule("all"), now))
         await scene.send("t", "a", "b", "c")
         counts = await scene.counts("t")
-        assert (counts.accepted, counts.unrouted, counts.duplicates) == (3, 2, 2)
+        assert (counts.new, counts.unrouted, counts.duplicates) == (3, 2, 2)
         assert await scene.taken(path) == ["c"]
 
     play(tmp_path, plot)

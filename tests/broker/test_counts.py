@@ -7,10 +7,10 @@ from pathlib import Path
 from broker.scenes import HOUR, SECOND, Scene, message, play
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Rule, SqlFilter
-from oncebus.store import Action
+from oncebus.store import NAMESPACE, Action
 
 
-def test_every_accepted_message_counts_as_accepted_or_as_a_duplicate(tmp_path: Path) -> None:
+def test_every_message_counts_as_new_or_as_a_duplicate(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.queue("q", detects=True)
         await scene.queue("source", forward_to="q")
@@ -36,10 +36,12 @@ def test_every_accepted_message_counts_as_accepted_or_as_a_duplicate(tmp_path: P
         # A message that is forwarded to a queue counts there as if it had been sent to it.
         answered["q"] += answered["source"]
         for path, number in answered.items():
-            assert counts[path].accepted + counts[path].duplicates == number, path
+            assert counts[path].incoming == counts[path].new + counts[path].duplicates == number, path
         assert {path: counts[path].duplicates for path in answered} == {"q": 4, "source": 0, "t": 2, "unheard": 0}
-        delivered = {path: count.delivered for path, count in counts.items()}
-        assert delivered == {"q": 5, "source": 3, "t": 0, "unheard": 0, all_of_it: 2, some: 2}
+        new = {path: count.new for path, count in counts.items()}
+        assert new == {"q": 5, "source": 3, "t": 3, "unheard": 2, all_of_it: 2, some: 2}
+        [namespace] = await scene.broker.counts_now([NAMESPACE])
+        assert (namespace.incoming, namespace.new, namespace.duplicates) == (sum(answered.values()), 13, 6)
         assert (counts["unheard"].unrouted, counts["t"].quarantined, counts["t"].scheduled) == (2, 1, 0)
 
     play(tmp_path, plot)
@@ -54,6 +56,6 @@ def test_every_dead_letter_is_counted_once(tmp_path: Path) -> None:
         await scene.settle("q", second, Action.ABANDON)
         await scene.later(2 * HOUR / SECOND, rounds=2)
         counts = await scene.counts()
-        assert (counts.accepted, counts.delivered, counts.dead_letter, counts.dead_lettered) == (3, 3, 3, 3)
+        assert (counts.new, counts.outgoing, counts.dead_letter, counts.dead_lettered) == (3, 3, 3, 3)
 
     play(tmp_path, plot)

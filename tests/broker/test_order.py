@@ -72,7 +72,7 @@ def test_a_due_message_comes_after_messages_accepted_before_it(tmp_path: Path, k
             assert due.sequence == due.enqueued_sequence == number + 3
             assert due.scheduled == scene.time.now
             counts = await scene.counts()
-            assert (counts.accepted, counts.delivered, counts.duplicates) == (4, 4, 0)
+            assert (counts.new, counts.incoming, counts.duplicates) == (4, 4, 0)
             assert (counts.active, counts.scheduled, counts.transfer) == (4, 0, 0)
 
     play(tmp_path, plot)
@@ -123,7 +123,7 @@ def test_a_resubmitted_dead_letter_comes_after_messages_accepted_before_it(tmp_p
         if kind != "partitioned":
             assert ids(found) == ["a", "again"]
         counts = await scene.counts()
-        assert (counts.dead_letter, counts.accepted, counts.duplicates) == (0, 2, 0)
+        assert (counts.dead_letter, counts.new, counts.duplicates) == (0, 2, 0)
 
     play(tmp_path, plot)
 
@@ -258,7 +258,7 @@ def test_a_returning_message_arrives_once_and_counts_once_after_a_crash_at_any_p
             found = await second.receive()
             assert (ids(found), len(found[2].body) > 100_000) == (["a", "again", "due"], True)
             counts = await second.counts()
-            assert (counts.accepted, counts.duplicates, counts.active) == (3, 0, 3)
+            assert (counts.new, counts.duplicates, counts.active) == (3, 0, 3)
             # The store does not remember origins for ever.
             await second.send("q", "last")
             await second.rounds(2)

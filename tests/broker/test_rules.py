@@ -64,7 +64,7 @@ def test_a_topic_is_checked_once_and_every_subscription_gets_the_one_message(tmp
         await scene.send("t", "a", "b", "a")
         assert [await scene.taken(path) for path in paths] == [["a", "b"]] * 3
         counts = await scene.counts("t")
-        assert (counts.accepted, counts.duplicates) == (2, 1)
+        assert (counts.new, counts.duplicates) == (2, 1)
 
     play(tmp_path, plot)
 
@@ -222,7 +222,7 @@ def test_the_key_is_remembered_whatever_happens_to_the_first_message(tmp_path: P
         scene.time.advance(0.000001)
         await scene.send("q", "a")
         counts = await scene.counts()
-        assert (counts.duplicates, counts.accepted) == (1, 2)
+        assert (counts.duplicates, counts.new) == (1, 2)
 
     play(tmp_path, plot)
 
@@ -347,7 +347,7 @@ def test_with_a_session_another_partition_key_is_refused(tmp_path: Path) -> None
         await scene.queue(detects=True, enable_partitioning=True)
         with pytest.raises(BadRequest, match="PartitionKey:p cannot be set to a different value than SessionId:s"):
             await scene.send("q", message("a", session="s", partition_key="p"))
-        assert (await scene.counts()).accepted == 0
+        assert (await scene.counts()).new == 0
 
     play(tmp_path, plot)
 

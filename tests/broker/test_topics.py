@@ -56,7 +56,7 @@ def test_each_rule_with_an_action_makes_a_copy_of_its_own(tmp_path: Path) -> Non
         ]
         assert [each.message.enqueued_sequence for each in found] == [1, 1, 1]
         assert [len(each.message.head) + len(each.body) for each in found] == [each.message.size for each in found]
-        assert (await scene.counts("t")).accepted == 1
+        assert (await scene.counts("t")).new == 1
 
     play(tmp_path, plot)
 

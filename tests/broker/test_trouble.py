@@ -278,7 +278,7 @@ def test_ingest_is_retried_until_there_is_room(
         await scene.send("q", "a", "a")
         await scene.flow()
         counts = await scene.counts()
-        assert (counts.accepted, counts.duplicates, counts.active) == (1, 1, 1)
+        assert (counts.new, counts.duplicates, counts.active) == (1, 1, 1)
         async with asyncio.timeout(30):
             while scene.core.trouble:
                 await asyncio.sleep(0.001)

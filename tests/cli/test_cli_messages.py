@@ -214,7 +214,21 @@ def test_top_shows_the_counts_of_entities(served: Served, name: str) -> None:
     served.ok("send", name, "y", "--scheduled", "1 hour")
     served.do(served.broker.counts(name))
     row = next(line for line in served.ok("top", "--once").splitlines() if f" {name} " in line)
-    assert [cell.strip() for cell in row.strip("│").split("│")] == [name, "queue", "1", "1", "0", "2", "2", "", ""]
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        name,
+        "queue",
+        "1",
+        "1",
+        "0",
+        "4",
+        "2",
+        "0",
+        "0",
+        "",
+        "",
+        "",
+        "",
+    ]
     (line,) = [each for each in served.json_lines("top", "--once") if each["entity"] == name]
     assert (line["active"], line["duplicates"], line["perSecond"]) == (1, 2, None)
 
@@ -224,19 +238,19 @@ def test_escaped_labels_of_metrics_are_unescaped() -> None:
         "# HELP oncebus_messages Messages held, by state.\n"
         'oncebus_messages{entity="a\\"b\\\\c",kind="queue",state="active"} 7\n'
         'oncebus_messages{entity="a\\"b\\\\c",kind="queue",state="deferred"} 1\n'
-        'oncebus_messages_accepted_total{entity="a\\"b\\\\c",kind="queue"} 9\n'
+        'oncebus_messages_incoming_total{entity="a\\"b\\\\c",kind="queue"} 9\n'
         "oncebus_messages_discarded_total 3\n"
         "oncebus_pipeline_lag_seconds 0.5\n"
     )
-    assert loads_of(metrics) == [Load('a"b\\c', "queue", {"active": 7, "accepted": 9})]
+    assert loads_of(metrics) == [Load('a"b\\c', "queue", {"active": 7, "incoming": 9})]
 
 
 def test_rates_come_from_the_difference_of_two_counts() -> None:
-    before = [Load("a", "queue", {"accepted": 10, "duplicates": 1}), Load("made anew", "queue", {"accepted": 50})]
-    after = [Load("a", "queue", {"accepted": 30, "duplicates": 2}), Load("made anew", "queue", {"accepted": 5})]
-    assert rates_of(before, [*after, Load("new", "queue", {"accepted": 5})], 2.0) == {
-        "a": {"accepted": 10.0, "duplicates": 0.5},
-        "made anew": {"accepted": 0.0, "duplicates": 0.0},
+    before = [Load("a", "queue", {"incoming": 10, "duplicates": 1}), Load("made anew", "queue", {"incoming": 50})]
+    after = [Load("a", "queue", {"incoming": 30, "duplicates": 2}), Load("made anew", "queue", {"incoming": 5})]
+    assert rates_of(before, [*after, Load("new", "queue", {"incoming": 5})], 2.0) == {
+        "a": {"incoming": 10.0, "duplicates": 0.5, "outgoing": 0.0, "completed": 0.0},
+        "made anew": dict.fromkeys(("incoming", "duplicates", "outgoing", "completed"), 0.0),
     }
     assert rates_of(None, after, 2.0) == {}
 

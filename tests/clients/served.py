@@ -144,7 +144,7 @@ class Served:
         """Wait until detection has accepted `count` messages as new."""
 
         def judged() -> bool:
-            return self.http.metric("messages_accepted_total", entity=entity) == count
+            return self.http.metric("messages_new_total", entity=entity) == count
 
         until(judged, f"{count} messages accepted by {entity}", limit=PATIENCE)
 

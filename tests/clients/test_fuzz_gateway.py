@@ -104,7 +104,7 @@ def witness(served: Served, queue: str) -> Iterator[list[bytes]]:
 
 def say_again(served: Served, recorded: Sequence[Conversation]) -> None:
     """Check that the broker accepts replayed recordings, so that corrupted ones reach the same code."""
-    before = {queue: served.http.metric("messages_accepted_total", entity=queue) for queue in (PYTHON, NEUTRAL)}
+    before = {queue: served.http.metric("messages_new_total", entity=queue) for queue in (PYTHON, NEUTRAL)}
     said_all(served, [(each.pieces, Random(0)) for each in recorded])
     for queue, count in before.items():
         served.accepted(queue, 2 * count)

@@ -201,8 +201,9 @@ def miscounted(model: Model) -> Iterator[str]:
         if name in SINKS:
             expected |= _counts_of_sink(model, name)
         elif name in seen:
-            expected["delivered"] = (len(seen[name]), len(seen[name]))
-        expected["dead_lettered"] = _dead_lettered(model, name)
+            expected["new"] = (len(seen[name]), len(seen[name]))
+        expected["dead_lettered"] = _settled(model, name, DEAD_LETTER)
+        expected["completed"] = _settled(model, name, COMPLETE)
         for counter, (least, most) in expected.items():
             if counter in values and not least <= values[counter] <= most:
                 yield f"{counter} of {name} is {values[counter]}, not {least} to {most}"
@@ -219,17 +220,14 @@ def _counts_of_sink(model: Model, name: str) -> dict[str, tuple[int, int]]:
     unseen = sum(model.was_cancelled(each) == UNKNOWN and not model.has_arrived(each) for each in here)
     drops = sum(drop.entity == name for drop in model.drops)
     least, most = accepted, accepted + unseen + late
-    found = {"accepted": (max(least, sure - drops), min(most, possible)), "duplicates": (drops, drops)}
-    if not SINKS[name].subscriptions:
-        found["delivered"] = found["accepted"]
-    return found
+    return {"new": (max(least, sure - drops), min(most, possible)), "duplicates": (drops, drops)}
 
 
-def _dead_lettered(model: Model, name: str) -> tuple[int, int]:
+def _settled(model: Model, name: str, action: str) -> tuple[int, int]:
     settles = [
         each
         for each in model.history.of("settle")
-        if each.args["place"] == name and each.args["action"] == DEAD_LETTER and each.outcome != FAILED
+        if each.args["place"] == name and each.args["action"] == action and each.outcome != FAILED
     ]
     if name == RECREATED:
         gone = [each for each in settles if model.is_gone(model.attempts[each.args["uid"]])]

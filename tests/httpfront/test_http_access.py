@@ -61,7 +61,7 @@ def test_without_a_good_token_every_route_answers_the_same(
         status, body = answers.pop()
         assert status == 401
         assert body.startswith(f"<Error><Code>401</Code><Detail>{text}")
-        assert (await front.broker.counts("orders")).accepted == 0
+        assert (await front.broker.counts("orders")).new == 0
         assert (await front.ask("GET", "/health", token=None)).status == 200
         # The service answers everybody here, with an empty list.
         assert "orders" not in (await front.ask("GET", "/", token=given(front.time))).text

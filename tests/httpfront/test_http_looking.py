@@ -103,20 +103,24 @@ def test_metrics_cover_entities_and_the_pipeline(tmp_path: Path) -> None:
         await front.send("a/b", b"x", ScheduledEnqueueTimeUtc="2099-01-01T00:00:00Z")
         await front.broker.counts("a/b")
         await front.broker.counts("news")
+        front.time.advance(7)
         answer = await front.ask("GET", "/metrics")
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         lines = answer.text.splitlines()
         for line in (
-            "# TYPE oncebus_messages_accepted_total counter",
-            'oncebus_messages_accepted_total{entity="a/b",kind="queue"} 2.0',
-            'oncebus_messages_accepted_total{entity="news",kind="topic"} 1.0',
+            "# TYPE oncebus_messages_new_total counter",
+            'oncebus_messages_new_total{entity="a/b",kind="queue"} 2.0',
+            'oncebus_messages_new_total{entity="news",kind="topic"} 1.0',
+            'oncebus_messages_incoming_total{entity="news",kind="topic"} 2.0',
             'oncebus_messages_duplicates_total{entity="news",kind="topic"} 1.0',
             'oncebus_messages_discarded_total{entity="news",kind="topic"} 0.0',
             "oncebus_messages_discarded_total 0.0",
-            'oncebus_messages_delivered_total{entity="news/Subscriptions/all",kind="subscription"} 1.0',
+            'oncebus_messages_new_total{entity="news/Subscriptions/all",kind="subscription"} 1.0',
             'oncebus_messages{entity="a/b",kind="queue",state="active"} 1.0',
             'oncebus_messages{entity="a/b",kind="queue",state="scheduled"} 1.0',
             'oncebus_entity_pipeline_bytes{entity="a/b",kind="queue"} 0.0',
+            'oncebus_entity_receivers{entity="a/b",kind="queue"} 0.0',
+            'oncebus_entity_oldest_message_seconds{entity="news/Subscriptions/all",kind="subscription"} 7.0',
             "oncebus_healthy 1.0",
             "oncebus_pipeline_trouble 0.0",
             "oncebus_catalogue_version 4.0",
@@ -243,7 +247,7 @@ def test_released_messages_follow_the_current_rules_and_count_as_accepted_once(t
         received = await front.broker.receive(Address("news/Subscriptions/some"), 2, wait=5)
         assert [each.message.message_id for each in received] == ["id"]
         counts = await front.broker.counts("news")
-        assert (counts.accepted, counts.duplicates, counts.quarantined) == (2, 0, 2)
+        assert (counts.new, counts.duplicates, counts.quarantined) == (2, 0, 2)
         page = (await front.ask("GET", "/$quarantine")).json
         assert [row["number"] for row in page["quarantined"]] == numbers[1:]
 

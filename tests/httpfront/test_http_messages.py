@@ -280,7 +280,7 @@ def test_large_messages_pass_up_to_the_limit_of_the_entity(tmp_path: Path) -> No
             assert "connection" not in refused.headers
         endless = await front.ask("POST", "/orders/messages", chunks=[too_large] * 8)
         assert (endless.status, endless.headers["connection"]) == (413, "close")
-        assert (await front.broker.counts("orders")).accepted == 1
+        assert (await front.broker.counts("orders")).new == 1
 
     scenario(tmp_path, play, tier=Tier.PREMIUM)
 

@@ -118,7 +118,7 @@ def test_rule_6_ids_above_128_utf_16_units_are_refused(tmp_path: Path, name: str
         refused = await front.send("orders", **{name: "😀" * 64 + "x"})
         assert refused.status == 400
         assert f"The argument '{name}' cannot exceed 128 characters." in refused.text
-        assert (await front.broker.counts("orders")).accepted == 0
+        assert (await front.broker.counts("orders")).new == 0
 
     scenario(tmp_path, play)
 
@@ -184,6 +184,6 @@ def test_rule_10_every_drop_can_be_seen(tmp_path: Path) -> None:
         }
         metrics = (await front.ask("GET", "/metrics")).text
         assert 'oncebus_messages_duplicates_total{entity="orders",kind="queue"} 1.0\n' in metrics
-        assert 'oncebus_messages_accepted_total{entity="orders",kind="queue"} 1.0\n' in metrics
+        assert 'oncebus_messages_new_total{entity="orders",kind="queue"} 1.0\n' in metrics
 
     scenario(tmp_path, play)

@@ -227,22 +227,22 @@ def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> No
     queue = Queue(name="watched", requires_duplicate_detection=True)
     service.run(service.broker.change(lambda catalogue, now: catalogue.created(queue, now)))
     go(page, service, "entity?path=watched")
-    expect(page.locator("dd [data-value=accepted]")).to_have_text("0")
+    expect(page.locator("dd [data-value=new]")).to_have_text("0")
     service.run(service.broker.send("watched", [message("1"), message("2"), message("1")]))
     service.run(service.broker.counts("watched"))
     service.time.advance(4)
-    expect(page.locator("dd [data-value=accepted]")).to_have_text("2")
+    expect(page.locator("dd [data-value=new]")).to_have_text("2")
     expect(page.locator("dd [data-value=duplicates]")).to_have_text("1")
-    expect(page.locator("[data-value=accepted-rate]")).to_have_text("0.2")
-    expect(page.locator("polyline.accepted")).to_have_count(1)
+    expect(page.locator("[data-value=new-rate]")).to_have_text("0.2")
+    expect(page.locator("polyline.new")).to_have_count(1)
 
     def highest(name: str) -> float:
         points = page.locator(f"polyline.{name}").get_attribute("points")
         assert points is not None
         return min(float(point.partition(",")[2]) for point in points.split())
 
-    expect(page.locator("polyline.accepted")).to_have_attribute("points", re.compile(r"(\d+\.\d),.*\d"))
-    assert highest("accepted") < highest("dropped")
+    expect(page.locator("polyline.new")).to_have_attribute("points", re.compile(r"(\d+\.\d),.*\d"))
+    assert highest("new") < highest("dropped")
 
 
 def test_a_page_shows_that_the_broker_is_gone_or_the_session_has_ended(
@@ -318,7 +318,7 @@ def test_everything_works_without_scripts(browser: Browser, service: Served) -> 
     page = context.new_page()
     sign_in(page, service)
     expect(page.get_by_text("The plot needs JavaScript.")).to_be_visible()
-    expect(page.locator("[data-value=accepted-rate]")).to_have_text(re.compile(r"\d"))
+    expect(page.locator("[data-value=new-rate]")).to_have_text(re.compile(r"\d"))
     page.get_by_role("link", name="Create a queue").first.click()
     page.get_by_label("Name", exact=True).fill("plain")
     page.get_by_label("Enable duplicate detection").check()

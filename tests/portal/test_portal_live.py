@@ -38,24 +38,24 @@ def came(entity: int, **counted: int) -> IngestReport:
 def test_samples_are_kept_by_slot_and_a_slot_shows_when_it_has_ended() -> None:
     time = Passing()
     rates = Rates(time)
-    rates.record(came(1, accepted=3, duplicates=1))
-    rates.record(came(1, accepted=2, delivered=5))
-    assert sum(rates.samples(1).accepted) == 0
+    rates.record(came(1, new=3, duplicates=1))
+    rates.record(came(1, new=2, copies=5))
+    assert sum(rates.samples(1).new) == 0
     time.slots(1)
-    rates.record(came(2, accepted=10))
+    rates.record(came(2, new=10))
     samples = rates.samples(1)
-    assert (samples.accepted[-1], samples.duplicates[-1], samples.delivered[-1]) == (5, 1, 5)
-    assert len(samples.accepted) == SLOTS - 1
+    assert (samples.new[-1], samples.duplicates[-1], samples.copies[-1]) == (5, 1, 5)
+    assert len(samples.new) == SLOTS - 1
     time.slots(1)
-    assert rates.samples(1).accepted[-2:] == [5, 0]
-    assert rates.samples().accepted[-2:] == [5, 10]
-    assert rates.samples(2).accepted[-2:] == [0, 10]
+    assert rates.samples(1).new[-2:] == [5, 0]
+    assert rates.samples().new[-2:] == [5, 10]
+    assert rates.samples(2).new[-2:] == [0, 10]
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
     time = Passing()
     rates = Rates(time)
-    rates.record(came(1, accepted=50, duplicates=5))
+    rates.record(came(1, new=50, duplicates=5))
     time.slots(1)
     assert rates.samples(1).per_second() == (5.0, 0.5, 0.0)
     time.slots(RATE_SLOTS - 1)
@@ -68,11 +68,11 @@ def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
 def test_old_samples_are_forgotten(pause: int) -> None:
     time = Passing()
     rates = Rates(time)
-    rates.record(came(1, accepted=7))
+    rates.record(came(1, new=7))
     time.slots(pause)
-    rates.record(came(1, accepted=1))
+    rates.record(came(1, new=1))
     time.slots(1)
-    accepted = rates.samples(1).accepted
+    accepted = rates.samples(1).new
     assert accepted[-1] == 1
     assert sum(accepted) == (8 if pause < SLOTS - 1 else 1)
 
@@ -81,14 +81,14 @@ def test_a_limited_number_of_entities_have_samples() -> None:
     time = Passing()
     rates = Rates(time)
     for entity in range(1, MOST_ENTITIES + 2):
-        rates.record(came(entity, accepted=1))
-        rates.record(came(1, accepted=1))
+        rates.record(came(entity, new=1))
+        rates.record(came(1, new=1))
     rates.record(came(NOBODY, discarded=1))
     time.slots(1)
     assert len(rates) == MOST_ENTITIES
-    assert sum(rates.samples(1).accepted) == MOST_ENTITIES + 2
-    assert sum(rates.samples(2).accepted) == 0
-    assert sum(rates.samples().accepted) == 2 * (MOST_ENTITIES + 1)
+    assert sum(rates.samples(1).new) == MOST_ENTITIES + 2
+    assert sum(rates.samples(2).new) == 0
+    assert sum(rates.samples().new) == 2 * (MOST_ENTITIES + 1)
 
 
 def test_the_overview_shows_rates_and_remembered_ids(tmp_path: Path) -> None:
@@ -104,15 +104,15 @@ def test_the_overview_shows_rates_and_remembered_ids(tmp_path: Path) -> None:
         answer = (await visitor.get("live")).json()
         values = answer["values"]
         orders, news = front.broker.catalogue.queue("orders").id, front.broker.catalogue.topic("news").id
-        assert (values["accepted-rate"], values["dropped-rate"], values["delivered-rate"]) == ("0.4", "0.1", "0.4")
+        assert (values["new-rate"], values["dropped-rate"], values["copies-rate"]) == ("0.4", "0.1", "0.1")
         assert (values["ids"], values["health"], answer["states"]["health"]) == ("3", "Healthy", "good")
-        assert [values[f"{orders}-{name}"] for name in ("active", "dead", "accepted", "dropped")] == [
+        assert [values[f"{orders}-{name}"] for name in ("active", "dead", "new", "dropped")] == [
             "3",
             "0",
             "3",
             "1",
         ]
-        assert [values[f"{news}-{name}"] for name in ("active", "dead", "accepted", "dropped")] == ["1", "0", "1", "0"]
+        assert [values[f"{news}-{name}"] for name in ("active", "dead", "new", "dropped")] == ["1", "0", "1", "0"]
         assert sum(answer["plot"]["series"]["dropped"]) == 1
         # The page shows the same figures without the script.
         page = await visitor.get()
@@ -131,15 +131,15 @@ def test_an_entity_shows_its_own_figures(tmp_path: Path) -> None:
         await front.broker.counts("news")
         front.time.advance(4)
         topic = (await visitor.get("entity/live", path="news")).json()
-        assert (topic["values"]["accepted"], topic["values"]["duplicates"]) == ("2", "1")
-        assert set(topic["plot"]["series"]) == {"accepted", "dropped"}
-        assert sum(topic["plot"]["series"]["accepted"]) == 2
+        assert (topic["values"]["new"], topic["values"]["duplicates"]) == ("2", "1")
+        assert set(topic["plot"]["series"]) == {"new", "dropped"}
+        assert sum(topic["plot"]["series"]["new"]) == 2
         below = (await visitor.get("entity/live", path="news/Subscriptions/all")).json()
-        assert (below["values"]["delivered"], below["values"]["active"]) == ("2", "2")
-        assert sum(below["plot"]["series"]["delivered"]) == 2
+        assert (below["values"]["incoming"], below["values"]["active"]) == ("2", "2")
+        assert sum(below["plot"]["series"]["copies"]) == 2
         page = words(await visitor.get("entity", path="news"))
-        assert "Accepted 2" in page
-        assert "Dropped as duplicates 1" in page
+        assert "Incoming 3 New 2" in page
+        assert "Duplicates, dropped 1" in page
         assert "a MessageId is remembered for 10 minutes" in page
 
     visit(tmp_path, play)
@@ -181,7 +181,7 @@ def test_long_lists_come_in_pages_and_can_be_searched(tmp_path: Path, monkeypatc
         values = (await visitor.get("live", find="zeb")).json()["values"]
         zebra = visitor.front.broker.catalogue.topic("Zebra").id
         assert {name for name in values if name[0].isdigit()} == {
-            f"{zebra}-{name}" for name in ("active", "dead", "accepted", "dropped")
+            f"{zebra}-{name}" for name in ("active", "dead", "new", "dropped")
         }
 
     visit(tmp_path, play, pipeline=False)
@@ -194,7 +194,7 @@ def test_the_total_of_very_many_entities_is_not_counted(tmp_path: Path, monkeypa
         await visitor.front.topic("news", "one", "two")
         topic = visitor.front.broker.catalogue.topic("news").id
         values = (await visitor.get("live")).json()["values"]
-        assert (values[f"{topic}-active"], values[f"{topic}-accepted"]) == ("–", "0")
+        assert (values[f"{topic}-active"], values[f"{topic}-new"]) == ("–", "0")
 
     visit(tmp_path, play, pipeline=False)
 

@@ -86,7 +86,7 @@ async def is_untouched(visitor: Visitor) -> bool:
     """Return whether the broker still has only the queue `orders`, and it is empty."""
     broker = visitor.front.broker
     names = [queue.name for queue in broker.catalogue.queues]
-    return names == ["orders"] and (await broker.counts("orders")).accepted == 0
+    return names == ["orders"] and (await broker.counts("orders")).new == 0
 
 
 def shown(answer: httpx.Response) -> str:

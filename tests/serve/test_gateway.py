@@ -249,7 +249,7 @@ def test_after_a_start_with_a_clock_far_ahead_it_needs_a_repair_and_then_works_a
         assert client.send("orders", "a", "1") == 201
         assert client.send("orders", "b", "2") == 201
         assert client.receive("orders", PATIENCE) == ("a", "1")
-        until(lambda: client.metric("messages_accepted_total", entity="orders") == 2, "both are there")
+        until(lambda: client.metric("messages_new_total", entity="orders") == 2, "both are there")
         assert running.stop() == 0
     clock.set_wrong(0)
 

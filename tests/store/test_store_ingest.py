@@ -6,6 +6,7 @@ import pytest
 
 from oncebus.messages import NOBODY, PARTITION_SHIFT, Fate
 from oncebus.store import (
+    NAMESPACE,
     Action,
     Counts,
     EntryRefused,
@@ -90,8 +91,8 @@ def test_a_subscription_numbers_its_own_copies(store: Store) -> None:
     assert numbers(store, FIRST) == [1, 2, 3, 4, 5]
     assert [message.enqueued_sequence for message in store.peek(FIRST, 0, 9, START)] == [5, third + 1, 8, third + 9, 11]
     assert numbers(store, SECOND_SUBSCRIPTION) == [1, 2, 3, third + 1, third + 2]
-    assert store.counts(TOPIC).accepted == 5
-    assert store.counts(FIRST).delivered == 5
+    assert store.counts(TOPIC).new == 5
+    assert store.counts(FIRST).new == 5
     highest = {(each.entity, each.partition): each.sequence for each in store.highest()}
     assert highest[TOPIC, 3] == third + 9
     assert highest[TOPIC, 0] == 11
@@ -119,10 +120,13 @@ def test_every_fate_is_counted_where_it_belongs(store: Store) -> None:
     ]
     report = take(store, rows, POLICIES)
     queue, topic = store.counts(QUEUE), store.counts(TOPIC)
-    assert (queue.accepted, queue.delivered, queue.duplicates, queue.quarantined) == (2, 1, 1, 1)
-    assert (topic.accepted, topic.unrouted, topic.discarded) == (3, 1, 1)
-    assert (store.counts(FIRST).dead_lettered, store.counts(FIRST).dead_letter) == (1, 1)
-    assert report.counted[QUEUE] == {"accepted": 2, "delivered": 1, "duplicates": 1, "quarantined": 1}
+    assert (queue.incoming, queue.new, queue.duplicates, queue.quarantined) == (3, 2, 1, 1)
+    assert (topic.new, topic.unrouted, topic.discarded) == (3, 1, 1)
+    assert (store.counts(FIRST).new, store.counts(FIRST).dead_lettered, store.counts(FIRST).dead_letter) == (1, 1, 1)
+    namespace = store.counts(NAMESPACE)
+    assert (namespace.incoming, namespace.new, namespace.duplicates, namespace.discarded) == (6, 5, 1, 3)
+    assert (namespace.active, namespace.dead_letter, namespace.dead_lettered) == (1, 1, 1)
+    assert report.counted[QUEUE] == {"new": 2, "duplicates": 1, "quarantined": 1}
     assert report.arrived == {Place(QUEUE, SubQueue.MAIN), Place(FIRST, SubQueue.DEAD_LETTER)}
     (dead,) = store.peek(FIRST, 0, 9, START, sub_queue=SubQueue.DEAD_LETTER)
     assert (dead.reason, dead.description, dead.source) == ("filter", "bad", FIRST)
@@ -143,7 +147,7 @@ def test_of_a_deleted_entity_only_the_number_of_its_rows_and_the_time_are_kept(s
     assert (store.newest_time(), store.unused_body_files()) == (START + 7, ["file"])
 
 
-def test_every_accepted_message_is_counted_as_accepted_or_as_a_duplicate(store: Store) -> None:
+def test_every_message_is_counted_as_new_or_as_a_duplicate(store: Store) -> None:
     def rows(fate: Fate) -> list[dict[str, Any]]:
         queue = {"entity": QUEUE, "fate": fate, "sequence": 10 + fate, "position": 10 + fate}
         topic = {"entity": TOPIC, "fate": fate, "sequence": 20 + fate, "position": 20 + fate}
@@ -154,9 +158,9 @@ def test_every_accepted_message_is_counted_as_accepted_or_as_a_duplicate(store: 
     take(store, [*(row for fate in Fate for row in rows(fate)), scheduled], POLICIES)
     for entity, sent in ((QUEUE, len(Fate)), (TOPIC, len(Fate) + 1)):
         # A forget is not a message.
-        assert (store.counts(entity).accepted, store.counts(entity).duplicates) == (sent - 2, 1)
+        assert (store.counts(entity).new, store.counts(entity).duplicates) == (sent - 2, 1)
         assert [forget.sequence % 10 for forget in store.forgets(entity)] == [Fate.FORGET]
-    assert (store.counts(TOPIC).delivered, store.counts(FIRST).delivered) == (0, 2)
+    assert store.counts(FIRST).new == 4
 
 
 def test_a_message_is_dead_lettered_once_whatever_the_reason(store: Store) -> None:
@@ -170,7 +174,7 @@ def test_a_message_is_dead_lettered_once_whatever_the_reason(store: Store) -> No
         store.settle(QUEUE, [Settlement(Action.DEAD_LETTER, first.token or b"")], policy, START)
         store.expire_locks({QUEUE: policy}, START + SECOND)
     counts = store.counts(QUEUE)
-    assert (counts.dead_letter, counts.dead_lettered, counts.delivered) == (4, 4, 3)
+    assert (counts.dead_letter, counts.dead_lettered, counts.outgoing, counts.expired) == (4, 4, 2, 1)
     with store.transaction():
         again = store.receive(QUEUE, 1, Mode.PEEK_LOCK, policy, START, sub_queue=SubQueue.DEAD_LETTER)
         store.settle(QUEUE, [Settlement(Action.DEAD_LETTER, again[0].token or b"")], policy, START)

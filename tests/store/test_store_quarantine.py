@@ -60,7 +60,7 @@ def test_a_released_row_of_a_topic_is_routed_again_and_was_accepted_once(store: 
     row = {"entity": TOPIC, "sequence": 2, "origin_entity": TOPIC, "origin_sequence": 1, "blob": "file"}
     take(store, [{**row, "destination": SUBSCRIPTION}], POLICIES)
     counts = store.counts(TOPIC)
-    assert (counts.accepted, counts.quarantined, counts.transfer, counts.size) == (1, 1, 0, 0)
+    assert (counts.new, counts.quarantined, counts.transfer, counts.size) == (1, 1, 0, 0)
     assert [message.session for message in store.peek(SUBSCRIPTION, 0, 9, START)] == [None]
     assert store.unused_body_files() == []
 

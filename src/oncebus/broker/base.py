@@ -8,6 +8,7 @@ from typing import Self
 
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.clock import Clock
+from oncebus.broker.consumers import Consumers
 from oncebus.broker.core import Core
 from oncebus.broker.latencies import Latencies
 from oncebus.broker.pipeline_state import PipelineState
@@ -113,6 +114,23 @@ class BrokerBase:
         return entity.accessed_at if last is None else self._began + last
 
     @property
+    def consumers(self) -> Consumers:
+        """Return the receivers of each entity. Protocols record those that stay attached."""
+        return self._core.consumers
+
+    def receivers(self, entity: Entity) -> int:
+        """Return how many receivers are attached to an entity now."""
+        return self._core.consumers.attached(entity.id)
+
+    def received_at(self, entity: Entity) -> int | None:
+        """Return when somebody last asked for messages of an entity, in microseconds since 1970; None if unknown.
+
+        It is unknown until somebody asks after the broker has started.
+        """
+        last = self._core.consumers.last_asked(entity.id)
+        return None if last is None else self._began + last
+
+    @property
     def refusals(self) -> Refusals:
         """Return the requests that were refused since the start."""
         return self._core.refusals
@@ -133,7 +151,10 @@ class BrokerBase:
         self._core.watchers.append(watcher)
 
     async def counts_now(self, entities: Sequence[int]) -> list[Counts]:
-        """Return the counts of entities, given by their ids, without waiting for messages in the pipeline."""
+        """Return the counts of entities, given by their ids, without waiting for messages in the pipeline.
+
+        The id `NAMESPACE` stands for all entities together. Its totals include those of deleted entities.
+        """
         found: list[Counts] = []
         for start in range(0, len(entities), COUNTED_AT_ONCE):
 
@@ -141,6 +162,20 @@ class BrokerBase:
                 return [store.counts(entity) for entity in some]
 
             found += await self._core.run(count)
+        return found
+
+    async def oldest_waiting(self, entities: Sequence[int]) -> list[int | None]:
+        """Return when the oldest message that waits for a receiver was enqueued, for each entity; None if none waits.
+
+        A message that a receiver has locked, or whose session is locked, does not wait.
+        """
+        found: list[int | None] = []
+        for start in range(0, len(entities), COUNTED_AT_ONCE):
+
+            def look(store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]) -> list[int | None]:
+                return [store.oldest_waiting(entity) for entity in some]
+
+            found += await self._core.run(look)
         return found
 
     # For the subclasses

@@ -20,6 +20,7 @@ from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
 from oncebus.broker.committing import Committer
+from oncebus.broker.consumers import Consumers
 from oncebus.broker.errors import ServerBusy
 from oncebus.broker.idle import Accesses, Use
 from oncebus.broker.ingest import Ingester
@@ -89,6 +90,7 @@ class Core:
         # The bytes on disk of each entity in the pipeline besides its messages. They count towards no quota.
         self.overhead = Backlog()
         self.accesses = Accesses(self.clock.passed)
+        self.consumers = Consumers(self.clock.passed)
         self.refusals = Refusals(self.clock.now)
         self._use = Use(self.accesses, self.arrivals, self.clock.passed)
         self.shares = Shares(self.clock.passed, lambda entity: self._use.is_alone(entity, self.catalogue))
@@ -254,6 +256,7 @@ class Core:
         # Read it before the first await: after this, requeue appends nothing of these entities any more.
         appended = self.acceptor.highest_commit
         self.accesses.forget(entities)
+        self.consumers.forget(entities)
         self.refusals.forget(entities)
         self.numbers.forget(entities)
         for entity in entities:

@@ -45,6 +45,8 @@ class Receiving(BrokerBase):
         async def attempt() -> list[Message]:
             policy, now = self._policy(entity), self._core.clock.steady()
             self._core.note_access(entity)
+            if address.sub_queue is SubQueue.MAIN:
+                self._core.consumers.note(entity.id)
             return await self._core.run(
                 lambda store: store.receive(
                     entity.id, count, mode, policy, now, session, address.sub_queue, most_bytes
@@ -152,6 +154,7 @@ class Receiving(BrokerBase):
         async def attempt() -> SessionLock | None:
             policy, now = self._policy(entity), self._core.clock.steady()
             self._core.note_access(entity)
+            self._core.consumers.note(entity.id)
             return await self._core.run(
                 lambda store: store.accept_session(entity.id, session, policy, now), unwanted=self._release
             )

@@ -17,8 +17,9 @@ from oncebus.cli.printing import console, print_line, table
 from oncebus.durations import DAY
 
 _STATES = {"active": "active", "scheduled": "scheduled", "dead_letter": "dead letters"}
-_TOTALS = {"oncebus_messages_accepted_total": "accepted", "oncebus_messages_duplicates_total": "duplicates"}
-COLUMNS = ("entity", "kind", *_STATES.values(), *_TOTALS.values(), "accepted/s", "duplicates/s")
+_NAMES = ("incoming", "duplicates", "outgoing", "completed")
+_TOTALS = {f"oncebus_messages_{name}_total": name for name in _NAMES}
+COLUMNS = ("entity", "kind", *_STATES.values(), *_NAMES, *(f"{name}/s" for name in _NAMES))
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ def loads_of(metrics: str) -> list[Load]:
 
 
 def rates_of(before: list[Load] | None, after: list[Load], seconds: float) -> dict[str, dict[str, float]]:
-    """Return the accepted and dropped messages per second, by entity and column, for each entity in both lists.
+    """Return the totals per second, by entity and column, for each entity in both lists.
 
     The rate is 0 for an entity that was deleted and created again in between, because its counters were reset.
     """
@@ -77,8 +78,9 @@ def rates_of(before: list[Load] | None, after: list[Load], seconds: float) -> di
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and entity, at each update.")
 @broker_options
 def top(connector: Connector, once: bool, interval: float, as_json: bool) -> None:
-    """Show all queues, topics and subscriptions with their active and scheduled messages and dead letters, and how many
-    messages were accepted and dropped as duplicates, in total and per second. Stop it with Ctrl-C."""
+    """Show all queues, topics and subscriptions with their active and scheduled messages and dead letters. In total and
+    per second, show the messages that came in, the duplicates among them, the deliveries that went out to receivers,
+    and the messages that receivers completed. Stop it with Ctrl-C."""
     with connector.connect(DAY) as client, suppress(KeyboardInterrupt):
         if once:
             _print(_look(client), {}, as_json)

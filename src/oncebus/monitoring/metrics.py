@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from oncebus.broker.broker import Broker
 from oncebus.broker.latencies import BOUNDS, Latency
 from oncebus.durations import SECOND
-from oncebus.entities import Entity
+from oncebus.entities import Entity, Topic
 from oncebus.messages import NOBODY
 from oncebus.monitoring.health import Health
 from oncebus.store import Counts
@@ -21,10 +21,14 @@ from oncebus.store import Counts
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _TOTALS = {
-    "accepted": "Messages sent or forwarded here that were not duplicates.",
-    "duplicates": "Messages sent or forwarded here that were dropped as duplicates.",
-    "delivered": "Messages that the pipeline delivered to this queue or subscription.",
+    "incoming": "Messages sent or forwarded here, duplicates included; in a subscription, its copies.",
+    "new": "Incoming messages that were not duplicates.",
+    "duplicates": "Incoming messages that were dropped as duplicates.",
+    "outgoing": "Deliveries to receivers, also repeated ones. Dead letters do not count.",
+    "completed": "Messages that receivers completed, or received and deleted.",
+    "abandoned": "Deliveries that failed: the receiver abandoned the message, or its lock expired.",
     "dead_lettered": "Messages that became dead letters, for any reason.",
+    "expired": "Messages whose time to live ended. Some of them became dead letters.",
     "unrouted": "Messages that matched no subscription.",
     "discarded": (
         "Copies discarded because their subscription was deleted; without an entity, messages whose entity was deleted."
@@ -41,9 +45,12 @@ async def metrics(broker: Broker, health: Health, others: Iterable[Metric] = ())
     `others` has metrics from other parts of the process.
     """
     entities = sorted(broker.catalogue.entities.values(), key=lambda entity: entity.path)
-    *counts, gone = await broker.counts_now([*(entity.id for entity in entities), NOBODY])
+    ids = [entity.id for entity in entities]
+    *counts, gone = await broker.counts_now([*ids, NOBODY])
+    oldest = await broker.oldest_waiting(ids)
     found = [
         *_of_entities(broker, list(zip(entities, counts, strict=True)), gone),
+        *_of_consumers(broker, list(zip(entities, oldest, strict=True))),
         *_of_broker(broker, health),
         *_latencies(broker),
         *others,
@@ -99,6 +106,29 @@ def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts
     refused.samples.sort(key=lambda sample: sorted(sample.labels.items()))
     if refused.samples:
         yield refused
+
+
+def _of_consumers(broker: Broker, waiting: list[tuple[Entity, int | None]]) -> Iterator[Metric]:
+    now = broker.clock.steady()
+    oldest = GaugeMetricFamily(
+        "oncebus_entity_oldest_message_seconds",
+        "Age of the oldest message that waits for a receiver; 0 if none waits.",
+        labels=_ENTITY,
+    )
+    receivers = GaugeMetricFamily("oncebus_entity_receivers", "Receivers that are attached now.", labels=_ENTITY)
+    received = GaugeMetricFamily(
+        "oncebus_entity_last_receive_timestamp_seconds",
+        "When a receiver last asked for messages, since the start of the broker.",
+        labels=_ENTITY,
+    )
+    for entity, enqueued in waiting:
+        if isinstance(entity, Topic):
+            continue
+        oldest.add_metric(_about(entity), 0 if enqueued is None else max(now - enqueued, 0) / SECOND)
+        receivers.add_metric(_about(entity), broker.receivers(entity))
+        if (asked := broker.received_at(entity)) is not None:
+            received.add_metric(_about(entity), asked / SECOND)
+    yield from (oldest, receivers, received)
 
 
 def _of_broker(broker: Broker, health: Health) -> Iterator[Metric]:

@@ -34,15 +34,22 @@ _HELD = {
 }
 _OF_TOPIC = ("scheduled",)
 _TOTALS: dict[type[Entity], tuple[str, ...]] = {
-    Queue: ("accepted", "duplicates", "delivered", "dead_lettered", "quarantined"),
-    Topic: ("accepted", "duplicates", "unrouted", "quarantined", "discarded"),
-    Subscription: ("delivered", "dead_lettered"),
+    Queue: (
+        *("incoming", "new", "duplicates", "outgoing", "completed", "abandoned"),
+        *("dead_lettered", "expired", "quarantined"),
+    ),
+    Topic: ("incoming", "new", "duplicates", "unrouted", "expired", "quarantined", "discarded"),
+    Subscription: ("incoming", "outgoing", "completed", "abandoned", "dead_lettered", "expired"),
 }
 _TITLES = {
-    "accepted": "Accepted",
-    "duplicates": "Dropped as duplicates",
-    "delivered": "Delivered",
+    "incoming": "Incoming",
+    "new": "New",
+    "duplicates": "Duplicates, dropped",
+    "outgoing": "Outgoing: deliveries to receivers",
+    "completed": "Completed",
+    "abandoned": "Abandoned, or lock expired",
     "dead_lettered": "Dead-lettered",
+    "expired": "Expired",
     "unrouted": "Matched by no subscription",
     "quarantined": "Quarantined",
     "discarded": "Discarded because their subscription was deleted",
@@ -79,9 +86,9 @@ async def live(visit: Visit) -> Response:
 
 async def _figures(visit: Visit, entity: Entity, counts: Counts) -> Figures:
     samples = visit.desk.rates.samples(entity.id)
-    names = ("delivered",) if isinstance(entity, Subscription) else ("accepted", "dropped")
+    names = ("copies",) if isinstance(entity, Subscription) else ("new", "dropped")
     figures = Figures(series=series_of(samples, *names))
-    for name, per_second in zip(("accepted", "dropped", "delivered"), samples.per_second(), strict=True):
+    for name, per_second in zip(("new", "dropped", "copies"), samples.per_second(), strict=True):
         figures.values[f"{name}-rate"] = rate(per_second)
     for name in (*_HELD, *_TITLES):
         figures.values[name] = number(getattr(counts, name))
@@ -90,7 +97,7 @@ async def _figures(visit: Visit, entity: Entity, counts: Counts) -> Figures:
         below = _below(visit, entity)
         for each, held in zip(below, await visit.desk.counts_of(below), strict=True):
             figures.values |= {f"{each.id}-active": number(held.active), f"{each.id}-dead": number(held.dead_letter)}
-            figures.values[f"{each.id}-delivered"] = number(held.delivered)
+            figures.values[f"{each.id}-incoming"] = number(held.incoming)
     return figures
 
 
@@ -105,10 +112,11 @@ def _detection(visit: Visit, entity: Entity) -> Markup:
 def _tiles(entity: Entity, figures: Figures) -> Markup:
     tiles = []
     if not isinstance(entity, Subscription):
-        tiles += [figures.tile("Accepted / s", "accepted-rate"), figures.tile("Dropped / s", "dropped-rate")]
+        tiles += [figures.tile("New / s", "new-rate"), figures.tile("Duplicates / s", "dropped-rate")]
+    else:
+        tiles.append(figures.tile("New / s", "copies-rate"))
     if not isinstance(entity, Topic):
-        tiles += [figures.tile("Delivered / s", "delivered-rate"), figures.tile("Active", "active")]
-        tiles.append(figures.tile("Dead letters", "dead_letter"))
+        tiles += [figures.tile("Active", "active"), figures.tile("Dead letters", "dead_letter")]
     tiles.append(figures.tile("Size", "size"))
     return tag("div", tiles, class_="tiles")
 
@@ -145,7 +153,7 @@ def _pages(visit: Visit, entity: Entity, total: int) -> Markup | None:
 
 
 def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Markup:
-    titles = ("Name", "Rules", "Active", "Dead letters", "Delivered")
+    titles = ("Name", "Rules", "Active", "Dead letters", "Incoming")
     head = tag(
         "thead",
         tag(
@@ -160,7 +168,7 @@ def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Mark
         rules = tag("td", f"{named}{more}", data_title="Rules")
         cells = [
             tag("td", figures.shown(f"{each.id}-{figure}"), data_title=title, class_="number")
-            for title, figure in zip(titles[2:], ("active", "dead", "delivered"), strict=True)
+            for title, figure in zip(titles[2:], ("active", "dead", "incoming"), strict=True)
         ]
         rows.append(tag("tr", name, rules, cells))
     return tag("table", tag("caption", "Subscriptions", class_="unseen"), head, tag("tbody", rows), class_="stacked")

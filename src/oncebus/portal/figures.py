@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from oncebus.portal.markup import Content, Markup, tag
 from oncebus.portal.rates import SLOT_SECONDS, SLOTS, Samples
 
-SERIES = {"accepted": "Accepted", "dropped": "Dropped as duplicates", "delivered": "Delivered"}
+SERIES = {"new": "New", "dropped": "Duplicates", "copies": "New"}
 
 
 @dataclass(slots=True)
@@ -51,6 +51,6 @@ class Figures:
 
 
 def series_of(samples: Samples, *names: str) -> dict[str, list[int]]:
-    """Return the series accepted, dropped and delivered of the samples, as far as `names` lists them."""
-    found = {"accepted": samples.accepted, "dropped": samples.duplicates, "delivered": samples.delivered}
+    """Return the series new, dropped and copies of the samples, as far as `names` lists them."""
+    found = {"new": samples.new, "dropped": samples.duplicates, "copies": samples.copies}
     return {name: found[name] for name in names}

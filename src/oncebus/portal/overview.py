@@ -69,8 +69,8 @@ async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
         looked, holders = list(entities), {}
     counts = dict(zip((each.id for each in looked), await desk.counts_of(looked), strict=True))
     samples = desk.rates.samples()
-    figures = Figures(series=series_of(samples, "accepted", "dropped", "delivered"))
-    for name, per_second in zip(("accepted", "dropped", "delivered"), samples.per_second(), strict=True):
+    figures = Figures(series=series_of(samples, "new", "dropped"))
+    for name, per_second in zip(("new", "dropped", "copies"), samples.per_second(), strict=True):
         figures.values[f"{name}-rate"] = rate(per_second)
     summary = await desk.remembered.summary()
     figures.values["ids"] = number(summary.ids) if summary is not None else "unknown"
@@ -83,7 +83,7 @@ async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
         own, held = counts[each.id], [counts[one.id] for one in holders.get(each.id, ())]
         figures.values[f"{each.id}-active"] = number(sum(one.active for one in held)) if holders else "–"
         figures.values[f"{each.id}-dead"] = number(sum(one.dead_letter for one in held)) if holders else "–"
-        figures.values[f"{each.id}-accepted"] = number(own.accepted)
+        figures.values[f"{each.id}-new"] = number(own.new)
         figures.values[f"{each.id}-dropped"] = number(own.duplicates)
     return figures
 
@@ -103,9 +103,8 @@ def _waiting(visit: Visit) -> str:
 def _tiles(figures: Figures) -> Markup:
     return tag(
         "div",
-        figures.tile("Accepted / s", "accepted-rate"),
-        figures.tile("Dropped / s", "dropped-rate"),
-        figures.tile("Delivered / s", "delivered-rate"),
+        figures.tile("New / s", "new-rate"),
+        figures.tile("Duplicates / s", "dropped-rate"),
         figures.tile("Remembered ids", "ids", figures.shown("ids-size")),
         figures.tile("State", "health", figures.shown("health-note")),
         class_="tiles",
@@ -119,7 +118,7 @@ def _search(visit: Visit) -> Markup:
 
 
 def _table(visit: Visit, entities: Sequence[Queue | Topic], figures: Figures) -> Markup:
-    titles = ("Name", "Kind", "Duplicate detection", "Active", "Dead letters", "Accepted", "Dropped")
+    titles = ("Name", "Kind", "Duplicate detection", "Active", "Dead letters", "New", "Duplicates")
     head = tag("thead", tag("tr", [tag("th", title, scope="col", class_=_align(title)) for title in titles]))
     rows = [_entity_row(visit, each, titles, figures) for each in entities]
     return tag(
@@ -132,14 +131,14 @@ def _entity_row(visit: Visit, entity: Queue | Topic, titles: Sequence[str], figu
     if isinstance(entity, Topic):
         kind = f"Topic, {counted(len(visit.desk.catalogue.subscriptions_of(entity.name)), 'subscription')}"
     cells: list[Content] = [kind, in_words(entity.window) if entity.window is not None else "off"]
-    cells += [figures.shown(f"{entity.id}-{name}") for name in ("active", "dead", "accepted", "dropped")]
+    cells += [figures.shown(f"{entity.id}-{name}") for name in ("active", "dead", "new", "dropped")]
     name = tag("th", tag("a", entity.name, href=link("entity", path=entity.path)), scope="row")
     described = zip(titles[1:], cells, strict=True)
     return tag("tr", name, [tag("td", cell, data_title=title, class_=_align(title)) for title, cell in described])
 
 
 def _align(title: str) -> str | None:
-    return "number" if title in ("Active", "Dead letters", "Accepted", "Dropped") else None
+    return "number" if title in ("Active", "Dead letters", "New", "Duplicates") else None
 
 
 def _nothing(visit: Visit) -> Markup:

@@ -21,7 +21,7 @@ RATE_SLOTS = 5
 """The number of newest slots, ten seconds, from which a rate is computed."""
 MOST_ENTITIES = 1000
 """With more entities, the one that was idle longest is forgotten. A ring takes 7 KB."""
-COUNTED = ("accepted", "duplicates", "delivered")
+COUNTED = ("new", "duplicates", "copies")
 
 _NOTHING = [0] * SLOTS
 
@@ -29,15 +29,15 @@ _NOTHING = [0] * SLOTS
 class Samples(NamedTuple):
     """The counts per time slot, oldest first, without the current slot."""
 
-    accepted: list[int]
+    new: list[int]
     duplicates: list[int]
-    delivered: list[int]
+    copies: list[int]
 
     def per_second(self) -> tuple[float, float, float]:
         """Return the current rates per second."""
         seconds = RATE_SLOTS * SLOT_SECONDS
-        accepted, duplicates, delivered = (sum(each[-RATE_SLOTS:]) / seconds for each in self)
-        return accepted, duplicates, delivered
+        new, duplicates, copies = (sum(each[-RATE_SLOTS:]) / seconds for each in self)
+        return new, duplicates, copies
 
 
 class _Ring:

@@ -26,7 +26,7 @@ from oncebus.servicebus.lines import Line, put_back, release
 from oncebus.servicebus.messages import outgoing, tag_of
 from oncebus.servicebus.nodes import Node
 from oncebus.servicebus.transactions import work_of
-from oncebus.store import Action, Mode, SessionLock, Settlement
+from oncebus.store import Action, Mode, SessionLock, Settlement, SubQueue
 from oncebus.store import Outcome as StoreOutcome
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class Receiver(Attached[OutgoingLink]):
         self.entity = self.permitted()
         self._is_subscription = isinstance(self.entity, Subscription)
         self._line: Line | None = None
+        self._is_consumer = False
         self._decisions: list[_Decision] = []
         self._settling: asyncio.Task[None] | None = None
         self._awaited: list[asyncio.Future[None]] = []
@@ -72,7 +73,14 @@ class Receiver(Attached[OutgoingLink]):
         """See `Attached`."""
         self.link.accept()
         self.is_accepted = True
+        self.attach_consumer()
         self.credit_changed()
+
+    def attach_consumer(self) -> None:
+        """Show the link as a consumer of its entity until it ends."""
+        if self.node.address.sub_queue is SubQueue.MAIN:
+            self.front.broker.consumers.attach(self.entity.id)
+            self._is_consumer = True
 
     def check(self) -> None:
         """See `Attached`."""
@@ -88,6 +96,9 @@ class Receiver(Attached[OutgoingLink]):
     def ended(self) -> None:
         """See `Attached`."""
         self._leave()
+        if self._is_consumer:
+            self._is_consumer = False
+            self.front.broker.consumers.detach(self.entity.id)
         if self._settling is None:
             self.link.finish()
         if self.link.unsent:

@@ -58,6 +58,7 @@ class SessionReceiver(Receiver):
 
     def open(self) -> None:
         """See `Attached`. The answer waits for a session."""
+        self.attach_consumer()
         self._accepting = self.front.tasks.start(self._accept())
 
     def check(self) -> None:

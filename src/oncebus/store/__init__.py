@@ -14,6 +14,7 @@ from oncebus.store.errors import (
 from oncebus.store.store import Store
 from oncebus.store.values import (
     MAX_HOPS,
+    NAMESPACE,
     Action,
     Changes,
     Counts,
@@ -42,6 +43,7 @@ from oncebus.store.values import (
 __all__ = [
     "DUPLICATES_KEPT",
     "MAX_HOPS",
+    "NAMESPACE",
     "Action",
     "Changes",
     "ChangesRefused",

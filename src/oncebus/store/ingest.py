@@ -16,6 +16,7 @@ from oncebus.store.entry import Copies, Flags, Ints, highest, integers, present,
 from oncebus.store.errors import EntryRefused
 from oncebus.store.forgets import add_forgets
 from oncebus.store.requeueing import returned
+from oncebus.store.sql.counters import COPIES
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import Highest, IngestReport, Kind, Policy, Quarantined, Stage
 
@@ -23,7 +24,6 @@ JUDGED, CATALOGUE = "judged", "catalogue"
 """Names of marks: the greatest time of a message with a key, and the newest version of the catalogue in any row."""
 
 _BY_ENTITY = {Fate.DUPLICATE: "duplicates", Fate.UNROUTED: "unrouted", Fate.QUARANTINED: "quarantined"}
-_BY_DESTINATION = {Fate.DELIVERED: "delivered", Fate.DEAD_LETTERED: "dead_lettered"}
 
 
 class Ingest(StoreBase):
@@ -68,23 +68,23 @@ class Ingest(StoreBase):
                 tables.counters.count(key, name, number)
                 report.counted.setdefault(key, {})[name] = number
 
-        # A message that comes back to its own entity was counted as accepted before, and in a queue as delivered.
+        # A message that comes back to its own entity was counted before.
         is_back = present(rows, "origin_entity") & (integers(rows, "origin_entity") == entity)
-        accepted = known & (fate != Fate.DUPLICATE) & (fate != Fate.FORGET) & ~is_back
-        # A message is accepted once, however many copies it has.
-        _, first = np.unique(integers(rows, "position")[accepted], return_index=True)
-        count("accepted", entity[accepted][first])
-        for kind, name in _BY_ENTITY.items():
-            count(name, entity[known & (fate == kind)])
+        is_new = known & (fate != Fate.DUPLICATE) & (fate != Fate.FORGET) & ~is_back
+        # A message counts once in its queue or topic, however many copies it has.
+        _, first = np.unique(integers(rows, "position")[is_new], return_index=True)
         destination = integers(rows, "destination")
-        # A message that waits under its topic is not delivered yet.
+        # A message that waits under its topic has no copies yet.
         arrived = taken & ~_flags(destination, lambda each: each in policies and policies[each].kind is Kind.TOPIC)
         arrived &= ~(is_back & (destination == entity))
+        count("new", entity[is_new][first])
+        count(COPIES, destination[arrived & (destination != entity)])
+        for kind, name in _BY_ENTITY.items():
+            count(name, entity[known & (fate == kind)])
+        count("dead_lettered", destination[arrived & (fate == Fate.DEAD_LETTERED)])
         for back in np.unique(entity[known & is_back]).tolist():
             # Nothing is counted, but the size of the entity has changed.
             report.counted.setdefault(back, {})
-        for kind, name in _BY_DESTINATION.items():
-            count(name, destination[arrived & (fate == kind)])
         lost = gone | (fate == Fate.DISCARDED) | (~known & (fate == Fate.QUARANTINED))
         # Counted for the topic if its subscription was deleted, and under NOBODY if the entity itself was deleted.
         count("discarded", np.where(known, entity, NOBODY)[lost])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from oncebus.store.base import StoreBase
 from oncebus.store.sessions import check_held
 from oncebus.store.sql.tables import Tables
-from oncebus.store.unsettled import expire, is_expired, put_back
+from oncebus.store.unsettled import complete, expire, is_expired, put_back
 from oncebus.store.values import Copy, Message, Mode, Policy, SessionLock, Stage, SubQueue
 
 _EXPIRED_AT_A_TIME = 500
@@ -113,8 +113,10 @@ def _hand_out(
     new_tokens: Callable[[int], list[bytes]],
 ) -> list[Message]:
     counted = 1 if messages and messages[0].sub_queue == SubQueue.MAIN else 0
+    if counted:
+        tables.counters.count(messages[0].entity, "outgoing", len(messages))
     if mode is Mode.RECEIVE_AND_DELETE:
-        tables.messages.remove([message for message in messages if message.blob is None])
+        complete(tables, [message for message in messages if message.blob is None])
     locked = int(stage)
     handed = [
         message.handed_out(message.deliveries + counted, locked, token, until)

@@ -9,7 +9,7 @@ from oncebus.amqp import DecodeError, with_application_properties
 from oncebus.store.base import StoreBase
 from oncebus.store.sessions import is_held
 from oncebus.store.sql.tables import Tables
-from oncebus.store.unsettled import dead_letter, put_back
+from oncebus.store.unsettled import complete, dead_letter, put_back
 from oncebus.store.values import (
     Action,
     Copy,
@@ -57,7 +57,7 @@ class Settling(StoreBase):
             else:
                 settle(tables, found, settlement, policy)
             outcomes.append(Outcome.DONE)
-        tables.messages.remove(completed)
+        complete(tables, completed)
         return outcomes
 
     def settleable(

@@ -23,12 +23,26 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transac
     """All operations of the store. See `StoreBase` for the contract and each base class for its methods."""
 
     def counts(self, entity: int) -> Counts:
-        """Return the counts of an entity: its messages now, and its totals since it was created."""
+        """Return the counts of an entity, or of `NAMESPACE`: its messages now, and its totals since it was created."""
         return self._tables.counters.of(entity)
 
     def size_of(self, entity: int) -> int:
         """Return how many bytes an entity holds, without reading its messages."""
         return self._tables.counters.size(entity)
+
+    def oldest_waiting(self, entity: int) -> int | None:
+        """Return when the oldest message that waits for a receiver was enqueued; None if none waits.
+
+        A message that is locked, or whose session is locked, does not wait.
+        """
+        tables = self._tables
+        if not tables.counters.of(entity).active:
+            return None
+        first = tables.messages.first_ready(entity, "")
+        if first is None and (free := tables.sessions.next_free(entity)) is not None:
+            # Nearly always exact: the recorded head of a session may be behind for a moment.
+            first = tables.messages.first_ready(entity, free.session)
+        return None if first is None else first.enqueued
 
     def delete_entities(self, entities: Sequence[int], appended: int) -> None:
         """Delete entities and everything they hold.

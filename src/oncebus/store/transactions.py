@@ -20,7 +20,7 @@ from oncebus.store.errors import ChangesRefused, SessionLockLost
 from oncebus.store.sessions import check_held
 from oncebus.store.settling import held, settle
 from oncebus.store.sql.tables import Tables
-from oncebus.store.unsettled import discard, policy_of
+from oncebus.store.unsettled import complete, discard, policy_of
 from oncebus.store.values import (
     Action,
     Changes,
@@ -48,7 +48,7 @@ class Transactions(StoreBase):
         """
         tables = self._change()
         settled, cancelled = _check(tables, changes, now)
-        tables.messages.remove([copy for copy, settlement in settled if settlement.action is Action.COMPLETE])
+        complete(tables, [copy for copy, settlement in settled if settlement.action is Action.COMPLETE])
         for copy, settlement in settled:
             if settlement.action is not Action.COMPLETE:
                 settle(tables, copy, settlement, policy_of(policies, copy.entity))

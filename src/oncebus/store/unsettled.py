@@ -1,8 +1,9 @@
-"""Unsettled messages: they are put back, dead-lettered or deleted."""
+"""What becomes of messages: they are completed, put back, dead-lettered or deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from oncebus.store.sql.tables import Tables
 from oncebus.store.values import Copy, Kind, Message, Place, Policy, Stage, SubQueue
@@ -20,6 +21,13 @@ def policy_of(policies: Mapping[int, Policy], entity: int) -> Policy:
     return policies.get(entity, _GONE)
 
 
+def complete(tables: Tables, copies: Sequence[Copy | Message]) -> None:
+    """Delete messages that receivers are done with."""
+    for entity, number in Counter(copy.entity for copy in copies if copy.sub_queue == SubQueue.MAIN).items():
+        tables.counters.count(entity, "completed", number)
+    tables.messages.remove(copies)
+
+
 def is_expired(copy: Copy | Message, now: int) -> bool:
     """Return whether a message has expired. Dead letters do not expire, and a lock delays expiry."""
     return (
@@ -32,6 +40,7 @@ def is_expired(copy: Copy | Message, now: int) -> bool:
 
 def expire(tables: Tables, copy: Copy, policy: Policy) -> Place | None:
     """Dead-letter or delete an expired message. Return the sub-queue where it can be received now, or None."""
+    tables.counters.count(copy.entity, "expired", 1)
     if policy.dead_letter_on_expiry and policy.kind is not Kind.TOPIC:
         place = dead_letter(tables, copy, policy, EXPIRED, "The message expired and was dead lettered.")
         _tidy_session(tables, copy)
@@ -73,6 +82,8 @@ def put_back(tables: Tables, copy: Copy, policy: Policy, *, counted: bool = True
     received now; None for a deferred one.
     """
     is_dead = copy.sub_queue != SubQueue.MAIN
+    if counted and not is_dead:
+        tables.counters.count(copy.entity, "abandoned", 1)
     if counted and not is_dead and copy.deliveries >= policy.max_delivery_count:
         description = f"Message could not be consumed after {policy.max_delivery_count} delivery attempts."
         return dead_letter(tables, copy, policy, TOO_MANY_DELIVERIES, description)

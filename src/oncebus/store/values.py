@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from oncebus.entities.descriptions import DEFAULT_LOCK_DURATION, DEFAULT_MAX_DELIVERY_COUNT
 
+NAMESPACE = -2
+"""Stands for all entities together where counts are meant. Not an entity."""
+
 MAX_HOPS = 4
 """How often a message may be forwarded."""
 
@@ -279,13 +282,16 @@ class IngestReport:
     to_requeue: bool = False
     # Rows whose origin had been ingested before.
     repeated: int = 0
-    # By entity, then by the field names of `Counts`.
+    # By entity, then by the field names of `Counts`; the new messages of a subscription are called copies.
     counted: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The messages that an entity holds now, and its totals since it was created."""
+    """The messages that an entity holds now, and its totals since it was created.
+
+    A total never goes down. Dead-letter queues have no totals of their own: receiving a dead letter does not count.
+    """
 
     active: int = 0
     dead_letter: int = 0
@@ -294,13 +300,25 @@ class Counts:
     transfer_dead_letter: int = 0
     deferred: int = 0
     size: int = 0
-    accepted: int = 0
+    # Messages sent or forwarded here that are not duplicates; in a subscription, its copies.
+    new: int = 0
     duplicates: int = 0
-    delivered: int = 0
+    # Deliveries to receivers, also repeated ones.
+    outgoing: int = 0
+    completed: int = 0
+    # Deliveries that failed: the receiver abandoned the message, or its lock expired.
+    abandoned: int = 0
+    # For any reason, so it includes expired messages that became dead letters.
     dead_lettered: int = 0
+    expired: int = 0
     unrouted: int = 0
     discarded: int = 0
     quarantined: int = 0
+
+    @property
+    def incoming(self) -> int:
+        """Return how many messages were sent or forwarded here, including duplicates."""
+        return self.new + self.duplicates
 
 
 class Highest(NamedTuple):

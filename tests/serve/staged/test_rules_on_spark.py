@@ -156,7 +156,7 @@ def outcome(stage: Stage, case: Case, answers: list[int]) -> Outcome:
     name, client = name_of(case), stage.client
     drops = client.drops(name)
     counted = {
-        "accepted": client.metric("messages_accepted_total", entity=name),
+        "new": client.metric("messages_new_total", entity=name),
         "duplicates": client.metric("messages_duplicates_total", entity=name),
         "scheduled": client.metric("messages", entity=name, state="scheduled"),
     }
@@ -183,7 +183,7 @@ def expected(case: Case) -> Outcome:
             (sent[place]["MessageId"], str(won) if won in case.delivered else None)
             for place, won in case.dropped.items()
         ],
-        {"accepted": accepted, "duplicates": len(case.dropped), "scheduled": accepted - len(case.delivered)},
+        {"new": accepted, "duplicates": len(case.dropped), "scheduled": accepted - len(case.delivered)},
     )
 
 

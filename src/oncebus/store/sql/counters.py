@@ -1,4 +1,4 @@
-"""The counts of each entity.
+"""The counts of each entity, and those of the namespace.
 
 They are in memory during a transaction, and are written when it ends, one row per entity.
 """
@@ -9,11 +9,15 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from oncebus.store.sql.connection import Connection
-from oncebus.store.values import Counts, Stage, SubQueue
+from oncebus.store.values import NAMESPACE, Counts, Stage, SubQueue
 
-NAMES = tuple(field.name for field in fields(Counts))
-_INDEX = {name: index for index, name in enumerate(NAMES)}
-_SIZE = _INDEX["size"]
+COPIES = "copies"
+_COLUMNS = (*(field.name for field in fields(Counts)), COPIES)
+_INDEX = {name: index for index, name in enumerate(_COLUMNS)}
+_SIZE, _NEW = _INDEX["size"], _INDEX["new"]
+_NOW = ("active", "dead_letter", "scheduled", "transfer", "transfer_dead_letter", "deferred", "size")
+_HELD_NOW = frozenset(_INDEX[name] for name in _NOW)
+"""The counts that tell what an entity holds. The others are totals."""
 
 _MAIN = {
     Stage.READY: "active",
@@ -32,17 +36,20 @@ _HELD: dict[tuple[int, int], int] = {
     for stage in Stage
 }
 
-_READ = f"SELECT {', '.join(NAMES)} FROM counter WHERE entity = ?"
+_READ = f"SELECT {', '.join(_COLUMNS)} FROM counter WHERE entity = ?"
+_READ_ALL = f"SELECT {', '.join(f'coalesce(sum({name}), 0)' for name in _COLUMNS)} FROM counter"
 _WRITE = (
-    f"INSERT INTO counter (entity, {', '.join(NAMES)}) VALUES (?{', ?' * len(NAMES)}) "
-    f"ON CONFLICT (entity) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in NAMES)}"
+    f"INSERT INTO counter (entity, {', '.join(_COLUMNS)}) VALUES",
+    f"(?{', ?' * len(_COLUMNS)})",
+    f"ON CONFLICT (entity) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _COLUMNS)}",
 )
 
 
 class Counters:
     """The counters of all entities. They are exact at any time, even inside a transaction.
 
-    Reading them again is free.
+    Reading them again is free. The counts of the namespace, under `NAMESPACE`, are the sum of all rows, in memory. The
+    row with the id `NAMESPACE` has the totals of deleted entities.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -53,49 +60,71 @@ class Counters:
         connection.after_rollback.append(self._forget)
 
     def of(self, entity: int) -> Counts:
-        """Return all counts of an entity; zeros for an unknown one."""
-        return Counts(*self._values(entity))
+        """Return all counts of an entity or of `NAMESPACE`; zeros for an unknown entity."""
+        *values, copies = self._values(entity)
+        if entity != NAMESPACE:
+            values[_NEW] += copies
+        return Counts(*values)
 
     def size(self, entity: int) -> int:
         """Return how many bytes an entity holds."""
         return self._values(entity)[_SIZE]
 
     def count(self, entity: int, name: str, number: int) -> None:
-        """Add `number` to the count called `name`."""
+        """Add `number` to the count called `name`.
+
+        `COPIES` are the new messages of a subscription: in the namespace, each message is new once.
+        """
         self._changed.add(entity)
-        self._values(entity)[_INDEX[name]] += number
+        index = _INDEX[name]
+        self._values(entity)[index] += number
+        self._values(NAMESPACE)[index] += number
 
     def hold(self, entity: int, sub_queue: int, stage: int, number: int, size: int) -> None:
         """Count messages that entered a (sub-queue, stage) of an entity or, with negative numbers, left it."""
         self._changed.add(entity)
-        values = self._values(entity)
-        values[_HELD[sub_queue, stage]] += number
-        values[_SIZE] += size
+        index = _HELD[sub_queue, stage]
+        for values in (self._values(entity), self._values(NAMESPACE)):
+            values[index] += number
+            values[_SIZE] += size
 
     def move(self, entity: int, before: tuple[int, int], after: tuple[int, int]) -> None:
         """Count a message that moved from one (sub-queue, stage) to another."""
         if (left := _HELD[before]) != (entered := _HELD[after]):
             self._changed.add(entity)
-            values = self._values(entity)
-            values[left] -= 1
-            values[entered] += 1
+            for values in (self._values(entity), self._values(NAMESPACE)):
+                values[left] -= 1
+                values[entered] += 1
 
     def delete(self, entities: Sequence[int]) -> None:
-        """Forget all counts of these entities."""
+        """Forget all counts of these entities. Their totals remain in those of the namespace."""
+        together = self._values(NAMESPACE)
+        row = self._connection.execute(_READ, (NAMESPACE,)).fetchone()
+        gone = list(row) if row else [0] * len(_COLUMNS)
         for entity in entities:
-            self._known.pop(entity, None)
+            for index, value in enumerate(self._values(entity)):
+                if index in _HELD_NOW:
+                    together[index] -= value
+                else:
+                    gone[index] += value
+            del self._known[entity]
             self._changed.discard(entity)
+        self._connection.execute_values(_WRITE[0], _WRITE[1], [(NAMESPACE, *gone)], _WRITE[2])
         self._connection.executemany("DELETE FROM counter WHERE entity = ?", [(entity,) for entity in entities])
 
     def _values(self, entity: int) -> list[int]:
         values = self._known.get(entity)
         if values is None:
-            row = self._connection.execute(_READ, (entity,)).fetchone()
-            values = self._known[entity] = list(row) if row else [0] * len(NAMES)
+            # The sum has no change of this transaction that is not in the table yet: each one reads the sum first.
+            read = (_READ_ALL, ()) if entity == NAMESPACE else (_READ, (entity,))
+            row = self._connection.execute(*read).fetchone()
+            values = self._known[entity] = list(row) if row else [0] * len(_COLUMNS)
         return values
 
     def _write(self) -> None:
-        self._connection.executemany(_WRITE, [(entity, *self._known[entity]) for entity in self._changed])
+        start, marks, end = _WRITE
+        rows = [(entity, *self._known[entity]) for entity in self._changed]
+        self._connection.execute_values(start, marks, rows, end)
         self._changed.clear()
 
     def _forget(self) -> None:

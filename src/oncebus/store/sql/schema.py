@@ -11,7 +11,7 @@ origin (`TRANSACTION`, number).
 
 from __future__ import annotations
 
-VERSION = 4
+VERSION = 5
 
 APPLICATION = 0x6F6E6362
 """The application id in the file's header. It distinguishes a store from other databases."""
@@ -82,13 +82,17 @@ CREATE TABLE counter (
     transfer_dead_letter BIGINT NOT NULL,
     deferred BIGINT NOT NULL,
     size BIGINT NOT NULL,
-    accepted BIGINT NOT NULL,
+    new BIGINT NOT NULL,
     duplicates BIGINT NOT NULL,
-    delivered BIGINT NOT NULL,
     dead_lettered BIGINT NOT NULL,
     unrouted BIGINT NOT NULL,
     discarded BIGINT NOT NULL,
-    quarantined BIGINT NOT NULL
+    quarantined BIGINT NOT NULL,
+    copies BIGINT NOT NULL DEFAULT 0,
+    outgoing BIGINT NOT NULL DEFAULT 0,
+    completed BIGINT NOT NULL DEFAULT 0,
+    abandoned BIGINT NOT NULL DEFAULT 0,
+    expired BIGINT NOT NULL DEFAULT 0
 );
 
 CREATE TABLE highest (
@@ -215,6 +219,18 @@ CREATE TABLE forgotten (
     original_time BIGINT
 );
 CREATE INDEX forgotten_entity ON forgotten (entity, number);
+""",
+    # Deliveries and what became of them are counted. Before, `delivered` counted the copies of a subscription, and was
+    # never above `accepted` in a queue.
+    4: """
+ALTER TABLE counter RENAME COLUMN accepted TO new;
+ALTER TABLE counter ADD COLUMN copies BIGINT NOT NULL DEFAULT 0;
+UPDATE counter SET copies = max(delivered - new, 0);
+ALTER TABLE counter DROP COLUMN delivered;
+ALTER TABLE counter ADD COLUMN outgoing BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE counter ADD COLUMN completed BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE counter ADD COLUMN abandoned BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE counter ADD COLUMN expired BIGINT NOT NULL DEFAULT 0
 """,
 }
 """The statements that upgrade a store of each earlier version to the next version."""
