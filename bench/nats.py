@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from bench.served import PATIENCE, Served
@@ -87,18 +87,18 @@ async def publish(stream: Any, body: bytes) -> None:
     await stream.publish(SUBJECT, body, headers={"Nats-Msg-Id": f"{next(_IDS):032x}"})
 
 
-async def published(stream: Any, senders: int, seconds: float, body: bytes) -> tuple[int, float]:
-    """Return how many messages that many awaiting senders published, and in how many seconds."""
+async def published(streams: Sequence[Any], senders: int, seconds: float, body: bytes) -> tuple[int, float]:
+    """Return how many messages that many awaiting senders published over the streams, and in how many seconds."""
     end, sent = time.perf_counter() + seconds, 0
 
-    async def sender() -> None:
+    async def sender(stream: Any) -> None:
         nonlocal sent
         while time.perf_counter() < end:
             await publish(stream, body)
             sent += 1
 
     began = time.perf_counter()
-    await asyncio.gather(*(sender() for _ in range(senders)))
+    await asyncio.gather(*(sender(streams[at % len(streams)]) for at in range(senders)))
     return sent, time.perf_counter() - began
 
 
@@ -182,7 +182,7 @@ async def measured_nats(seconds: float, body: bytes) -> dict[str, float] | None:
         async with stream_of(running.string) as stream:
             figures, messages = {}, 0
             for name, senders in (("sends/s, 1 sender", 1), ("sends/s, 32 senders", 32)):
-                sent, passed = await published(stream, senders, seconds, body)
+                sent, passed = await published([stream], senders, seconds, body)
                 figures[name] = sent / passed
                 messages += sent
             taken, passed = await drained(stream, messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -24,6 +25,9 @@ RATE_SECONDS = 1.5 * SECONDS
 WARM_SECONDS = 3 * SECONDS
 BODY = b"x" * 200
 IN_FLIGHT = 400
+SENDERS = 32
+TOGETHER = f"{SENDERS} awaiting senders on one connection"
+APART = f"{SENDERS} awaiting senders with a connection each"
 QUIET_CORES = 0.5
 LOOK_SECONDS = 0.5
 PATIENCE = 120.0
@@ -42,7 +46,7 @@ class Load(NamedTuple):
 class MeasuredBroker:
     """A broker that runs, with the clients that suit it."""
 
-    sends: tuple[str, ...] = ("32 awaiting senders", f"{IN_FLIGHT} in flight")
+    sends: tuple[str, ...] = (TOGETHER, APART, f"{IN_FLIGHT} in flight")
     """The ways of sending that it knows, in order."""
 
     def __init__(self, running: Served) -> None:
@@ -109,7 +113,8 @@ class AmqpBroker(MeasuredBroker):
     """A broker that our own AMQP client loads, each time in a new process."""
 
     WAYS: ClassVar = {
-        "32 awaiting senders": ("send", "32", "1", "1", "1", str(SECONDS)),
+        TOGETHER: ("send", "1", str(SENDERS), "1", "1", str(SECONDS)),
+        APART: ("send", str(SENDERS), "1", "1", "1", str(SECONDS)),
         f"{IN_FLIGHT} in flight": ("send", "1", "4", "1", str(IN_FLIGHT // 4), str(SECONDS)),
         "batches of 100": ("send", "1", "4", "100", "0", str(SECONDS)),
     }
@@ -168,10 +173,14 @@ class NatsBroker(MeasuredBroker):
 
     def sent(self, way: str) -> Load:
         senders = int(way.split()[0])
+        connections = SENDERS if way == APART else 1
 
         async def run() -> Load:
-            async with nats.stream_of(self.served.string) as stream:
-                return Load(*await nats.published(stream, senders, SECONDS, BODY))
+            async with contextlib.AsyncExitStack() as stack:
+                streams = [
+                    await stack.enter_async_context(nats.stream_of(self.served.string)) for _ in range(connections)
+                ]
+                return Load(*await nats.published(streams, senders, SECONDS, BODY))
 
         return asyncio.run(run())
 
