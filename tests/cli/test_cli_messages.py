@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from oncebus.amqp import Properties, Timestamp, encode_message
+from oncebus.broker import broker as broker_module
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
+from oncebus.cli.messages import NUMBER
 from oncebus.cli.top import Load, loads_of, rates_of
 from oncebus.entities import Rule, SqlFilter, Subscription
 from oncebus.store import Mode
@@ -310,3 +312,14 @@ def test_an_id_is_forgotten(served: Served, name: str) -> None:
     first, second = served.json_lines("forget", name, "--list")
     assert (first["messageId"], first["original"]["sequenceNumber"], second["original"]) == ("order/1", 1, None)
     assert "order/1" in served.ok("forget", name, "--list")
+
+
+def test_messages_are_purged(served: Served, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "PURGED_AT_ONCE", 2)
+    monkeypatch.setattr(broker_module, "MOST_PURGED", 4)
+    served.ok("send", name, "x", "--message-id", f"id {NUMBER}", "--count", "10")
+    assert served.ok("purge", name) == f"10 messages deleted from '{name}'.\n"
+    assert served.json("purge", name, "--json") == {"entity": name, "deleted": 0, "left": 0}
+    assert served.ok("purge", name, "--dead-letters") == f"0 dead letters deleted from '{name}'.\n"
+    served.ok("send", name, "x", "--message-id", "id 1")
+    assert taken(served, name) == [], "its id is still remembered"

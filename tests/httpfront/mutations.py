@@ -80,6 +80,7 @@ SEEDS = (
     Request("POST", f"/orders/messages/1/{GUID}"),
     Request("GET", "/orders/$messages?from=1&count=5&session=s"),
     Request("GET", "/orders/$duplicates?message-id=a&since=2026-01-31T08:30:00Z&limit=5&after=1"),
+    Request("DELETE", "/orders/$messages?before=2026-01-31T08:30:00Z"),
     Request("POST", "/orders/$forgets?message-id=a&session-id=b&partition-key=c"),
     Request("GET", "/orders/$refusals"),
     Request("GET", "/$quarantine?entity=orders&limit=5&after=0"),

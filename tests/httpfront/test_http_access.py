@@ -24,6 +24,7 @@ ROUTES = [
     ("POST", f"/orders/messages/1/{GUID}", "Listen"),
     ("POST", "/orders/$DeadLetterQueue/messages/head", "Listen"),
     ("GET", "/orders/$duplicates", "Listen"),
+    ("DELETE", "/orders/$messages", "Manage"),
     ("GET", "/orders/$forgets", "Listen"),
     ("POST", "/orders/$forgets", "Manage"),
     ("GET", "/metrics", "Manage"),

@@ -19,7 +19,7 @@ from oncebus.durations import SECOND
 from oncebus.entities import Rule, SqlFilter, Subscription
 from oncebus.http.records import quarantine_page
 from oncebus.monitoring.health import Health
-from oncebus.store import Quarantined
+from oncebus.store import Action, Quarantined, Settlement
 
 
 def health_of(monotonic: Callable[[], float] = lambda: 1.0, **facts: Any) -> Health:
@@ -307,3 +307,26 @@ def test_a_forget_that_the_pipeline_has_not_seen_yet_is_durable(tmp_path: Path) 
         assert front.core.lag == 1
 
     scenario(tmp_path, play, pipeline=False, read_your_sends=0.01)
+
+
+def test_messages_and_dead_letters_are_purged(tmp_path: Path) -> None:
+    async def play(front: Front) -> None:
+        await front.queue()
+        await front.broker.send("orders", [message("a"), message("b"), message("c")])
+        await front.broker.counts("orders")
+        (held,) = await front.broker.receive(Address("orders"), 1)
+        assert held.message.token is not None
+        settled = [Settlement(Action.DEAD_LETTER, held.message.token)]
+        await front.broker.settle(Address("orders"), settled)
+        answer = await front.ask("DELETE", "/orders/$messages", query="before=2001-01-01T00:00:00Z")
+        assert (answer.json["deleted"], answer.json["left"]) == (0, 2)
+        answer = await front.ask("DELETE", "/orders/$messages")
+        assert answer.status == 200
+        assert (answer.json["entity"], answer.json["deleted"], answer.json["left"]) == ("orders", 2, 0)
+        assert not answer.json["more"]
+        answer = await front.ask("DELETE", "/orders/$DeadLetterQueue/$messages")
+        assert (answer.json["deleted"], answer.json["left"]) == (1, 0)
+        answer = await front.ask("DELETE", "/orders/$messages", query="before=now")
+        assert (answer.status, "The parameter 'before' has value 'now'." in answer.text) == (400, True)
+
+    scenario(tmp_path, play)

@@ -33,6 +33,7 @@ POSTS = {
     "entity/change": (True, False, False),
     "entity/delete": (True, False, False),
     "entity/forget": (True, False, False),
+    "entity/purge": (True, False, False),
     "entity/resubmit": (True, False, False),
     "entity/send": (True, False, True),
     "quarantine": (True, False, False),

@@ -188,6 +188,27 @@ def test_messages_that_could_not_be_forwarded_are_shown(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
+def test_messages_are_purged_after_confirmation(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        front = visitor.front
+        await front.queue("q")
+        await front.broker.send("q", [message(f"id {at}") for at in range(30)])
+        page = await visitor.get("entity/messages", path="q")
+        assert "Purge" in words(page)
+        await visitor.post("entity/purge", {"path": "q", "of": "messages"})
+        assert "Nothing was deleted. Check the box" in words(await visitor.get("entity/messages", path="q"))
+        (held,) = await front.broker.receive(Address("q"), 1)
+        await visitor.post("entity/purge", {"path": "q", "of": "messages", "sure": "on"})
+        text = words(await visitor.get("entity/messages", path="q"))
+        assert "29 messages deleted. 1 are left: locked, deferred, scheduled, or new." in text
+        assert held.message.message_id in text
+        answer = await visitor.post("entity/purge", {"path": "q", "of": "elsewhere", "sure": "on"})
+        assert answer.status_code == 400
+        assert "Not one of messages, dead-letters" in words(answer)
+
+    visit(tmp_path, play)
+
+
 # Drops
 
 

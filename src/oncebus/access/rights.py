@@ -112,6 +112,7 @@ class Operation(enum.Enum):
         "Manage,EntityWrite",
     )
     FORGET = ("Forget the id of a message", Right.MANAGE, "queue or topic", _DATA, "Manage")
+    PURGE = ("Purge messages", Right.MANAGE, "queue or subscription", _DATA, "Manage")
     RESUBMIT = ("Resubmit dead letters", Right.MANAGE, "queue or subscription", _CHANGE, "Manage,EntityWrite")
 
     NAMESPACE_INFO = ("Read the namespace's properties", Right.MANAGE, "namespace", _READ, "Manage,EntityRead")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
@@ -12,9 +13,14 @@ from oncebus.broker.sending import Incoming
 from oncebus.broker.transactions import Transactions
 from oncebus.entities import EntityDisabled, Queue, Topic, may_send
 from oncebus.messages import LARGEST_INLINE_BODY
-from oncebus.store import Counts, Duplicate, Forget, Outcome, Place, Quarantined, SubQueue
+from oncebus.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Quarantined, Store, SubQueue
 
 __all__ = ["Broker", "Received"]
+
+PURGED_AT_ONCE = 500
+"""The number of messages that a purge deletes before other callers may use the store."""
+MOST_PURGED = 50_000
+"""The number of messages that one call of `purge` deletes at most."""
 
 
 class Broker(Receiving):
@@ -183,6 +189,31 @@ class Broker(Receiving):
             lambda store: store.batch_delete(entity.id, enqueued_before, count, address.sub_queue, session)
         )
 
+    async def purge(self, address: Address, before: int | None = None) -> Purged:
+        """Delete the active messages that are there now and that nobody has locked, up to `MOST_PURGED`.
+
+        Deferred, scheduled and locked messages stay. The ids of deleted messages stay remembered. If the result
+        `has_more`, call this again with its `before`: then messages that arrive meanwhile are not deleted.
+        """
+        entity = addresses.holding(self.catalogue, address)
+        await self._see_sends(entity)
+        if before is None:
+            before = self._core.clock.last + 1
+        deleted, after, step = 0, -1, PURGED_AT_ONCE
+        while step == PURGED_AT_ONCE and deleted < MOST_PURGED:
+            # Others use the store between two steps.
+            step, after = await self._core.run(
+                partial(_purge, entity=entity.id, before=before, sub_queue=address.sub_queue, after=after)
+            )
+            deleted += step
+        counts = await self._core.run(lambda store: store.counts(entity.id))
+        left = {
+            SubQueue.MAIN: counts.active + counts.deferred + counts.scheduled,
+            SubQueue.DEAD_LETTER: counts.dead_letter,
+            SubQueue.TRANSFER_DEAD_LETTER: counts.transfer_dead_letter,
+        }
+        return Purged(deleted, left[address.sub_queue], before, step == PURGED_AT_ONCE)
+
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Turn dead letters into new messages of their entity. Return an outcome for each.
 
@@ -196,3 +227,7 @@ class Broker(Receiving):
         # Their return is durable already. Append them now, so that the caller's next query waits for them as for sends.
         await self._core.forward()
         return outcomes
+
+
+def _purge(store: Store, *, entity: int, before: int, sub_queue: SubQueue, after: int) -> tuple[int, int]:
+    return store.purge(entity, before, PURGED_AT_ONCE, sub_queue, after)

@@ -29,6 +29,7 @@ COMMANDS = {
     "top": "top",
     "duplicates": "duplicates",
     "forget": "forget",
+    "purge": "purge",
     "quarantine": "quarantine",
     "token": "token",
     "repair": "repair",

@@ -36,7 +36,15 @@ from oncebus.http.paths import (
     query_of,
     token_of,
 )
-from oncebus.http.records import decided, drops_page, forget_record, forgets_page, quarantine_page, refusals_page
+from oncebus.http.records import (
+    decided,
+    drops_page,
+    forget_record,
+    forgets_page,
+    purged,
+    quarantine_page,
+    refusals_page,
+)
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import HttpRequest, unless_gone
 from oncebus.http.routes import admit, answered
@@ -79,7 +87,10 @@ class Front:
                 "PUT": _Does(Operation.SETTLE, self._unlock),
                 "POST": _Does(Operation.RENEW_LOCK, self._renew),
             },
-            Shape.PEEK: {"GET": _Does(Operation.PEEK, self._peek)},
+            Shape.PEEK: {
+                "GET": _Does(Operation.PEEK, self._peek),
+                "DELETE": _Does(Operation.PURGE, self._purge),
+            },
             Shape.DUPLICATES: {"GET": _Does(Operation.READ_DROPS, self._drops)},
             Shape.FORGETS: {
                 "GET": _Does(Operation.READ_DROPS, self._forgets),
@@ -266,16 +277,14 @@ class Front:
 
             return await self._renderer.make(size, make)
 
+    async def _purge(self, request: HttpRequest, target: MessagePath) -> Response:
+        before = _time_in(query_of(request.scope["query_string"]), "before")
+        address = parse_address(target.entity)
+        return JSONResponse(purged(target.entity, await self._broker.purge(address, before)))
+
     async def _drops(self, request: HttpRequest, target: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])
-        since = None
-        if query.get("since"):
-            since = parse_time(query["since"])
-            if since is None:
-                raise bad(
-                    f"The parameter 'since' has value {shown(query['since'])}. "
-                    "Not a time: write it like '2026-01-31T08:30:00Z'."
-                )
+        since = _time_in(query, "since")
         limit, after = self._page_of(query)
         path = _plain(parse_address(target.entity))
         drops = await self._broker.duplicates(
@@ -332,6 +341,18 @@ class Front:
     def _page_of(self, query: dict[str, str]) -> tuple[int, int]:
         limit = number_in(query, "limit", min(100, self._limits.page), 1, self._limits.page)
         return limit, number_in(query, "after", 0, 0, LAST_NUMBER)
+
+
+def _time_in(query: dict[str, str], name: str) -> int | None:
+    """Return the time of a parameter; None if it is missing. Raises `BadRequest`."""
+    if not query.get(name):
+        return None
+    time = parse_time(query[name])
+    if time is None:
+        raise bad(
+            f"The parameter '{name}' has value {shown(query[name])}. Not a time: write it like '2026-01-31T08:30:00Z'."
+        )
+    return time
 
 
 def _plain(address: Address) -> str:

@@ -3,7 +3,7 @@
     /{entity}/messages                          to send
     /{entity}/messages/head                     to receive
     /{entity}/messages/{id}/{lock token}        to settle; the id is a message's or a sequence number
-    /{entity}/$messages                         to peek at messages, without receiving them
+    /{entity}/$messages                         to peek at messages, without receiving them; to purge them
     /{entity}/$duplicates                       the record of drops
     /{entity}/$forgets                          to forget the id of a message; the record of forgets
     /{entity}/$refusals                         refused operations, and why

@@ -8,7 +8,7 @@ from typing import Any
 from oncebus.broker.refusals import Refusal
 from oncebus.entities import Catalogue
 from oncebus.http.times import iso8601
-from oncebus.store import Duplicate, Forget, Outcome, Quarantined
+from oncebus.store import Duplicate, Forget, Outcome, Purged, Quarantined
 
 
 def drops_page(path: str, drops: Sequence[Duplicate], limit: int) -> dict[str, Any]:
@@ -34,6 +34,17 @@ def forget_record(forget: Forget) -> dict[str, Any]:
         "time": iso8601(forget.time),
         "sequenceNumber": forget.sequence,
         "original": _original(forget.original_sequence, forget.original_time),
+    }
+
+
+def purged(path: str, done: Purged) -> dict[str, Any]:
+    """Return what a purge has done. If `more` is true, the client asks again with this `before`."""
+    return {
+        "entity": path,
+        "deleted": done.deleted,
+        "left": done.left,
+        "before": iso8601(done.before),
+        "more": done.has_more,
     }
 
 

@@ -14,7 +14,7 @@ from oncebus.http.paths import LAST_NUMBER, number_in
 from oncebus.http.rendering import Allowance
 from oncebus.portal.contents import body_shown, label_of, properties_list
 from oncebus.portal.entity_head import heading
-from oncebus.portal.fields import Filled, button, form_to, hidden, text_field
+from oncebus.portal.fields import Filled, button, check_box, form_to, hidden, text_field
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, foreign, joined, tag
 from oncebus.portal.visits import Visit
@@ -43,8 +43,7 @@ async def show(visit: Visit) -> Response:
     visit.require(Operation.PEEK, visit.path)
     entity = visit.entity()
     of = visit.query.get("of") or "messages"
-    if of not in PLACES:
-        raise bad(f"The parameter 'of' has value {shown(of)}. Not one of {', '.join(PLACES)}.")
+    sub_queue = _place(of)
     if isinstance(entity, Topic):
         raise bad(f"The topic '{entity.path}' holds no messages: look into its subscriptions.")
     start = visit.number("from")
@@ -52,7 +51,7 @@ async def show(visit: Visit) -> Response:
     renderer = visit.desk.renderer
     async with renderer.page():
         found = await _peek(
-            visit.desk.broker, Address(entity.path, PLACES[of]), start, visit.desk.catalogue.largest_message(entity)
+            visit.desk.broker, Address(entity.path, sub_queue), start, visit.desk.catalogue.largest_message(entity)
         )
         # The page may have ended early because of its size.
         has_more = len(found) > PAGE or sum(len(each.body) for each in found) >= MOST_BYTES
@@ -67,7 +66,25 @@ async def show(visit: Visit) -> Response:
         _from(entity.path, of, start),
         _list(visit, entity, cards, may_resubmit),
         _further(entity.path, of, page, start, has_more),
+        _purge_form(visit, entity, of) if page and visit.may(Operation.PURGE, entity.path) else None,
     )
+
+
+async def purge(visit: Visit) -> Response:
+    """Delete the messages if the visitor has confirmed it."""
+    visit.require(Operation.PURGE, visit.path)
+    entity, of = visit.entity(), visit.posted["of"] or "messages"
+    sub_queue = _place(of)
+    address = link("entity/messages", path=entity.path, of=of)
+    if not visit.posted["sure"]:
+        return visit.go_to(address, "Nothing was deleted. Check the box to confirm.")
+    done = await visit.desk.broker.purge(Address(entity.path, sub_queue))
+    notice = f"{counted(done.deleted, 'message')} deleted."
+    if done.has_more:
+        notice += f" There were too many for one step. {number(done.left)} are left: purge again."
+    elif done.left:
+        notice += f" {number(done.left)} are left: locked, deferred, scheduled, or new."
+    return visit.go_to(address, notice)
 
 
 async def resubmit(visit: Visit) -> Response:
@@ -84,6 +101,12 @@ async def resubmit(visit: Visit) -> Response:
     if done < len(numbers):
         notice += f" {number(len(numbers) - done)} could not be resubmitted: a receiver holds them, or they are gone."
     return visit.go_to(address, notice)
+
+
+def _place(of: str) -> SubQueue:
+    if of not in PLACES:
+        raise bad(f"The parameter 'of' has value {shown(of)}. Not one of {', '.join(PLACES)}.")
+    return PLACES[of]
 
 
 async def _peek(broker: Broker, address: Address, start: int, largest: int) -> list[Received]:
@@ -123,6 +146,27 @@ def _from(path: str, of: str, start: int) -> Markup:
     box = text_field(form, "from", "From number", inputmode="numeric", class_="short")
     brought = [hidden("path", path), hidden("of", of)]
     return tag("form", brought, box, button("Show"), method="get", action=link("entity/messages"), class_="inline")
+
+
+def _purge_form(visit: Visit, entity: Queue | Subscription, of: str) -> Markup:
+    explanation = (
+        "Deletes all active messages that are here now, also on other pages. Locked, deferred and scheduled messages "
+        "stay. The ids of deleted messages stay remembered."
+    )
+    return tag(
+        "details",
+        tag("summary", "Purge"),
+        form_to(
+            link("entity/purge"),
+            visit.seal,
+            hidden("path", entity.path),
+            hidden("of", of),
+            tag("p", explanation, class_="hint"),
+            check_box(Filled({}), "sure", "I understand that deleted messages cannot be restored."),
+            button("Delete all", class_="danger"),
+            class_="wide",
+        ),
+    )
 
 
 def _cards(page: list[Received], are_choosable: bool) -> Markup | None:

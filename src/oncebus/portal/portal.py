@@ -58,6 +58,7 @@ PAGES: dict[str, dict[str, Handler]] = {
     "entity/drops": {"GET": drops.show},
     "entity/forget": {"POST": forgets.forget},
     "entity/messages": {"GET": messages.show},
+    "entity/purge": {"POST": messages.purge},
     "entity/resubmit": {"POST": messages.resubmit},
     "entity/send": {"GET": sending.show, "POST": sending.send},
     "entity/rule": {"GET": rules.show_add, "POST": rules.add},

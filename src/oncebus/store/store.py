@@ -15,7 +15,7 @@ from oncebus.store.settling import Settling
 from oncebus.store.sql.tables import bring_back
 from oncebus.store.sweeping import Sweeping
 from oncebus.store.transactions import Transactions
-from oncebus.store.unsettled import discard
+from oncebus.store.unsettled import discard, discard_all
 from oncebus.store.values import Counts, SubQueue
 
 
@@ -75,6 +75,17 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transac
         for copy in copies:
             discard(tables, copy)
         return len(copies)
+
+    def purge(self, entity: int, enqueued_before: int, count: int, sub_queue: SubQueue, after: int) -> tuple[int, int]:
+        """Delete up to `count` active messages that nobody has locked, with numbers above `after`.
+
+        Return how many were deleted, and the `after` for the next call. There are no more if fewer than `count` were
+        deleted.
+        """
+        tables = self._change()
+        copies = tables.messages.unlocked(entity, sub_queue, after, enqueued_before, count)
+        discard_all(tables, copies)
+        return len(copies), copies[-1].sequence if copies else after
 
     def unknown_body_files(self, names: Iterable[str]) -> list[str]:
         """Return those names that no ingested row ever referred to."""

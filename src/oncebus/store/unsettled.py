@@ -55,6 +55,13 @@ def discard(tables: Tables, copy: Copy) -> None:
     _tidy_session(tables, copy)
 
 
+def discard_all(tables: Tables, copies: Sequence[Copy]) -> None:
+    """Delete messages that no receiver settled."""
+    tables.messages.remove(copies)
+    for entity, lane in {(copy.entity, copy.lane) for copy in copies}:
+        tables.sessions.delete_idle(entity, lane)
+
+
 def _tidy_session(tables: Tables, copy: Copy) -> None:
     # Perhaps nobody ever accepts this session again, so its row has to go with its last message.
     tables.sessions.delete_idle(copy.entity, copy.lane)

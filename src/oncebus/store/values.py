@@ -321,6 +321,18 @@ class Counts:
         return self.new + self.duplicates
 
 
+class Purged(NamedTuple):
+    """What a purge has done: messages deleted, messages that are still there, and whether it has to go on.
+
+    It concerns messages that were enqueued before the time `before`.
+    """
+
+    deleted: int
+    left: int
+    before: int
+    has_more: bool
+
+
 class Highest(NamedTuple):
     """The highest sequence number and time ever seen in a partition.
 

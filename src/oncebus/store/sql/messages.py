@@ -238,6 +238,15 @@ class Messages:
             (*values, *([] if lane is None else [lane]), before, limit),
         )
 
+    def unlocked(self, entity: int, sub_queue: int, after: int, before: int, limit: int) -> list[Copy]:
+        """Return unlocked messages with numbers above `after` that were enqueued before a time, by number."""
+        # Ordered by the index `place`. Messages in other stages are passed over once, because `after` moves on.
+        return self._copies(
+            "m.entity = ? AND m.sub_queue = ? AND m.sequence > ? AND m.stage = 0 AND m.enqueued < ? "
+            "ORDER BY m.sequence LIMIT ?",
+            (entity, sub_queue, after, before, limit),
+        )
+
     # Changing
 
     def lock(self, messages: Sequence[Message], stage: Stage) -> None:

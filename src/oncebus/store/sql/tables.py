@@ -17,6 +17,8 @@ _MOVED = (
     ("highest", "time"),
     ("dropped", "time"),
     ("dropped", "original_time"),
+    ("forgotten", "time"),
+    ("forgotten", "original_time"),
     ("quarantine", "time"),
     ("session", "updated"),
 )
