@@ -70,8 +70,10 @@ def come_back(store: Store, policies: Mapping[int, Policy], first_sequence: int,
     take(store, rows, policies, now)
 
 
-def count_as_version_4(database: sqlite3.Connection) -> None:
-    """Give the table of counters the columns that it had in version 4 of the store."""
+def become_version_4(database: sqlite3.Connection) -> None:
+    """Give the tables the columns that they had in version 4 of the store."""
+    database.execute("DROP TABLE sample")
+    database.execute("DROP TABLE running")
     database.execute(f"DELETE FROM counter WHERE entity = {NAMESPACE}")
     names = [name for _, name, *_ in database.execute("PRAGMA table_info(counter)")]
     at = names.index("dead_lettered")

@@ -10,7 +10,7 @@ from typing import Any
 from oncebus.messages import Fate
 from oncebus.store import NAMESPACE, Action, Changes, Counts, Kind, Message, Mode, Policy, Settlement, Store, SubQueue
 from oncebus.store.sql.schema import VERSION
-from store.store_rows import QUEUE, SECOND, START, count_as_version_4, take
+from store.store_rows import QUEUE, SECOND, START, become_version_4, take
 
 TOPIC, COPIES = 8, 9
 POLICY = Policy(lock_duration=SECOND)
@@ -146,7 +146,7 @@ def test_a_store_that_counted_no_deliveries_is_brought_up_to_date(tmp_path: Path
     before = {entity: store.counts(entity) for entity in (QUEUE, TOPIC, COPIES, NAMESPACE)}
     store.close()
     with sqlite3.connect(path) as database:
-        count_as_version_4(database)
+        become_version_4(database)
         database.execute(f"UPDATE counter SET delivered = 0 WHERE entity = {TOPIC}")
         database.execute("PRAGMA user_version = 4")
     database.close()

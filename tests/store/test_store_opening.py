@@ -10,7 +10,7 @@ import pytest
 from oncebus.messages import Fate
 from oncebus.store import Mode, Policy, Store, StoreFull, StoreInUse, StoreMismatch
 from oncebus.store.sql.schema import VERSION
-from store.store_rows import QUEUE, START, count_as_version_4, take
+from store.store_rows import QUEUE, START, become_version_4, take
 
 POLICIES = {QUEUE: Policy()}
 
@@ -83,13 +83,13 @@ def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> N
         database.execute("UPDATE counter SET size = size - 100")
         database.execute("DROP TABLE pending")
         database.execute("DROP TABLE forgotten")
-        count_as_version_4(database)
+        become_version_4(database)
         database.execute("PRAGMA user_version = 1")
     database.close()
     for _ in range(2):
         store = Store.open(path)
         assert (store.size_of(QUEUE), store.counts(QUEUE).active, len(store.quarantined())) == (200, 1, 1)
-        made = "'transfer', 'back', 'pending', 'forgotten', 'forgotten_entity'"
+        made = "'transfer', 'back', 'pending', 'forgotten', 'forgotten_entity', 'sample', 'running'"
         indexes = f"SELECT sql FROM sqlite_master WHERE name IN ({made}) ORDER BY name"
         found = [sql for (sql,) in store._connection.execute(indexes)]
         store.close()

@@ -16,7 +16,7 @@ from oncebus.broker.refusals import Refusals
 from oncebus.entities import Catalogue, Entity, Namespace, NotFound
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
-from oncebus.store import DUPLICATES_KEPT, Counts, IngestReport, Policy, Store
+from oncebus.store import DUPLICATES_KEPT, NAMESPACE, Counts, IngestReport, Policy, Samples, Span, Store
 
 READ_YOUR_SENDS_SECONDS = 2.0
 """How long a query about an entity waits for messages that were accepted before it."""
@@ -177,6 +177,15 @@ class BrokerBase:
 
             found += await self._core.run(look)
         return found
+
+    async def history(self, entity: Entity | None, span: Span) -> Samples:
+        """Return what happened in each slot of a span up to now, for an entity or, with None, for the namespace.
+
+        A slot is None if nothing is known about it: the broker did not run, or the entity did not exist.
+        """
+        number, since = (NAMESPACE, 0) if entity is None else (entity.id, entity.created_at)
+        now = self._core.clock.steady()
+        return await self._core.run(lambda store: store.samples(number, span, now, since))
 
     # For the subclasses
 

@@ -11,7 +11,7 @@ from oncebus.broker import bodies
 from oncebus.broker.requeue import Requeuer
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
 from oncebus.entities import Catalogue, Entity
-from oncebus.store import Store, Sweep
+from oncebus.store import Span, Store, Sweep
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
@@ -71,6 +71,8 @@ class Chores:
         # the chores, on the clock of the loop.
         self._uses = 0
         self._last_used = float("-inf")
+        # The slot of the last sample.
+        self._slot = Span.TEN_MINUTES.slot(core.clock.steady())
         self.requeue = Requeuer(core)
         self._forwarding = Chore("forwarding", self.requeue.step)
         self.all = [
@@ -85,6 +87,7 @@ class Chores:
             Chore("bodies", self._delete_bodies, SELDOM_SECONDS),
             Chore("idle entities", self._delete_idle, SELDOM_SECONDS),
             Chore("sizes", self._refresh_sizes, SELDOM_SECONDS),
+            Chore("samples", self._take_sample),
         ]
 
     @property
@@ -213,6 +216,12 @@ class Chores:
 
     async def _refresh_sizes(self) -> None:
         await self._core.refresh_sizes()
+
+    async def _take_sample(self) -> None:
+        now = self._core.clock.steady()
+        if (slot := Span.TEN_MINUTES.slot(now)) != self._slot:
+            await self._core.run(lambda store: store.take_sample(now))
+            self._slot = slot
 
     def _notify(self, sweep: Sweep) -> bool:
         """Wake receivers where messages arrived. Return whether there is more to do at once."""

@@ -140,6 +140,8 @@ class Core:
                 files.publish(catalogue)
             _forget_deleted(store, catalogue, inbox.last_commit)
             core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
+            with store.transaction():
+                store.begin_samples(core.clock.steady())
             awaited = core._note_left(folders, store.position())
             check_bodies(folders, store, awaited)
             sweep_bodies(BodyFiles(folders.body_files), store, awaited)
@@ -163,6 +165,11 @@ class Core:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*self._changes, *self._others, return_exceptions=True)
         await self.acceptor.close()
+        try:
+            now = self.clock.steady()
+            await self.run(lambda store: store.end_samples(now))
+        except OncebusError as error:
+            log.warning("Cannot write the last samples: %s", error)
         await self._store_thread.close()
         # Receivers that still wait check again, and get `BrokerClosed`.
         self.arrivals.notify_all()

@@ -11,6 +11,7 @@ from oncebus.store.errors import (
     StoreInUse,
     StoreMismatch,
 )
+from oncebus.store.samples import Samples, Span, per_second
 from oncebus.store.store import Store
 from oncebus.store.values import (
     MAX_HOPS,
@@ -65,11 +66,13 @@ __all__ = [
     "Quarantined",
     "Requeue",
     "RequeueKind",
+    "Samples",
     "Scheduled",
     "SessionCannotBeLocked",
     "SessionLock",
     "SessionLockLost",
     "Settlement",
+    "Span",
     "State",
     "Store",
     "StoreError",
@@ -78,4 +81,5 @@ __all__ = [
     "StoreMismatch",
     "SubQueue",
     "Sweep",
+    "per_second",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Self
 
+from oncebus.store.sampling import Sampler
 from oncebus.store.sql.connection import Connection
 from oncebus.store.sql.tables import Tables
 
@@ -28,6 +29,7 @@ class StoreBase:
         """Use `open` instead."""
         self._connection = connection
         self._tables = Tables.over(connection)
+        self._sampler = Sampler(self._tables)
         self._random = random
         self._duplicates_kept = duplicates_kept
         self._duplicates_age = duplicates_age

@@ -104,6 +104,8 @@ class Ingest(StoreBase):
             kept = Counter(name for name in values(rows.filter(pa.array(taken | quarantined)), "blob") if name)
             tables.body_files.refer((name, kept[name]) for name in body_files)
         tables.records.set_position(last_commit)
+        # An idle pipeline gets pulses, so this also shows that an idle broker runs.
+        self._sampler.note_run(now)
         tables.records.forget_origins(last_commit)
         return report
 

@@ -10,6 +10,7 @@ from oncebus.store.ingest import Ingest
 from oncebus.store.quarantine import Quarantine
 from oncebus.store.receiving import Receiving
 from oncebus.store.requeueing import Requeueing
+from oncebus.store.samples import Samples, Span
 from oncebus.store.sessions import Sessions
 from oncebus.store.settling import Settling
 from oncebus.store.sql.tables import bring_back
@@ -25,6 +26,26 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transac
     def counts(self, entity: int) -> Counts:
         """Return the counts of an entity, or of `NAMESPACE`: its messages now, and its totals since it was created."""
         return self._tables.counters.of(entity)
+
+    def begin_samples(self, now: int) -> None:
+        """Begin to take samples of the counters. Without this, nothing is sampled."""
+        self._change()
+        self._sampler.begin(now)
+
+    def take_sample(self, now: int) -> None:
+        """Sample the counters that have changed. Call it soon after each slot of the shortest span has ended."""
+        self._change()
+        self._sampler.take(now)
+
+    def end_samples(self, now: int) -> None:
+        """Take the last sample before the store is closed."""
+        self._change()
+        self._sampler.end(now)
+
+    def samples(self, entity: int, span: Span, now: int, since: int = 0) -> Samples:
+        """Return what changed in each slot of a span, for an entity that exists since a time, or for `NAMESPACE`."""
+        self._change()
+        return self._sampler.samples(entity, span, now, since)
 
     def size_of(self, entity: int) -> int:
         """Return how many bytes an entity holds, without reading its messages."""
@@ -57,6 +78,7 @@ class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transac
             tables.records.delete_entity(entity)
             tables.records.end_origins_of(entity, appended)
         tables.counters.delete(entities)
+        self._sampler.forget(entities)
 
     def batch_delete(
         self,

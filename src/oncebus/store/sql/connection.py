@@ -41,8 +41,8 @@ def portions(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
 class Connection:
     """Runs statements, with `execute` and `executemany`, and transactions.
 
-    A table that keeps changes in memory registers hooks: `before_commit` writes them out, `after_rollback` discards
-    them.
+    A table that keeps changes in memory registers hooks: `before_commit` writes them out, `after_commit` keeps them,
+    and `after_rollback` discards them.
     """
 
     def __init__(self, database: sqlite3.Connection, path: str) -> None:
@@ -51,6 +51,7 @@ class Connection:
         self.execute = database.execute
         self.executemany = database.executemany
         self.before_commit: list[Callable[[], None]] = []
+        self.after_commit: list[Callable[[], None]] = []
         self.after_rollback: list[Callable[[], None]] = []
         self._inside = False
 
@@ -111,6 +112,9 @@ class Connection:
                 hook()
             _raise_meaning(error, self.path)
             raise
+        else:
+            for hook in self.after_commit:
+                hook()
         finally:
             self._inside = False
 

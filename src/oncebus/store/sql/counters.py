@@ -56,15 +56,18 @@ class Counters:
         self._connection = connection
         self._known: dict[int, list[int]] = {}
         self._changed: set[int] = set()
+        # For samples: the values at the last sample, and the entities that may have others by now.
+        self._sampled: dict[int, tuple[int, ...]] = {}
+        self._unsampled: set[int] = set()
+        # Values of samples that this transaction takes.
+        self._sampling: dict[int, tuple[int, ...]] = {}
         connection.before_commit.append(self._write)
+        connection.after_commit.append(self._end_sampling)
         connection.after_rollback.append(self._forget)
 
     def of(self, entity: int) -> Counts:
         """Return all counts of an entity or of `NAMESPACE`; zeros for an unknown entity."""
-        *values, copies = self._values(entity)
-        if entity != NAMESPACE:
-            values[_NEW] += copies
-        return Counts(*values)
+        return _counts(entity, self._values(entity))
 
     def size(self, entity: int) -> int:
         """Return how many bytes an entity holds."""
@@ -96,6 +99,23 @@ class Counters:
                 values[left] -= 1
                 values[entered] += 1
 
+    def unsampled(self) -> list[tuple[int, Counts, Counts]]:
+        """Return each entity that changed since the last call, with its counts then and now.
+
+        If the transaction fails, they are returned again.
+        """
+        self._unsampled |= self._changed
+        if self._unsampled:
+            self._unsampled.add(NAMESPACE)
+        found = []
+        for entity in self._unsampled:
+            values = tuple(self._values(entity))
+            before = self._sampling.get(entity) or self._sampled[entity]
+            if values != before:
+                found.append((entity, _counts(entity, before), _counts(entity, values)))
+            self._sampling[entity] = values
+        return found
+
     def delete(self, entities: Sequence[int]) -> None:
         """Forget all counts of these entities. Their totals remain in those of the namespace."""
         together = self._values(NAMESPACE)
@@ -109,6 +129,10 @@ class Counters:
                     gone[index] += value
             del self._known[entity]
             self._changed.discard(entity)
+            self._unsampled.discard(entity)
+            self._sampling.pop(entity, None)
+            self._sampled.pop(entity, None)
+        self._unsampled.add(NAMESPACE)
         self._connection.execute_values(_WRITE[0], _WRITE[1], [(NAMESPACE, *gone)], _WRITE[2])
         self._connection.executemany("DELETE FROM counter WHERE entity = ?", [(entity,) for entity in entities])
 
@@ -119,14 +143,30 @@ class Counters:
             read = (_READ_ALL, ()) if entity == NAMESPACE else (_READ, (entity,))
             row = self._connection.execute(*read).fetchone()
             values = self._known[entity] = list(row) if row else [0] * len(_COLUMNS)
+            self._sampled.setdefault(entity, tuple(values))
         return values
 
     def _write(self) -> None:
         start, marks, end = _WRITE
         rows = [(entity, *self._known[entity]) for entity in self._changed]
         self._connection.execute_values(start, marks, rows, end)
+        self._unsampled |= self._changed
         self._changed.clear()
+
+    def _end_sampling(self) -> None:
+        if self._sampling:
+            self._sampled |= self._sampling
+            self._unsampled = {each for each in self._unsampled if self._sampled[each] != tuple(self._values(each))}
+            self._sampling.clear()
 
     def _forget(self) -> None:
         self._known.clear()
         self._changed.clear()
+        self._sampling.clear()
+
+
+def _counts(entity: int, values: Sequence[int]) -> Counts:
+    *counts, copies = values
+    if entity != NAMESPACE:
+        counts[_NEW] += copies
+    return Counts(*counts)

@@ -11,7 +11,7 @@ origin (`TRANSACTION`, number).
 
 from __future__ import annotations
 
-VERSION = 5
+VERSION = 6
 
 APPLICATION = 0x6F6E6362
 """The application id in the file's header. It distinguishes a store from other databases."""
@@ -173,6 +173,22 @@ CREATE TABLE pending (
     blob TEXT
 );
 
+CREATE TABLE sample (
+    step INT NOT NULL,
+    entity BIGINT NOT NULL,
+    slot BIGINT NOT NULL,
+    new BIGINT NOT NULL,
+    duplicates BIGINT NOT NULL,
+    outgoing BIGINT NOT NULL,
+    completed BIGINT NOT NULL,
+    dead_lettered BIGINT NOT NULL,
+    before BIGINT NOT NULL,
+    active BIGINT NOT NULL,
+    PRIMARY KEY (step, entity, slot)
+) WITHOUT ROWID;
+
+CREATE TABLE running (began INTEGER PRIMARY KEY, ended BIGINT NOT NULL);
+
 CREATE TABLE progress (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
 """
 
@@ -231,6 +247,23 @@ ALTER TABLE counter ADD COLUMN outgoing BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE counter ADD COLUMN completed BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE counter ADD COLUMN abandoned BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE counter ADD COLUMN expired BIGINT NOT NULL DEFAULT 0
+""",
+    # Samples of the counters over time.
+    5: """
+CREATE TABLE sample (
+    step INT NOT NULL,
+    entity BIGINT NOT NULL,
+    slot BIGINT NOT NULL,
+    new BIGINT NOT NULL,
+    duplicates BIGINT NOT NULL,
+    outgoing BIGINT NOT NULL,
+    completed BIGINT NOT NULL,
+    dead_lettered BIGINT NOT NULL,
+    before BIGINT NOT NULL,
+    active BIGINT NOT NULL,
+    PRIMARY KEY (step, entity, slot)
+) WITHOUT ROWID;
+CREATE TABLE running (began INTEGER PRIMARY KEY, ended BIGINT NOT NULL);
 """,
 }
 """The statements that upgrade a store of each earlier version to the next version."""

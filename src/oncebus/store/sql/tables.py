@@ -11,6 +11,7 @@ from oncebus.store.sql.counters import Counters
 from oncebus.store.sql.messages import Messages
 from oncebus.store.sql.pending import PendingMessages
 from oncebus.store.sql.records import Records
+from oncebus.store.sql.samples import SampleTable
 from oncebus.store.sql.sessions import Sessions
 
 _MOVED = (
@@ -35,6 +36,7 @@ class Tables:
     sessions: Sessions
     records: Records
     pending: PendingMessages
+    samples: SampleTable
 
     @classmethod
     def over(cls, connection: Connection) -> Self:
@@ -47,6 +49,7 @@ class Tables:
             Sessions(connection),
             Records(connection, body_files),
             PendingMessages(connection),
+            SampleTable(connection),
         )
 
 
@@ -60,5 +63,9 @@ def bring_back(connection: Connection, now: int, longest_lock: int) -> int:
         execute(f"UPDATE {table} SET locked_until = ?1 WHERE locked_until > ?1", (now + longest_lock,))
     for table, column in _MOVED:
         execute(f"UPDATE {table} SET {column} = ?1 WHERE {column} > ?1", (now,))
+    # Nobody can tell when the samples of those times were really taken.
+    execute("DELETE FROM sample WHERE slot * step * 1000000 > ?", (now,))
+    execute("DELETE FROM running WHERE began > ?", (now,))
+    execute("UPDATE running SET ended = ?1 WHERE ended > ?1", (now,))
     execute("UPDATE progress SET value = ?1 WHERE name IN ('time', 'judged') AND value > ?1", (now,))
     return moved
