@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncebus.hosts import is_address, is_this_machine
+from oncebus.hosts import is_address, is_private_name, is_this_machine
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "fe80::1", "2001:db8::10.0.0.1"])
@@ -23,3 +23,13 @@ def test_only_this_machine_can_reach(host: str) -> None:
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "10.0.0.1", "localhost.example", "broker"])
 def test_other_machines_can_reach(host: str) -> None:
     assert not is_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["emulator", "Emulator.", "host.docker.internal", "oncebus.shop.svc.cluster.local"])
+def test_a_stranger_cannot_register_these_names(host: str) -> None:
+    assert is_private_name(host)
+
+
+@pytest.mark.parametrize("host", ["", ".", "evil.example", "evil.example.", "internal.example", "evil.xlocal"])
+def test_a_stranger_may_have_registered_these_names(host: str) -> None:
+    assert not is_private_name(host)

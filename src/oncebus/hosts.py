@@ -14,6 +14,16 @@ def is_address(host: str) -> bool:
     return True
 
 
+def is_private_name(host: str) -> bool:
+    """Return whether a host name cannot be one that a stranger has registered in the public DNS.
+
+    Containers have names without a dot. `internal` and `local` are reserved for private networks: Docker's name for its
+    host ends in the first, and Kubernetes' names of services end in the second.
+    """
+    bare = host.lower().rstrip(".")
+    return bool(bare) and ("." not in bare or bare.endswith((".internal", ".local")))
+
+
 def is_this_machine(host: str) -> bool:
     """Return whether a host is a loopback name or address, so that only this machine can reach it.
 

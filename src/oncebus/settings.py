@@ -142,6 +142,7 @@ class Settings:
     log_level: str = "info"
     config: Path | None = None
     emulator: bool = False
+    insecure_emulator: bool = False
     tls: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -195,6 +196,9 @@ SETTINGS = {
     "log_level": _About(_Parser(_choice(LOG_LEVELS)), "Lowest level to log: debug, info, warning or error"),
     "config": _About(_PATH, "`Config.json` of the official emulator with entities to create at start"),
     "emulator": _About(_FLAG, "Accept the official emulator's well-known key, and print its connection strings"),
+    "insecure_emulator": _About(
+        _FLAG, "Let `emulator` listen on the network: anyone who reaches the ports can use the well-known key"
+    ),
     "tls": _About(_FLAG, "Use TLS, with a self-signed certificate unless `tls_cert` is given"),
     "tls_cert": _About(_PATH, "Certificate chain in PEM format; needs `tls_key`"),
     "tls_key": _About(_PATH, "Private key in PEM format; needs `tls_cert`"),
@@ -288,9 +292,14 @@ def _check_together(settings: Settings, given: Mapping[str, _Given]) -> None:
     if settings.http_port == getattr(settings, amqp) != 0 and settings.http_port != settings.port:
         name, other = ("http_port", amqp) if "http_port" in given else (amqp, "http_port")
         raise _wrong(name, given[name], f"'{other}' is the same port. Set 'port' to it for a port that serves both.")
-    if settings.emulator and not is_this_machine(settings.host):
-        # The emulator's key is public, so other machines must not be able to connect.
-        raise _wrong("host", given["host"], "With 'emulator' it must be this machine: 127.0.0.1, ::1 or localhost.")
+    if settings.emulator and not settings.insecure_emulator and not is_this_machine(settings.host):
+        # The emulator's key is public, so other machines must not be able to connect unless the user asks for it.
+        raise _wrong(
+            "host",
+            given["host"],
+            "With 'emulator' it must be this machine: 127.0.0.1, ::1 or localhost. "
+            "'insecure_emulator' allows it, and opens the broker to everyone who can reach it.",
+        )
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if name in given and other not in given:
             raise _wrong(name, given[name], f"Give '{other}' too.")

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -88,6 +89,26 @@ def test_dns_rebinding_is_rejected(tmp_path: Path) -> None:
     assert statuses == {"127.0.0.1": 200, "localhost": 200, "evil.example": 421}
 
 
+def test_on_the_network_private_names_are_known_and_a_warning_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    statuses = {}
+
+    def play(url: str) -> None:
+        port = urlsplit(url).port
+        for host, path in (("emulator", "/metrics"), ("evil.example", "/metrics"), ("evil.example", "/health/live")):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            token = make_token(f"http://{host}/", EMULATOR_RULE.name, EMULATOR_RULE.primary_key, wall_time() + HOUR)
+            connection.request("GET", path, headers={"Host": f"{host}:5300", "Authorization": token})
+            statuses[host + path] = connection.getresponse().status
+            connection.close()
+
+    started(replace(settings_for(tmp_path, sample()), host="0.0.0.0", insecure_emulator=True), play)
+    assert statuses == {"emulator/metrics": 200, "evil.example/metrics": 421, "evil.example/health/live": 200}
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "The emulator's key is public: everyone who can reach 0.0.0.0 can read, send and delete messages" in warnings
+
+
 def test_without_emulator_the_well_known_key_is_rejected(tmp_path: Path) -> None:
     refused = []
 
@@ -158,8 +179,10 @@ def test_with_the_well_known_key_other_addresses_are_rejected(host: str) -> None
         load({"emulator": True}, {"ONCEBUS_HOST": host}, None)
     assert str(caught.value) == (
         f"Setting 'host' from the environment variable ONCEBUS_HOST has value '{host}'. With 'emulator' it must be"
-        " this machine: 127.0.0.1, ::1 or localhost."
+        " this machine: 127.0.0.1, ::1 or localhost. 'insecure_emulator' allows it, and opens the broker to everyone"
+        " who can reach it."
     )
+    assert load({"emulator": True, "insecure_emulator": True, "host": host}, {}, None).host == host
     assert load({"host": host}, {}, None).host == host
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from oncebus.cli.serve import entities_option, settings_of, settings_options
+from oncebus.settings import Settings
 
 _EXAMPLE = "oncebus gateway --data /shared/oncebus --host 0.0.0.0"
 
@@ -46,18 +47,17 @@ def gateway(
     sockets = None
     if http_fd is not None and amqp_fd is not None:
         sockets = Sockets.of_descriptors(http_fd, amqp_fd, both_fd)
-    announce = _announcer(tell_fd)
+    announce = _announcer(tell_fd, settings)
     asyncio.run(run_gateway(settings, entities=entities, sockets=sockets, parent=parent, announce=announce))
 
 
-def _announcer(descriptor: int | None) -> Callable[[str, str], None]:
+def _announcer(descriptor: int | None, settings: Settings) -> Callable[[str, str], None]:
     """Return a function that reports the events "open" and "ready": to `serve` over a pipe, or to the terminal."""
     if descriptor is not None:
         return lambda event, _: _write(descriptor, event)
-    from oncebus.serve.service import open_line, ready_line
+    from oncebus.serve.service import open_line, ready_lines
 
-    lines = {"open": open_line, "ready": ready_line}
-    return lambda event, url: click.echo(lines[event](url))
+    return lambda event, url: click.echo(open_line(url) if event == "open" else ready_lines(url, settings))
 
 
 def _write(descriptor: int, event: str) -> None:

@@ -34,6 +34,7 @@ _ONLY_OF_THE_GATEWAY = (
     "heartbeat_limit",
     "config",
     "emulator",
+    "insecure_emulator",
     "tls",
     "tls_cert",
     "tls_key",

@@ -6,7 +6,8 @@
           "Rules": [{"Name": "above", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "price > 9"},
                                                      "Action": {"SqlExpression": "SET urgent = true"}}}]}]}]}]}}
 
-It may contain comments, and names in any letter case. A missing property gets the emulator's default, not Azure's.
+It may contain comments and trailing commas, and names in any letter case. A missing property gets the emulator's
+default, not Azure's.
 Names and formats of properties are the Resource Manager's, so `oncebus.management` reads them.
 """
 

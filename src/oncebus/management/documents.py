@@ -21,8 +21,11 @@ Object = dict[str, Any]
 # quantifiers are possessive: without backtracking, the time is linear in the length.
 _TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 
+# A comma that follows an opening bracket is matched too, so that `[,]` stays an error.
+_TEXT_OR_COMMA = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[{]\s*+,|,(?=\s*+[\]}])', re.DOTALL)
 
-def read_document(path: Path, what: str) -> Any:
+
+def read_document(path: Path, what: str, *, trailing_commas: bool = False) -> Any:
     """Return the JSON value in a file. Raises `FileRefused` with a text that calls the file `what`."""
     try:
         with path.open("rb") as file:
@@ -30,20 +33,24 @@ def read_document(path: Path, what: str) -> Any:
     except OSError as error:
         raise FileRefused([Problem("", f"It cannot be read: {error.strerror}.")], f"{what} '{path}'") from error
     try:
-        return parse_document(content)
+        return parse_document(content, trailing_commas=trailing_commas)
     except Fault as error:
         raise FileRefused([Problem("", f"It is not JSON: {error}")], f"{what} '{path}'") from error
 
 
-def parse_document(content: bytes | str) -> Any:
-    """Return the JSON value of a text. Raises `Fault`, which names the line and column of the error."""
+def parse_document(content: bytes | str, *, trailing_commas: bool = False) -> Any:
+    """Return the JSON value of a text. Raises `Fault`, which names the line and column of the error.
+
+    With `trailing_commas`, a comma may follow the last item of a list or object.
+    """
     if len(content) > LARGEST:
         raise Fault(f"it is larger than {LARGEST >> 20} MB.")
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        value = json.loads(
-            without_comments(text), strict=False, object_pairs_hook=_members, parse_constant=_no_constant
-        )
+        text = without_comments(text)
+        if trailing_commas:
+            text = _TEXT_OR_COMMA.sub(lambda match: " " if match[0] == "," else match[0], text)
+        value = json.loads(text, strict=False, object_pairs_hook=_members, parse_constant=_no_constant)
         # JSON can escape half of a surrogate pair, but UTF-8 cannot encode it.
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:

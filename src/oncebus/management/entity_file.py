@@ -38,7 +38,7 @@ class EntityFile:
     def read(cls, path: Path, what: str, content: ReadContent) -> EntityFile:
         """Read a file. Raises `FileRefused` with all problems of the file; the error texts call the file `what`."""
         problems = Problems()
-        file = cls(f"{what} '{path}'", content(read_document(path, what), problems))
+        file = cls(f"{what} '{path}'", content(read_document(path, what, trailing_commas=True), problems))
         if problems:
             # Planning for an empty namespace finds the rest of the problems, so that one error shows them all.
             file._planned(Catalogue(), 0, problems)

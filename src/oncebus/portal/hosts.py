@@ -9,14 +9,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 
-from oncebus.hosts import is_address
+from oncebus.hosts import is_address, is_private_name
 from oncebus.http.requests import HOST
 
 
 class Hosts:
-    """The names of this broker: localhost, the machine's name, configured names, and IP addresses."""
+    """The names of this broker: localhost, the machine's name, configured names, and IP addresses.
 
-    def __init__(self, given: Iterable[str | None] = ()) -> None:
+    With `private_names`, also all names that no stranger can have registered: other containers use such names.
+    """
+
+    def __init__(self, given: Iterable[str | None] = (), *, private_names: bool = False) -> None:
+        self._private_names = private_names
         names = [socket.gethostname(), *(name for name in given if name)]
         self._names = {_plain(name) for name in names if _plain(name)}
 
@@ -26,7 +30,9 @@ class Hosts:
         if match is None:
             return False
         name = _plain(match["name"])
-        return name == "localhost" or name.endswith(".localhost") or name in self._names or is_address(name)
+        if name == "localhost" or name.endswith(".localhost") or name in self._names or is_address(name):
+            return True
+        return self._private_names and is_private_name(name)
 
 
 def port_of(host: str, scheme: str) -> int:

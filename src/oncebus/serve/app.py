@@ -17,12 +17,15 @@ from oncebus.errors import shown
 from oncebus.http.errors import error_response
 from oncebus.http.front import Front
 from oncebus.http.limits import Limits
+from oncebus.http.paths import HEALTH, LIVE, READY
 from oncebus.http.rendering import Renderer
 from oncebus.http.routes import FrontRoute
 from oncebus.management.authorization_rules import AuthorizationRules
 from oncebus.management.runtime import Observer
 from oncebus.portal import Portal
 from oncebus.templates.front import Deployments
+
+_HEALTH = (HEALTH, LIVE, READY)
 
 
 def make_app(
@@ -35,15 +38,16 @@ def make_app(
     amqp_port: int | None = None,
     other_metrics: Callable[[], Iterable[Metric]] = tuple,
     portal_names: Iterable[str] = (),
-    only_known_hosts: bool = False,
+    knows_host: Callable[[str], bool] | None = None,
 ) -> Starlette:
     """Return the application over a broker.
 
     With `host`, tokens must be signed for that host. With `keys`, clients can change the namespace's own rules and
     keys. `amqp_port` goes into connection strings if it is not the usual port. `other_metrics` are shown with the
     broker's. `portal_names` are host names that browsers may use for the gateway, besides localhost and IP addresses.
-    With `only_known_hosts`, requests to other host names are refused. The emulator needs this: its key is public, so a
-    foreign web page whose host name resolves to this machine could otherwise send requests (DNS rebinding).
+    With `knows_host`, requests to other hosts are refused, except for health. The emulator needs this: its key is
+    public, so a foreign web page whose host name resolves to this machine could otherwise send requests (DNS
+    rebinding).
     """
     limits = limits or Limits()
     guard = Guard(namespace_rules, lambda: broker.catalogue, broker.clock.now, host)
@@ -64,8 +68,8 @@ def make_app(
         FrontRoute(lambda _: True, messages.respond),
     ]
     application = Starlette(routes=routes)
-    if only_known_hosts:
-        application.add_middleware(_OnlyKnownHosts, knows=portal.hosts.knows)
+    if knows_host is not None:
+        application.add_middleware(_OnlyKnownHosts, knows=knows_host)
     return application
 
 
@@ -78,7 +82,8 @@ class _OnlyKnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
-        if scope["type"] == "http":
+        # Health is public, and whoever watches it may know the machine under any name.
+        if scope["type"] == "http" and scope["raw_path"] not in _HEALTH:
             host = Headers(scope=scope).get("host", "")
             if not self._knows(host):
                 app = error_response(421, f"The host {shown(host)} is not a name of this broker.")

@@ -20,6 +20,7 @@ from oncebus.durations import SECOND
 from oncebus.entities import Namespace, Tier
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
+from oncebus.hosts import is_this_machine
 from oncebus.http import CannotListen, Limits, Tls, server
 from oncebus.portal.hosts import Hosts
 from oncebus.serve.addresses import Sockets, forget_url, write_url
@@ -143,6 +144,10 @@ async def _serve(
         host=settings.token_host,
         limits=AmqpLimits(connections=allowed.connections, strangers=allowed.strangers),
     )
+    knows_host = None
+    if settings.emulator:
+        names = [settings.token_host, settings.host]
+        knows_host = Hosts(names, private_names=settings.insecure_emulator).knows
     app = make_app(
         broker,
         namespace_rules=rules,
@@ -152,9 +157,8 @@ async def _serve(
         amqp_port=bound.client_port,
         other_metrics=amqp.metrics,
         portal_names=[settings.host],
-        only_known_hosts=settings.emulator,
+        knows_host=knows_host,
     )
-    knows_host = Hosts([settings.token_host, settings.host]).knows if settings.emulator else None
     http = server(
         app,
         bound.http if bound.http is not bound.both else None,
@@ -169,6 +173,10 @@ async def _serve(
     if bound.both is not None:
         await amqp.start(bound.both, certificate, http.make_protocol)
     write_url(settings.data, url)
+    if settings.emulator and not is_this_machine(settings.host):
+        log.warning(
+            "The emulator's key is public: everyone who can reach %s can read, send and delete messages", settings.host
+        )
     log.info("The gateway is listening", extra={"fields": {"url": url, **bound.ports}})
     announce("open", url)
     tasks = [asyncio.create_task(_announce_when_ready(broker, url, announce))]

@@ -19,6 +19,8 @@ from oncebus.serve.start_files import files_at_start
 from oncebus.serve.supervisor import Program, Supervisor
 from oncebus.settings import PREFIX, Settings, variable
 
+EMULATOR_READY = "Emulator Service is Successfully Up!"
+"""The line of the official emulator's log for which Testcontainers waits."""
 _DURATIONS = ("lag_limit", "heartbeat_limit")
 
 
@@ -47,7 +49,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
                 opened.set()
                 say_open()
 
-            _on_lines(reading, {b"open": on_open, b"ready": _once(lambda: say(ready_line(url)))})
+            _on_lines(reading, {b"open": on_open, b"ready": _once(lambda: say(ready_lines(url, settings)))})
             common = environment(settings)
             me = str(os.getpid())
             gateway = [*command("gateway"), "--parent", me, "--tell-fd", str(writing)]
@@ -93,9 +95,10 @@ def open_line(url: str) -> str:
     return f"Oncebus accepts messages: {url} (deliveries begin when Spark is ready)"
 
 
-def ready_line(url: str) -> str:
-    """Return the line to print when messages flow."""
-    return f"Oncebus is ready: {url}"
+def ready_lines(url: str, settings: Settings) -> str:
+    """Return the lines to print when messages flow. With `emulator`, tools wait for the official emulator's line."""
+    ready = f"Oncebus is ready: {url}"
+    return f"{ready}\n{EMULATOR_READY}" if settings.emulator else ready
 
 
 def environment(settings: Settings) -> dict[str, str]:
