@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 MASK = "***"
 LOGGER = "oncebus"
-OTHERS = ("asyncio", "uvicorn.error")
+OTHERS = ("asyncio", "opentelemetry", "uvicorn.error")
 """Loggers of libraries in the same process. Their warnings and errors are written in the same way."""
 MOST_ALIKE = 20
 """The maximum number of log lines that one line of code may write within `ALIKE_SECONDS`."""

@@ -13,6 +13,7 @@ from oncebus.broker.core import Core
 from oncebus.broker.latencies import Latencies
 from oncebus.broker.pipeline_state import PipelineState
 from oncebus.broker.refusals import Refusals
+from oncebus.broker.tracing import Tracer
 from oncebus.entities import Catalogue, Entity, Namespace, NotFound
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
@@ -74,6 +75,10 @@ class BrokerBase:
     async def close(self) -> None:
         """Stop all work, wait for writes in progress, and close the files. A second call only waits."""
         await self._core.close()
+
+    def trace_with(self, tracer: Tracer) -> None:
+        """Report the path of all messages to a tracer from now on."""
+        self._core.tracer = tracer
 
     @property
     def folders(self) -> Folders:

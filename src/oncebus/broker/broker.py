@@ -52,6 +52,7 @@ class Broker(Receiving):
             raise
         await appended
         self.latencies.send.observe(self.clock.passed() - began)
+        self._core.trace_accepted(rows, began)
         return [row["sequence"] for row in rows]
 
     async def schedule(self, path: str, messages: Sequence[Incoming]) -> list[int]:
@@ -79,8 +80,10 @@ class Broker(Receiving):
             else:
                 self.latencies.send.observe(self.clock.passed() - began, callers)
                 answered(None)
+                self._core.trace_accepted(rows, began)
 
-        self._core.append_then(entity.id, self._admission.rows(entity, messages, ()), answer, callers)
+        rows = self._admission.rows(entity, messages, ())
+        self._core.append_then(entity.id, rows, answer, callers)
         return True
 
     def _check_send(self, path: str, messages: Sequence[Incoming]) -> tuple[Queue | Topic, int]:

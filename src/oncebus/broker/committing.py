@@ -26,7 +26,7 @@ from oncebus.broker.sending import Incoming
 from oncebus.entities import NotFound, Queue, Topic
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY, TRANSACTION
-from oncebus.store import Action, Changes, Pending
+from oncebus.store import Action, Changes, Outcome, Pending
 
 if TYPE_CHECKING:
     from oncebus.broker.core import Core
@@ -189,8 +189,11 @@ class Committer:
         for each in sent:
             # After the commit it would be too late to find that a message cannot be read.
             _incoming(each)
-        policies, now = core.policies, core.clock.steady()
+        policies, now, began = core.policies, core.clock.steady(), core.clock.passed()
         pending = await core.run(lambda store: store.commit_changes(changes, sent, policies, now))
+        if core.tracer is not None:
+            settlements = [settlement for _, settlement, _ in changes.settlements]
+            core.tracer.settled(core.catalogue, settlements, [Outcome.DONE] * len(settlements), began)
         put_back = {entity for entity, each, _ in changes.settlements if each.action is not Action.COMPLETE}
         for entity in put_back:
             core.note_settled(entity)

@@ -30,6 +30,7 @@ from oncebus.broker.refusals import Refusals
 from oncebus.broker.sending import SequenceNumbers
 from oncebus.broker.shares import Shares, work_of
 from oncebus.broker.store_thread import StoreThread
+from oncebus.broker.tracing import Tracer
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
 from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
@@ -63,6 +64,8 @@ class Core:
         self.folders = folders
         # Called after each outbox entry that the store has ingested.
         self.watchers: list[Callable[[IngestReport], None]] = []
+        # None unless messages are traced.
+        self.tracer: Tracer | None = None
         marks = inbox.unread_marks(position)
         self.clock = clock or Clock()
         stored = {
@@ -305,7 +308,21 @@ class Core:
         by_entity: dict[int, list[Row]] = {}
         for row in rows:
             by_entity.setdefault(row["entity"], []).append(row)
-        return self._append(rows, [self._charge(entity, some) for entity, some in by_entity.items()])
+        durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        began = self.clock.passed()
+
+        def answer(commit: int | Exception) -> None:
+            resolve(durable, commit)
+            if not isinstance(commit, Exception):
+                self.trace_accepted(rows, began)
+
+        self._append_then(rows, [self._charge(entity, some) for entity, some in by_entity.items()], answer)
+        return durable
+
+    def trace_accepted(self, rows: Sequence[Row], began: int) -> None:
+        """Tell the tracer, if there is one, that rows have become durable."""
+        if self.tracer is not None:
+            self.tracer.accepted(self.catalogue, rows, began)
 
     def _charge(self, entity: int, rows: Sequence[Row]) -> Charge:
         size = sum([row["size"] for row in rows])

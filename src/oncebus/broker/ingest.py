@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from oncebus.agreement import DataMismatch
+from oncebus.broker.tracing import Reporter
 from oncebus.broker.trouble import BACK_OFF_SECONDS, Trouble
 from oncebus.folders import Folders
 from oncebus.outbox import Entry, Outbox
@@ -42,6 +43,7 @@ class Ingester:
     def __init__(self, core: Core, folders: Folders) -> None:
         self._core = core
         self._outbox = Outbox(folders.outbox)
+        self._reporter = Reporter(folders.inbox)
         # The last commits of the newest ingested entries.
         self._ingested: deque[int] = deque(maxlen=KEPT_ENTRIES)
         # On the clock of `time.monotonic`.
@@ -118,6 +120,10 @@ class Ingester:
         report, sizes = await core.run(ingest)
         core.ingested(last.last, report, sizes)
         self._ingested.append(last.last)
+        if core.tracer is not None:
+            some = entries[: entries.index(last) + 1]
+            # A stop waits for it.
+            await core.finish(asyncio.to_thread(self._reporter.report, core.tracer, core.catalogue, rows, some))
         return last
 
     async def _deleted(self) -> None:

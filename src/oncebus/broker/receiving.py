@@ -42,7 +42,11 @@ class Receiving(BrokerBase):
         entity = addresses.receivable(self.catalogue, address, is_sessionful=session is not None)
         place = Place(entity.id, address.sub_queue)
 
+        began = 0
+
         async def attempt() -> list[Message]:
+            nonlocal began
+            began = self.clock.passed()
             policy, now = self._policy(entity), self._core.clock.steady()
             self._core.note_access(entity)
             if address.sub_queue is SubQueue.MAIN:
@@ -57,7 +61,7 @@ class Receiving(BrokerBase):
         found = await self._wait_at(place, attempt, wait) or []
         if found and address.sub_queue is SubQueue.MAIN:
             self._observe(found)
-        return await self._handed_out(entity, found, mode)
+        return await self._handed_out(entity, found, mode, began)
 
     def arrivals(self, address: Address) -> AbstractContextManager[asyncio.Event]:
         """Return a context with an event that is set whenever there may be something new to receive at an address."""
@@ -85,25 +89,27 @@ class Receiving(BrokerBase):
             self.catalogue, address, is_sessionful=session is not None, is_browser=session is None
         )
         await self._see_sends(entity)
-        policy, now = self._policy(entity), self._core.clock.steady()
+        policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
         found = await self._core.run(
             lambda store: store.receive_deferred(
                 entity.id, sequences, mode, policy, now, session, address.sub_queue, most_bytes
             ),
             unwanted=lambda messages: self._put_back(entity, messages),
         )
-        return await self._handed_out(entity, found, mode)
+        return await self._handed_out(entity, found, mode, began)
 
     async def settle(
         self, address: Address, settlements: Sequence[Settlement], session: SessionLock | None = None
     ) -> list[Outcome]:
         """Settle locked messages. Return an outcome for each."""
         entity = addresses.holding(self.catalogue, address)
-        policy, now = self._policy(entity), self._core.clock.steady()
+        policy, now, began = self._policy(entity), self._core.clock.steady(), self.clock.passed()
         self._core.note_access(entity)
         outcomes = await self._core.run(
             lambda store: store.settle(entity.id, settlements, policy, now, session=session)
         )
+        if self._core.tracer is not None:
+            self._core.tracer.settled(self.catalogue, settlements, outcomes, began)
         if any(settlement.action is not Action.COMPLETE for settlement in settlements):
             self._core.note_settled(entity.id)
         return outcomes
@@ -233,10 +239,14 @@ class Receiving(BrokerBase):
                     deadline = 0.0
                 arrived.clear()
 
-    async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode) -> list[Received]:
+    async def _handed_out(self, entity: Entity, messages: Sequence[Message], mode: Mode, began: int) -> list[Received]:
         try:
             whole = await with_bodies(messages, self._core.bodies)
-            return await self._deleted(entity, whole) if mode is Mode.RECEIVE_AND_DELETE else whole
+            if mode is Mode.RECEIVE_AND_DELETE:
+                whole = await self._deleted(entity, whole)
+            if self._core.tracer is not None:
+                self._core.tracer.delivered(self.catalogue, [each.message for each in whole], began)
+            return whole
         except asyncio.CancelledError:
             self._put_back(entity, messages)
             raise

@@ -58,6 +58,11 @@ class Entry:
             table = table.filter(pc.greater(table["commit"], self.after))
         return table.sort_by([("position", "ascending"), ("destination", "ascending")])
 
+    def published(self) -> int:
+        """Return when its last part was written, in microseconds since 1970, by the clock of the file system."""
+        names = [OutboxPart(self.first, self.last, part, self.parts).name for part in range(self.parts)]
+        return max(os.stat(os.path.join(self.folder, name)).st_mtime_ns for name in names) // 1000
+
     def batch(self) -> Batch:
         """Return the micro-batch that wrote the entry. Raises `OutboxDamaged`."""
         return read_part(self.folder, OutboxPart(self.first, self.last, 0, self.parts))[1]

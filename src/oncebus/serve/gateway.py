@@ -10,9 +10,11 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from prometheus_client import Metric
 
 from oncebus.access import EMULATOR_RULE, AuthorizationRule, KeyFile
 from oncebus.broker.broker import Broker
@@ -22,6 +24,7 @@ from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.hosts import is_this_machine
 from oncebus.http import CannotListen, Limits, Tls, server
+from oncebus.monitoring import tracing
 from oncebus.portal.hosts import Hosts
 from oncebus.serve.addresses import Sockets, forget_url, write_url
 from oncebus.serve.app import make_app
@@ -93,12 +96,19 @@ async def run_gateway(
             # Starts unhealthy, until something has come out of the pipeline.
             silent_for=settings.heartbeat_limit / SECOND + 1,
         )
+        spans = None
         try:
             await _bring_up_to_date(broker, settings, wanted)
+            spans = tracing.opened(os.environ, broker.clock)
+            if spans is not None:
+                broker.trace_with(spans)
             broker.start()
-            await _serve(settings, broker, keys, bound, stopping, parent, announce)
+            more = spans.metrics if spans is not None else tuple
+            await _serve(settings, broker, keys, bound, stopping, parent, announce, more)
         finally:
             await broker.close()
+            if spans is not None:
+                await asyncio.to_thread(spans.close)
     log.info("The gateway has stopped")
 
 
@@ -134,6 +144,7 @@ async def _serve(
     stopping: asyncio.Event,
     parent: int | None,
     announce: Callable[[str, str], None],
+    more_metrics: Callable[[], Iterable[Metric]],
 ) -> None:
     url = bound.url(settings)
     rules = namespace_rules(keys, settings)
@@ -155,7 +166,7 @@ async def _serve(
         limits=Limits(lag=settings.lag_limit, heartbeat=settings.heartbeat_limit),
         keys=keys,
         amqp_port=bound.client_port,
-        other_metrics=amqp.metrics,
+        other_metrics=lambda: (*amqp.metrics(), *more_metrics()),
         portal_names=[settings.host],
         knows_host=knows_host,
     )

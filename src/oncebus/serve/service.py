@@ -12,6 +12,7 @@ from pathlib import Path
 
 from oncebus.access import EMULATOR_RULE, KeyFile, connection_string
 from oncebus.entities import iso_timespan
+from oncebus.monitoring import tracing
 from oncebus.serve.addresses import USUAL_AMQP_PORT, USUAL_AMQPS_PORT, Sockets, client_host
 from oncebus.serve.certificate import with_certificate
 from oncebus.serve.checks import alone, check_java, make_data_folder
@@ -30,6 +31,7 @@ async def run_service(settings: Settings, *, entities: Path | None = None, say: 
     This process owns the sockets, so clients can connect even while a killed gateway is being replaced.
     """
     files_at_start(settings, entities)
+    tracing.is_configured(os.environ)
     check_java()
     make_data_folder(settings.data, settings.data_access)
     with contextlib.ExitStack() as held:
