@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -27,13 +27,14 @@ def service(
     *,
     disk: SmallDisk | None = None,
     options: Sequence[str | Path] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Running]:
     """Run a broker over the folder `data` in `folder` or on the disk. No process is left behind."""
     (folder / "entities.json").write_text(json.dumps(entities))
     data = (disk.path if disk is not None else folder) / "data"
     places: list[str | Path] = ["--data", data, "--entities", folder / "entities.json"]
     words = ["serve", "--http-port", "0", "--amqp-port", "0", "--master", "local[1]", *places, *options]
-    running = Running(folder, name, words, within=disk.within if disk is not None else ())
+    running = Running(folder, name, words, within=disk.within if disk is not None else (), **environment or {})
     try:
         yield running
     finally:

@@ -1,0 +1,29 @@
+"""A gateway that traces nothing does not load OpenTelemetry."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SCRIPT = """
+import os, sys
+from oncebus.broker.clock import Clock
+from oncebus.monitoring import tracing
+from oncebus.serve import gateway, service
+tracer = tracing.opened(os.environ, Clock())
+print(tracer is None, sorted(name for name in sys.modules if name.startswith("opentelemetry")))
+"""
+
+
+def output(**more: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")} | more
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_opentelemetry_is_loaded_only_if_it_is_configured() -> None:
+    assert output() == "True []\n"
+    configured = output(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    assert configured.startswith("False ['opentelemetry', ")
