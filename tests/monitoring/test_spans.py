@@ -123,6 +123,16 @@ def test_messages_without_a_sampled_context_have_no_spans(tmp_path: Path) -> Non
     assert {span.attributes["messaging.message.id"] for span in collected.spans} == {"sampled"}
 
 
+def test_another_sampler_decides_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_on")
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", traced("unsampled", flags="00"))
+
+    assert "accept q" in names(played(tmp_path, plot).of(TRACE))
+
+
 def test_copies_of_a_topic_show_their_destinations_and_failures(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic()

@@ -6,7 +6,7 @@ import pytest
 
 from oncebus import amqp
 from oncebus.amqp.head import encode_head
-from oncebus.monitoring.trace_context import LONGEST_STATE, context_of
+from oncebus.monitoring.trace_context import LONGEST_STATE, context_of, is_sampled
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-11111111111111111111111111111111-2222222222222222-00"
@@ -35,6 +35,11 @@ def test_other_values_are_no_context(parent: object) -> None:
 
 def test_a_long_state_is_left_out() -> None:
     assert of(traceparent=PARENT, tracestate="a=" + "x" * LONGEST_STATE) == {"traceparent": PARENT}
+
+
+@pytest.mark.parametrize(("flags", "sampled"), [("01", True), ("00", False), ("03", True), ("ff", True), ("0x", False)])
+def test_the_sender_says_whether_it_samples(flags: str, sampled: bool) -> None:
+    assert is_sampled({"traceparent": PARENT[:-2] + flags}) is sampled
 
 
 def test_heads_without_a_context_have_none() -> None:

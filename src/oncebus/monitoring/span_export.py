@@ -12,6 +12,7 @@ from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import ParentBased
 from opentelemetry.trace import Tracer
 from prometheus_client.core import CounterMetricFamily, Metric
 
@@ -40,6 +41,11 @@ class SpanExport:
     def tracer(self) -> Tracer:
         """Return the tracer that makes spans."""
         return self._provider.get_tracer(SERVICE, __version__)
+
+    @property
+    def follows_senders(self) -> bool:
+        """Return whether nothing is sampled that its sender did not sample."""
+        return isinstance(self._provider.sampler, ParentBased)
 
     def metrics(self) -> Iterator[Metric]:
         """Return how many spans have been exported and lost."""

@@ -28,7 +28,7 @@ from oncebus.entities import Catalogue, Subscription
 from oncebus.inbox import Row
 from oncebus.messages import Fate
 from oncebus.monitoring.span_export import SpanExport
-from oncebus.monitoring.trace_context import SIGNS, context_of
+from oncebus.monitoring.trace_context import SIGNS, context_of, is_sampled
 from oncebus.outbox import Entry
 from oncebus.store import Action, Message, Outcome, Settlement, SubQueue
 
@@ -78,6 +78,7 @@ class Spans:
     def __init__(self, export: SpanExport, clock: Clock) -> None:
         self._export = export
         self._tracer = export.tracer
+        self._follows_senders = export.follows_senders
         self._clock = clock
         self._propagator = TraceContextTextMapPropagator()
         self._locked: OrderedDict[bytes, _Locked] = OrderedDict()
@@ -206,7 +207,8 @@ class Spans:
 
     def _parent(self, head: bytes) -> Context | None:
         headers = context_of(head)
-        if headers is None:
+        if headers is None or (self._follows_senders and not is_sampled(headers)):
+            # The sampler would say the same, at a higher cost.
             return None
         parent = self._propagator.extract(headers, Context())
         return parent if get_current_span(parent).get_span_context().is_valid else None

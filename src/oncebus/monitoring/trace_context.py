@@ -17,6 +17,8 @@ LONGEST_STATE = 512
 
 _SIGNS = tuple(sign.encode() for sign in SIGNS)
 _PARENT_LENGTH = 55
+_FLAGS = slice(53, 55)
+_ODD = "13579bdf"
 
 
 def context_of(head: bytes) -> dict[str, str] | None:
@@ -39,6 +41,12 @@ def context_of(head: bytes) -> dict[str, str] | None:
     if state is not None and len(state) <= LONGEST_STATE:
         context[STATE] = state
     return context
+
+
+def is_sampled(context: dict[str, str]) -> bool:
+    """Return whether the sender says that it records the trace. False if its flags cannot be read."""
+    flags = context[PARENT][_FLAGS]
+    return len(flags) == 2 and flags[1] in _ODD
 
 
 def _text(value: object) -> str | None:
