@@ -127,9 +127,12 @@ def running(
 
 
 def _children(pid: int) -> list[int]:
+    """Return the children of all threads of a process: buildah starts its own from any of them."""
+    found: list[int] = []
     with suppress(OSError):
-        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(each) for each in (thread / "children").read_text().split()]
+    return found
 
 
 def _command(pid: int) -> str:
