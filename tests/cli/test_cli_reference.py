@@ -20,8 +20,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 ALL = dict(commands())
 LEAVES = {path: command for path, command in ALL.items() if not isinstance(command, click.Group)}
 
-# These run until they are stopped, or need Spark, a stopped broker or a shell. Their own tests run them.
-RUN_ELSEWHERE = {"serve", "warm-up", "gateway", "pipeline", "token", "dedup", "repair"}
+# These run until they are stopped, or need Spark, a ledger, a stopped broker or a shell. Their own tests run them.
+RUN_ELSEWHERE = {"serve", "warm-up", "gateway", "pipeline", "token", "dedup", "ledger", "repair"}
 RUNNABLE = [path for path in LEAVES if path.split()[1] not in RUN_ELSEWHERE]
 
 

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from histories import SECOND, START, Batch, histories
+from oncebus.detection.hashing import digests_of_rows
 from oncebus.ledger import LedgerInUse
 from oncebus.spark import Ledger, detect_duplicates
-from oncebus.spark.hashing import digests_of_rows
 from oncebus.spark.operator import BadCall
 from reference import Message, Reference, Verdict
 from spark.streams import FAR_FUTURE, expected, verdicts

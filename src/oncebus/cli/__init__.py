@@ -35,6 +35,7 @@ COMMANDS = {
     "repair": "repair",
     "warm-up": "warm_up",
     "dedup": "dedup",
+    "ledger": "ledger",
 }
 """The module of each command. It is imported only when the command runs, because Spark and the servers load slowly."""
 

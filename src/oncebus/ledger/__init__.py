@@ -4,6 +4,7 @@ from oncebus.ledger.batch import LedgerBatch, NotRepeatable
 from oncebus.ledger.commits import BadCheckpoint, Committed
 from oncebus.ledger.description import LedgerMismatch, LedgerNotShared
 from oncebus.ledger.generations import CheckpointTooOld, Generation, LedgerInUse, Owner
+from oncebus.ledger.keys import BadKey
 from oncebus.ledger.ledger import Ledger, LedgerSummary
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.run import CorruptRun
@@ -12,6 +13,7 @@ from oncebus.ledger.writers import Writer
 
 __all__ = [
     "BadCheckpoint",
+    "BadKey",
     "CheckpointTooOld",
     "Committed",
     "CorruptRun",

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, recall_nothing
 from oncebus.files import TEMPORARY
 from oncebus.ledger.batch import LedgerBatch, QueryBatch
 from oncebus.ledger.commits import Committed, committed_in
 from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, describe_or_check, not_shared
+from oncebus.ledger.forgetting import forget
 from oncebus.ledger.generations import (
     REPEATABLE_BATCHES,
     Generation,
@@ -29,6 +30,7 @@ from oncebus.ledger.generations import (
     succeed,
     too_old,
 )
+from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
 from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
 from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
 from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
@@ -106,6 +108,41 @@ class Ledger:
         if query is None or batch is None or batch < 0:
             raise ValueError(f"Query is {query!r} and batch is {batch!r}: give both, with a batch number of 0 or more.")
         return QueryBatch(self, clock, query, batch)
+
+    def forget(self, keys: Iterable[Any]) -> int:
+        """Forget keys before their window is over: the next row with such a key is new.
+
+        This is a small batch of its own. It is durable and visible to later batches when this returns. Rows that were
+        judged before keep their verdicts.
+
+        ```python
+        Ledger.open(path).forget(["order-17"])
+        Ledger.open(path).forget([("order-17", 3)])  # with two key columns
+        ```
+
+        Args:
+            keys: The keys: for one key column its values, for several a tuple for each key, in their order. Values have
+                the types of the columns.
+
+        Returns:
+            How many of the keys were remembered.
+
+        Raises:
+            BadKey: A key does not fit the key columns.
+            LedgerInUse: The ledger belongs to a query, or another writer is writing to it.
+            LedgerMismatch: There is no ledger here, or it is not one of `detect_duplicates`.
+        """
+        columns = self.key_columns()
+        high, low = key_digests(list(keys), columns, self.secret())
+        return forget(self, self.batch(), high, low)
+
+    def key_columns(self) -> list[KeyColumn]:
+        """Return the key columns. Raises `LedgerMismatch` if there is no ledger of `detect_duplicates` here."""
+        stamp = self._storage.names().get(FILE_NAME)
+        if stamp is None:
+            raise LedgerMismatch(f"There is no ledger at '{self.location}'.")
+        self._check_identity(stamp)
+        return key_columns(self._description(stamp).key, self.location)
 
     def describe_or_check(self, key: Sequence[str], *, has_secret: bool = False) -> str:
         """Create the ledger for this key, or check an existing one. Return its id, and bind this object to it.

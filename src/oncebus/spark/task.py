@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Rows, Verdicts, judge, recall_nothing
+from oncebus.detection.hashing import digests_of_keys, digests_of_rows
 from oncebus.detection.values import Numbers
 from oncebus.durations import LONGEST
 from oncebus.errors import OncebusError
 from oncebus.ledger import Generation, Ledger, Owner, Writer
 from oncebus.spark.columns import CLOCK, IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME, PART, BadColumn
-from oncebus.spark.hashing import digests_of_keys, digests_of_rows
 
 # Spark sets these local properties for every job of a query, and offers user code no call that changes them. We do not
 # use the job group, although Spark sets it to the run id: user code may call `setJobGroup`.

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from oncebus.spark.hashing import digests_of_keys, digests_of_rows
+from oncebus.detection.hashing import digests_of_keys, digests_of_rows
 
 SECRET = b"s" * 32
 
