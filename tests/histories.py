@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oncebus.detection import Rows, Verdicts, part_of
-from reference import Message, Verdict
+from reference import Forget, Message, Verdict
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -50,7 +50,8 @@ def histories(
             key = draw(st.sampled_from(["a", "b", "c", "ödeme", None]))
             is_forget = forgets and key is not None and draw(st.sampled_from([False, False, False, True]))
             window = draw(st.sampled_from(windows))
-            messages.append(Message(key, now - back + ahead, sequence, window, is_forget))
+            kind = Forget if is_forget else Message
+            messages.append(kind(key, now - back + ahead, sequence, window))
         clock = now + draw(st.sampled_from([0, 0, 3600 * SECOND, -5 * SECOND]))
         batches.append(Batch(tuple(draw(st.permutations(messages))), clock, draw(st.sampled_from([1, 2, 2, 3]))))
     return batches
@@ -64,7 +65,7 @@ def digest(key: str | None) -> tuple[int, int]:
 def rows_of(messages: Sequence[Message], lateness: int = 0) -> Rows:
     digests = np.array([digest(message.key) for message in messages], np.uint64).reshape(-1, 2)
     window = np.array([message.window for message in messages], np.int64)
-    is_forget = np.array([message.is_forget for message in messages], np.bool_)
+    is_forget = np.array([isinstance(message, Forget) for message in messages], np.bool_)
     sequence = np.array([message.sequence for message in messages], np.int64)
     return Rows(
         np.ascontiguousarray(digests[:, 0]),

@@ -10,7 +10,10 @@ class Message(NamedTuple):
     time: int
     sequence: int
     window: int
-    is_forget: bool = False
+
+
+class Forget(Message):
+    """Not a message: from here on, its key is new again."""
 
 
 class Verdict(NamedTuple):
@@ -33,7 +36,7 @@ class Reference:
         for message in sorted(messages, key=lambda m: (m.time, m.sequence)):
             original = self._original(message, earlier) or self._original(message, accepted)
             verdicts[message] = Verdict(True, original.time, original.sequence) if original else Verdict(False)
-            if message.is_forget:
+            if isinstance(message, Forget):
                 earlier = [m for m in earlier if m.key != message.key]
                 accepted = [m for m in accepted if m.key != message.key]
             elif not original:

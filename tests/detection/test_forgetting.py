@@ -6,7 +6,7 @@ import numpy as np
 
 from histories import SECOND, START, digest, rows_of, verdicts_of
 from oncebus.detection import NO_HORIZON, Memories, Question, Recall, judge, recall_nothing, uncancelled
-from reference import Message
+from reference import Forget, Message
 
 WINDOW = 20 * SECOND
 
@@ -31,7 +31,7 @@ def test_a_forget_separates_the_rows_before_it_from_those_after_it() -> None:
     messages = [
         Message("k", START, 1, WINDOW),
         Message("k", START, 2, WINDOW),
-        Message("k", START, 3, WINDOW, is_forget=True),
+        Forget("k", START, 3, WINDOW),
         Message("k", START, 4, WINDOW),
         Message("k", START + WINDOW - 1, 5, WINDOW),
         Message("other", START, 6, WINDOW),
@@ -44,7 +44,7 @@ def test_a_forget_separates_the_rows_before_it_from_those_after_it() -> None:
 
 
 def test_a_forget_leaves_a_tombstone_for_all_that_is_remembered_about_its_key() -> None:
-    forget = Message("k", START, 9, WINDOW, is_forget=True)
+    forget = Forget("k", START, 9, WINDOW)
     far = START - 3600 * SECOND
     recall = recalling(("k", START - 1, WINDOW, 1), ("k", far, WINDOW, 2), ("other", START, WINDOW, 3))
     verdicts = judge(rows_of([forget]), recall, NO_HORIZON)
@@ -65,7 +65,7 @@ def test_a_forget_leaves_a_tombstone_for_all_that_is_remembered_about_its_key() 
 
 
 def test_a_forget_of_an_unknown_key_leaves_nothing() -> None:
-    verdicts = judge(rows_of([Message("k", START, 9, WINDOW, is_forget=True)]), recall_nothing, NO_HORIZON)
+    verdicts = judge(rows_of([Forget("k", START, 9, WINDOW)]), recall_nothing, NO_HORIZON)
     assert (verdicts.is_duplicate.tolist(), len(verdicts.accepted), verdicts.tombstones) == ([False], 0, None)
 
 
