@@ -54,3 +54,15 @@ class Reference:
             if m.key is not None and m.key == message.key and abs(message.time - m.time) < min(message.window, m.window)
         ]
         return min(near, key=lambda m: (m.time, m.sequence), default=None)
+
+
+def counted(
+    detection_key: str, message_id: str | None, properties: dict[str, str | int | bytes], body: bytes
+) -> object | None:
+    """Return what detection compares under a detection key; None if the message is never a duplicate."""
+    if detection_key == "messageId":
+        return message_id or None
+    if detection_key == "body":
+        return body or None
+    value = properties.get(detection_key.removeprefix("property:"))
+    return str(value) if isinstance(value, int) else value or None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncebus import settings as settings_module
-from oncebus.durations import MINUTE, SECOND
+from oncebus.durations import DAY, MINUTE, SECOND
 from oncebus.settings import Settings, SettingsError, load, table, variable
 
 NAMES = [entry.name for entry in fields(Settings)]
@@ -59,6 +59,8 @@ def test_an_empty_variable_counts_as_not_given(tmp_path: Path) -> None:
         ("lag_limit", "2 minutes", 2 * MINUTE),
         ("heartbeat_limit", "PT5S", 5 * SECOND),
         ("heartbeat_limit", "90s", 90 * SECOND),
+        ("longest_window", "P30D", 30 * DAY),
+        ("longest_window", "365 days", 365 * DAY),
         ("log_format", "JSON", "json"),
         ("log_level", "Debug", "debug"),
         ("emulator", "true", True),
@@ -90,6 +92,9 @@ def test_values_are_read_from_text_or_as_they_are(name: str, given: object, expe
         ("inbox_limit", "0", "Not a size: write it like '4 GiB', or in bytes."),
         ("inbox_limit", "99999999999 TiB", "Not a size: write it like '4 GiB', or in bytes."),
         ("drop_record", "many", "Not a number from 0 to 10000000."),
+        ("longest_window", "6 days", "Not a duration from 7 to 365 days."),
+        ("longest_window", "366 days", "Not a duration from 7 to 365 days."),
+        ("longest_window", "30", "Not a duration: write it like 30s, '30 seconds' or 'PT30S'."),
         ("lag_limit", "30", "Not a duration: write it like 30s, '30 seconds' or 'PT30S'."),
         ("heartbeat_limit", "-1 seconds", "Not a duration: write it like 30s, '30 seconds' or 'PT30S'."),
         ("log_format", "xml", "Not one of text, json."),

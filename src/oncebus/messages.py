@@ -81,6 +81,8 @@ OUTBOX_SCHEMA = pa.schema(
         pa.field("fate", pa.int8(), nullable=False),
         # A queue or a subscription, if the fate is DELIVERED or DEAD_LETTERED.
         pa.field("destination", pa.int64()),
+        # Why it was dead-lettered or quarantined. For DUPLICATE: the detection key and the id that counted, if that is
+        # not the message id.
         pa.field("reason", pa.string()),
         pa.field("description", pa.string()),
         # Sequence number and time of the original, if the fate is DUPLICATE; of the remembered message, if any, if the
@@ -99,6 +101,14 @@ def key_of(entity: int, message_id: str | bytes, partition_key: str | None) -> b
     `partition_key` is None unless the entity is partitioned and the message has one.
     """
     identity, kind = (message_id, b"b") if isinstance(message_id, bytes) else (message_id.encode(), b"t")
+    return key_of_kind(entity, kind, identity, partition_key)
+
+
+def key_of_kind(entity: int, kind: bytes, identity: bytes, partition_key: str | None) -> bytes:
+    """Return the digest of a key. `kind` is one byte that says what the id is; see `oncebus.entities.detection_keys`.
+
+    Keys of different kinds never have the same digest.
+    """
     digested = _BEFORE_IDENTITY.pack(entity, kind, len(identity)) + identity
     if partition_key is not None:
         digested += b"p" + partition_key.encode()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oncebus.durations import SECOND, BadDuration, parse_duration, spelt_out
+from oncebus.durations import DAY, SECOND, BadDuration, parse_duration, spelt_out
 from oncebus.errors import OncebusError
 from oncebus.hosts import is_this_machine
 from oncebus.sizes import GIB, parse_size
@@ -20,6 +20,8 @@ KEY_FILE_NAME = "keys.json"
 TIERS = ("Basic", "Standard", "Premium")
 DATA_ACCESS = ("owner", "group", "anyone")
 LOG_FORMATS = ("text", "json")
+# The range of `longest_window`. The lower end is the limit of Azure.
+LEAST_LONGEST_WINDOW, MOST_LONGEST_WINDOW = 7 * DAY, 365 * DAY
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _NAMESPACE = re.compile(r"[A-Za-z](?:[A-Za-z0-9-]{0,48}[A-Za-z0-9])?")
@@ -108,10 +110,18 @@ def _duration(value: object) -> int:
     return length
 
 
+def _longest_window(value: object) -> int:
+    length = _duration(value)
+    if not LEAST_LONGEST_WINDOW <= length <= MOST_LONGEST_WINDOW:
+        raise _Bad(f"Not a duration from {LEAST_LONGEST_WINDOW // DAY} to {MOST_LONGEST_WINDOW // DAY} days.")
+    return length
+
+
 _PORT = _Parser(_whole(0, 65535, "Not a port."))
 _PATH = _Parser(_path, lambda path: f"./{path}" if not path.is_absolute() else str(path))
 _BYTES = _Parser(_size, lambda size: f"{size // GIB} GiB" if size % GIB == 0 else str(size))
 _DURATION = _Parser(_duration, lambda length: f"{length // SECOND} seconds")
+_DAYS = _Parser(_longest_window, lambda length: f"{length // DAY} days")
 _FLAG = _Parser(_flag, lambda flag: str(flag).lower())
 
 
@@ -136,6 +146,7 @@ class Settings:
     key_file: Path | None = None
     inbox_limit: int = 4 * GIB
     drop_record: int = 10_000
+    longest_window: int = 7 * DAY
     lag_limit: int = 30 * SECOND
     heartbeat_limit: int = 15 * SECOND
     log_format: str = "text"
@@ -190,6 +201,9 @@ SETTINGS = {
     "key_file": _About(_PATH, f"File with the keys of the namespace; defaults to `{KEY_FILE_NAME}` in `data`"),
     "inbox_limit": _About(_BYTES, "Size of unprocessed messages on disk above which sends are refused"),
     "drop_record": _About(_Parser(_whole(0, 10_000_000)), "Number of dropped duplicates to remember per entity"),
+    "longest_window": _About(
+        _DAYS, "Longest duplicate detection window allowed; above 7 days it is an extension beyond Azure"
+    ),
     "lag_limit": _About(_DURATION, "Age of the oldest unprocessed message above which the health check fails"),
     "heartbeat_limit": _About(_DURATION, "Time without a heartbeat of the pipeline after which the health check fails"),
     "log_format": _About(_Parser(_choice(LOG_FORMATS)), "Log format: text or json"),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -68,15 +68,15 @@ class Service:
 
 
 @contextmanager
-def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Service]:
-    """Run a broker at a free port until the block ends."""
+def served(data: Path, tier: Tier = Tier.STANDARD, **options: Any) -> Iterator[Service]:
+    """Run a broker at a free port until the block ends. `options` are those of `running_broker`."""
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Service]:
         loop = asyncio.get_running_loop()
         keys = KeyFile(data / "keys.json")
         keys.create()
-        async with running_broker(data / "broker", tier=tier) as broker:
+        async with running_broker(data / "broker", tier=tier, **options) as broker:
             app = make_app(broker, namespace_rules=keys.rules, keys=keys)
             running = server(app, listen("127.0.0.1", 0), own_certificate(data, "localhost", wall_time()))
             await running.start()

@@ -11,6 +11,7 @@ from pathlib import Path
 from oncebus.broker.broker import Broker
 from oncebus.broker.clock import Clock
 from oncebus.entities import Namespace, Tier
+from oncebus.entities.descriptions import LONGEST_WINDOW
 from oncebus.folders import Folders
 from oncebus.ledger import Ledger, Owner, Writer
 from oncebus.pipeline.batch import TaskFolders, process_part
@@ -76,6 +77,7 @@ async def running_broker(
     tier: Tier = Tier.STANDARD,
     pipeline: bool | InProcessPipeline = True,
     read_your_sends: float = 30.0,
+    longest_window: int = LONGEST_WINDOW,
     **options: int,
 ) -> AsyncIterator[Broker]:
     """Run a broker over a data folder, by default with its pipeline.
@@ -87,7 +89,7 @@ async def running_broker(
     broker = await Broker.open(
         folders,
         shards=SHARDS,
-        namespace=Namespace(tier=tier),
+        namespace=Namespace(tier=tier, longest_window=longest_window),
         read_your_sends=read_your_sends,
         clock=clock,
         **options,

@@ -100,6 +100,50 @@ def test_the_error_for_a_bad_duration_names_all_forms(served: Served, typed: str
     assert f"'--lock-duration': Value '{typed}' is not a duration. Write it like {forms}." in result.stderr
 
 
+def test_detection_is_switched_on_for_an_existing_queue_only_with_an_explicit_flag(served: Served) -> None:
+    served.ok("queue", "create", "--name", "later", "--max-delivery-count", "4")
+    switching = ("queue", "update", "--name", "later", "--enable-duplicate-detection", "-d", "PT2H")
+    refused = served.run(*switching)
+    assert refused.exit_code == 1
+    assert (
+        "The value for the RequiresDuplicateDetection property of an existing Queue cannot be changed."
+        in refused.stderr
+    )
+    assert queue(served, "later").window is None
+    served.ok(*switching, "--from-now-on")
+    assert (queue(served, "later").window, queue(served, "later").max_delivery_count) == (2 * HOUR, 4)
+    for words, code, text in (
+        ((*switching, "--from-now-on"), 1, "The queue 'later' detects duplicates already."),
+        (("queue", "update", "--name", "later", "--from-now-on"), 2, "needs --enable-duplicate-detection"),
+        (("topic", "update", "--name", "none", "--from-now-on", "--enable-duplicate-detection"), 1, "no topic 'none'"),
+    ):
+        failed = served.run(*words)
+        assert (failed.exit_code, text in failed.stderr) == (code, True), failed.stderr
+
+
+def test_a_detection_key_is_chosen_at_creation_or_when_detection_is_switched_on(served: Served) -> None:
+    key = ("--detection-key", "property:order")
+    served.ok("queue", "create", "--name", "keyed", "--enable-duplicate-detection", *key)
+    assert queue(served, "keyed").detection_key == "property:order"
+    assert "property:order" in served.ok("queue", "show", "--name", "keyed")
+    served.ok("queue", "update", "--name", "keyed", "--max-delivery-count", "3")
+    served.ok("queue", "create", "--name", "keyed")
+    assert queue(served, "keyed").detection_key == "property:order"
+    for words, text in (
+        (
+            ("queue", "update", "--name", "keyed", "--detection-key", "body"),
+            "DetectionKey property of an existing Queue",
+        ),
+        (("queue", "create", "--name", "bad", *key), "needs duplicate detection, which is off."),
+    ):
+        failed = served.run(*words)
+        assert (failed.exit_code, text in failed.stderr) == (1, True), failed.stderr
+    served.ok("topic", "create", "--name", "keyed-later")
+    served.ok("topic", "update", "--name", "keyed-later", "--enable-duplicate-detection", "--from-now-on", *key)
+    assert served.broker.catalogue.topic("keyed-later").detection_key == "property:order"
+    assert "oncebusDetectionKey" not in served.ok("queue", "show", "--name", "later")
+
+
 def test_create_resets_properties_that_are_not_given_and_update_keeps_them(served: Served) -> None:
     served.ok("queue", "create", "-n", "kept", "--lock-duration", "PT2M", "--max-delivery-count", "3")
     served.ok("queue", "update", "-n", "kept", "--max-delivery-count", "4")

@@ -149,6 +149,7 @@ def test_the_processes_of_serve_get_its_settings(tmp_path: Path) -> None:
         http_port=1,
         amqp_port=2,
         lag_limit=1_500_000,
+        longest_window=30 * 86_400_000_000,
         emulator=True,
         key_file=tmp_path / "k",
         tier="Premium",

@@ -110,6 +110,25 @@ LOCK = "The supplied lock time exceeds the allowed maximum of '5' minutes."
 METADATA = "The argument 'UserMetadata' cannot exceed 1024 characters.\nParameter name: UserMetadata"
 
 
+def test_the_operator_can_allow_longer_windows() -> None:
+    generous = replace(STANDARD, longest_window=30 * DAY)
+    check(replace(QUEUE, duplicate_detection_history_time_window=30 * DAY), generous)
+    check(replace(TOPIC, duplicate_detection_history_time_window=30 * DAY), generous)
+    longer = replace(QUEUE, duplicate_detection_history_time_window=30 * DAY + 1)
+    name = "DuplicateDetectionHistoryTimeWindow"
+    assert refusal(longer, generous) == between("00:00:20", "30.00:00:00", name, "30.00:00:00.0000010")
+
+
+def test_an_entity_keeps_a_window_that_is_longer_than_the_limit_has_become() -> None:
+    old = filled_in(replace(QUEUE, duplicate_detection_history_time_window=30 * DAY), STANDARD)
+    check_entity(replace(old, max_delivery_count=3), Occasion(STANDARD, "updating", old))
+    for window in (20 * DAY, 31 * DAY):
+        with pytest.raises(OutOfRange):
+            check_entity(
+                replace(old, duplicate_detection_history_time_window=window), Occasion(STANDARD, "updating", old)
+            )
+
+
 @pytest.mark.parametrize(
     ("entity", "text"),
     [

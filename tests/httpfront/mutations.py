@@ -83,6 +83,7 @@ SEEDS = (
     Request("DELETE", "/orders/$messages?before=2026-01-31T08:30:00Z"),
     Request("POST", "/orders/$forgets?message-id=a&session-id=b&partition-key=c"),
     Request("GET", "/orders/$refusals"),
+    Request("POST", "/made/$detection?window=PT1H"),
     Request("GET", "/$quarantine?entity=orders&limit=5&after=0"),
     Request("DELETE", "/$quarantine?number=7,8,12"),
     Request("GET", "/metrics"),

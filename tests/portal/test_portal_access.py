@@ -22,6 +22,7 @@ GETS = {
     "entity": (True, True, True),
     "entity/live": (True, False, False),
     "entity/change": (True, False, False),
+    "entity/detection": (True, False, False),
     "entity/delete": (True, False, False),
     "entity/drops": (True, True, False),
     "entity/messages": (True, True, False),
@@ -31,6 +32,7 @@ GETS = {
 POSTS = {
     "create": (True, False, False),
     "entity/change": (True, False, False),
+    "entity/detection": (True, False, False),
     "entity/delete": (True, False, False),
     "entity/forget": (True, False, False),
     "entity/purge": (True, False, False),

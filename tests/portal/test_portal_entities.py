@@ -365,6 +365,47 @@ def test_deleting_needs_the_typed_name(tmp_path: Path) -> None:
     visit(tmp_path, play, pipeline=False)
 
 
+def test_detection_is_switched_on_for_an_existing_queue_after_its_name_is_typed(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.front.queue("old", requires_duplicate_detection=False)
+        assert "Switch on duplicate detection" in words(await visitor.get("entity/change", path="old"))
+        page = words(await visitor.get("entity/detection", path="old"))
+        assert "Messages that were accepted before are not remembered. This cannot be undone." in page
+        hour = {"path": "old", f"{WINDOW}-hours": "1"}
+        answer = await visitor.post("entity/detection", {**hour, "confirm": "other"})
+        assert (answer.status_code, "does not match" in error_at(answer, "confirm")) == (400, True)
+        answer = await visitor.post("entity/detection", {"path": "old", f"{WINDOW}-seconds": "5", "confirm": "old"})
+        assert (answer.status_code, RANGE in error_at(answer, f"{WINDOW}-days")) == (400, True)
+        assert visitor.front.broker.catalogue.queue("old").window is None
+        page = words(await visitor.new("entity/detection", {**hour, "confirm": "old"}))
+        assert "Duplicates are detected from now on." in page
+        assert visitor.front.broker.catalogue.queue("old").window == HOUR
+        assert "Switch on duplicate detection" not in page
+        answer = await visitor.post("entity/detection", {**hour, "confirm": "old"})
+        assert (answer.status_code, "detects duplicates already" in words(answer)) == (400, True)
+
+    visit(tmp_path, play, pipeline=False)
+
+
+def test_a_detection_key_is_chosen_at_creation(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        form = {"kind": "queue", "name": "keyed", "detection_key": "property:order"}
+        answer = await visitor.post("create", form)
+        assert (answer.status_code, "which is off" in error_at(answer, "detection_key")) == (400, True)
+        answer = await visitor.post("create", {**form, DETECTION: "on", "detection_key": "x"})
+        assert (answer.status_code, "not one of messageId" in error_at(answer, "detection_key")) == (400, True)
+        await visitor.new("create", {**form, DETECTION: "on", f"{WINDOW}-hours": "1"})
+        assert visitor.front.broker.catalogue.queue("keyed").detection_key == "property:order"
+        page = await visitor.get("entity/change", path="keyed")
+        assert "disabled" in field(page, "detection_key") or "readonly" in field(page, "detection_key")
+        await visitor.front.queue("later")
+        switched = {"path": "later", f"{WINDOW}-hours": "1", "detection_key": "body", "confirm": "later"}
+        await visitor.new("entity/detection", switched)
+        assert visitor.front.broker.catalogue.queue("later").detection_key == "body"
+
+    visit(tmp_path, play, pipeline=False)
+
+
 def test_unknown_kinds_and_deleted_topics_are_errors(shared: Shared) -> None:
     async def play(visitor: Visitor) -> None:
         assert (await visitor.get("create", kind="<b>")).status_code == 400

@@ -50,6 +50,20 @@ def test_entities_are_described_by_the_services_names_in_any_case(tmp_path: Path
     assert [rule.filter for rule in catalogue.subscription("prices", "all").rules] == [TrueFilter()]
 
 
+def test_a_queue_may_have_a_detection_key(tmp_path: Path) -> None:
+    keyed = {"name": "orders", "requiresDuplicateDetection": True, "oncebusDetectionKey": "property:order"}
+    assert read(tmp_path, [keyed]).added_to(Catalogue(), 5).queue("orders").detection_key == "property:order"
+    for wrong, said in (
+        ({**keyed, "oncebusDetectionKey": "x"}, "not one of messageId, body, property:NAME."),
+        ({**keyed, "requiresDuplicateDetection": False}, "needs duplicate detection, which is off."),
+        ({**keyed, "detectionKey": "body"}, "detectionKey"),
+    ):
+        with pytest.raises(FileRefused) as caught:
+            read(tmp_path, [wrong]).added_to(Catalogue(), 5)
+        assert said in str(caught.value)
+        assert len(caught.value.problems) == 1
+
+
 def test_a_subscription_may_have_rules(tmp_path: Path) -> None:
     rules = [
         {"name": "above", "sqlFilter": {"sqlExpression": "price > 100"}, "action": "SET urgent = true"},

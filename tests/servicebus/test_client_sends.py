@@ -13,6 +13,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
 
 from oncebus import amqp
+from oncebus.http.sending import message as http_message
 
 from .bus import PATIENCE, Bus
 
@@ -141,6 +142,47 @@ def test_the_same_id_is_delivered_once_however_it_is_sent(bus: Bus) -> None:
     drops = bus.run(bus.broker.duplicates(queue))
     assert [drop.message_id for drop in drops] == [str(identity)] * 7
     assert {drop.original_sequence for drop in drops} == {1}
+
+
+def test_the_same_body_is_delivered_once_where_bodies_count(bus: Bus) -> None:
+    queue = bus.queue(requires_duplicate_detection=True, detection_key="body")
+    sender = bus.sender(queue)
+    sender.send_messages(ServiceBusMessage(b"one", message_id="1"))
+    sender.send_messages(ServiceBusMessage("one", message_id="2", application_properties={"a": 1}))
+    sender.send_messages(AmqpAnnotatedMessage(data_body=[b"o", b"ne"]))
+    sender.send_messages([ServiceBusMessage(b"two", message_id="1"), ServiceBusMessage(b"two")])
+    # Over HTTP, the same bytes are the same id.
+    _, body = amqp.encode_message(None, None, b"two")
+    bus.run(bus.broker.send(queue, [http_message([], None, b"two")]))
+    assert http_message([], None, b"two").body == body
+    sender.send_messages(AmqpAnnotatedMessage(value_body="two"))
+    assert len(bus.take(queue, 3)) == 3
+    drops = bus.run(bus.broker.duplicates(queue))
+    assert [drop.original_sequence for drop in drops] == [1, 1, 4, 4]
+    assert {drop.counted_by for drop in drops} == {"body"}
+
+
+def test_the_same_property_is_delivered_once_where_it_counts(bus: Bus) -> None:
+    queue = bus.queue(requires_duplicate_detection=True, detection_key="property:order")
+    sender = bus.sender(queue)
+    for order in (42, "42", 43, None):
+        properties: dict[str | bytes, Any] = {} if order is None else {"order": order}
+        sender.send_messages([ServiceBusMessage(b"x", application_properties=properties) for _ in range(2)])
+    # 42 and 43 once each, and both messages without the property.
+    assert len(bus.take(queue, 4)) == 4
+    drops = bus.run(bus.broker.duplicates(queue))
+    assert [drop.counted_id for drop in drops] == ["42", "42", "42", "43"]
+
+
+def test_ids_sent_before_detection_was_switched_on_are_not_remembered(bus: Bus) -> None:
+    queue = bus.queue()
+    sender = bus.sender(queue)
+    sender.send_messages(ServiceBusMessage(b"before", message_id="1"))
+    bus.run(bus.broker.change(lambda catalogue, now: catalogue.detecting(queue, None, now)))
+    for body in (b"after", b"again"):
+        sender.send_messages(ServiceBusMessage(body, message_id="1"))
+    assert bodies(bus, queue, 2) == [b"before", b"after"]
+    assert len(bus.run(bus.broker.duplicates(queue))) == 1
 
 
 def test_the_asyncio_client_sends_and_receives_at_once_on_many_links(bus: Bus) -> None:

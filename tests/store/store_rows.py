@@ -74,6 +74,8 @@ def become_version_4(database: sqlite3.Connection) -> None:
     """Give the tables the columns that they had in version 4 of the store."""
     database.execute("DROP TABLE sample")
     database.execute("DROP TABLE running")
+    for column in ("counted_by", "counted_id"):
+        database.execute(f"ALTER TABLE dropped DROP COLUMN {column}")
     database.execute(f"DELETE FROM counter WHERE entity = {NAMESPACE}")
     names = [name for _, name, *_ in database.execute("PRAGMA table_info(counter)")]
     at = names.index("dead_lettered")

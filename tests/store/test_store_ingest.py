@@ -9,6 +9,7 @@ from oncebus.store import (
     NAMESPACE,
     Action,
     Counts,
+    Duplicate,
     EntryRefused,
     Kind,
     Mode,
@@ -249,7 +250,7 @@ def test_duplicates_can_be_found_by_id_time_and_page(store: Store) -> None:
     take(store, rows[:3], POLICIES)
     take(store, rows[3:], POLICIES)
     assert [each.sequence for each in store.duplicates(QUEUE)] == [2, 3, 4, 5, 6, 7]
-    assert store.duplicates(QUEUE)[0] == (QUEUE, 1, "id0", START + 2, 2, 1, START)
+    assert store.duplicates(QUEUE)[0] == Duplicate(QUEUE, 1, "id0", START + 2, 2, 1, START)
     assert [each.sequence for each in store.duplicates(QUEUE, "id1")] == [3, 5, 7]
     assert [each.sequence for each in store.duplicates(QUEUE, since=START + 6)] == [6, 7]
     first = store.duplicates(QUEUE, limit=4)

@@ -92,6 +92,9 @@ def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> N
         made = "'transfer', 'back', 'pending', 'forgotten', 'forgotten_entity', 'sample', 'running'"
         indexes = f"SELECT sql FROM sqlite_master WHERE name IN ({made}) ORDER BY name"
         found = [sql for (sql,) in store._connection.execute(indexes)]
+        assert {"counted_by", "counted_id"} <= {
+            row[1] for row in store._connection.execute("PRAGMA table_info(dropped)")
+        }
         store.close()
         fresh = Store.open(tmp_path / "fresh")
         assert found == [sql for (sql,) in fresh._connection.execute(indexes)]

@@ -127,6 +127,21 @@ def test_a_template_makes_the_namespace_that_it_was_written_from(catalogue: Cata
     assert planned(content, catalogue).changes_nothing
 
 
+def test_a_detection_key_is_exported_as_an_extension_with_a_warning() -> None:
+    keyed = Queue(name="q", requires_duplicate_detection=True, detection_key="body")
+    catalogue = Catalogue(namespace=Namespace("bus")).created(keyed, 5).created(Queue(name="plain"), 5)
+    written = export(catalogue, [ROOT])
+    assert written.warnings == ["'q' has the property 'oncebusDetectionKey', an extension that Azure does not have."]
+    assert json.dumps(written.template).count("oncebusDetectionKey") == 1
+    made = planned(parse_document(json.dumps(written.template)), Catalogue(namespace=Namespace("other")))
+    assert comparable(made.after) == comparable(catalogue)
+    # A template that does not know the property keeps it.
+    del next(each for each in written.template["resources"] if "'q'" in each["name"] or each["name"].endswith("q')]"))[
+        "properties"
+    ]["oncebusDetectionKey"]
+    assert planned(parse_document(json.dumps(written.template)), catalogue).changes_nothing
+
+
 def test_the_tier_and_authorization_rules_are_exported_without_keys() -> None:
     rule = AuthorizationRule("send", frozenset({Right.SEND}), "secret-one", "secret-two")
     catalogue = Catalogue(namespace=Namespace("bus", Tier.PREMIUM))

@@ -96,6 +96,13 @@ class Operation(enum.Enum):
     READ_REFUSALS = ("Read the record of refused requests", Right.MANAGE, "entity", _READ, "Manage,EntityRead")
     CREATE_ENTITY = ("Create an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityWrite")
     UPDATE_ENTITY = ("Change an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityWrite")
+    SWITCH_ON_DETECTION = (
+        "Switch on detection for an existing entity",
+        Right.MANAGE,
+        "queue or topic",
+        _CHANGE,
+        "Manage,EntityWrite",
+    )
     DELETE_ENTITY = ("Delete an entity or rule", Right.MANAGE, "entity", _CHANGE, "Manage,EntityDelete")
     FORWARD_TO = (
         "Name an entity as a forwarding target",

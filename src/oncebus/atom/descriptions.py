@@ -14,9 +14,11 @@ from oncebus.entities import Catalogue, Queue, Subscription, Tier, Topic
 from oncebus.entities.descriptions import FORWARDING
 from oncebus.http.times import iso8601
 from oncebus.management.given import Given
-from oncebus.management.properties import PROPERTIES, ValueType, read, written
+from oncebus.management.properties import PROPERTIES, Property, ValueType, read, written
 from oncebus.management.runtime import Runtime, namespace_times
 
+EXTENSIONS = "urn:oncebus:extensions"
+"""The XML namespace of properties that Azure does not have. They are written only if they are set."""
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 NAMESPACES = {"xmlns": SERVICE_BUS, "xmlns:i": INSTANCE}
 _COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
@@ -115,7 +117,8 @@ _ORDER: dict[type[Queue | Topic | Subscription], tuple[str, ...]] = {
 def read_description(node: Element) -> Given:
     """Return the values that an element of one of the `KINDS` sets. Raises `BadRequest`."""
     kind = KINDS[node.name]
-    check_known(node, _ORDER[kind])
+    extended = {each.name for each in node if each.namespace == EXTENSIONS}
+    check_known(node, (*_ORDER[kind], *(extended & _extensions(kind).keys())))
     members = node.members()
     values = {
         each.field: read(members[name].text, name, each.type)
@@ -144,6 +147,11 @@ def written_description(
     if not isinstance(entity, Subscription):
         elements[_RULES] = written_rules(entity.authorization_rules)
     content = "".join(elements.get(name, "") for name in _ORDER[kind] if name not in left_out)
+    content += "".join(
+        markup.tag(name, markup.text(str(value)), {"xmlns": EXTENSIONS})
+        for name, each in _extensions(kind).items()
+        if (value := each.value_of(entity)) is not None
+    )
     return markup.tag(NAMES[kind], content, NAMESPACES)
 
 
@@ -161,6 +169,10 @@ def written_namespace(catalogue: Catalogue, now: int) -> tuple[str, int, int]:
         markup.field("NamespaceType", "Messaging"),
     ]
     return markup.tag("NamespaceInfo", "".join(content), NAMESPACES), created, updated
+
+
+def _extensions(kind: type[Queue | Topic | Subscription]) -> dict[str, Property]:
+    return {name: each for name, each in PROPERTIES[kind].items() if each.is_extension}
 
 
 def _property(entity: Queue | Topic | Subscription, name: str, host: str) -> str:

@@ -85,7 +85,7 @@ class Admission:
                 entity,
                 message,
                 now,
-                is_checked=has_own_id,
+                has_own_id=has_own_id,
                 body_file=next(files) if len(message.body) > LARGEST_INLINE_BODY else None,
             )
             for message, has_own_id in complete
@@ -97,11 +97,14 @@ class Admission:
         message: Incoming,
         now: int,
         *,
-        is_checked: bool,
+        has_own_id: bool,
         body_file: str | None,
         sequence: int | None = None,
     ) -> Row:
-        """Return the row of one message. See `row_of`."""
+        """Return the row of one message. See `row_of`.
+
+        Under a detection key, a message counts even if its sender gave it no MessageId.
+        """
         self._turn += 1
         return row_of(
             entity,
@@ -109,7 +112,7 @@ class Admission:
             self._core.numbers,
             now,
             self._turn,
-            is_checked=is_checked,
+            is_checked=has_own_id or entity.detection_key is not None,
             body_file=body_file,
             sequence=sequence,
         )

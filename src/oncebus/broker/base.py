@@ -58,9 +58,9 @@ class BrokerBase:
     ) -> Self:
         """Open the broker in these folders, or create one there. Nothing runs before `start`.
 
-        A new broker gets `namespace`. The pipeline counts as having been silent for `silent_for` seconds. Raises
-        `DataMismatch` if a part of the data was restored from another backup, `TimesAhead` if the data has times in the
-        future.
+        A new broker gets `namespace`; an existing one gets only its `longest_window`. The pipeline counts as having
+        been silent for `silent_for` seconds. Raises `DataMismatch` if a part of the data was restored from another
+        backup, `TimesAhead` if the data has times in the future.
         """
         # The store may be opened in another thread than the one that uses it later: one thread at a time is enough.
         core = await asyncio.to_thread(

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, NamedTuple
 
+from oncebus.amqp import DecodeError
+from oncebus.entities.detection_keys import CountedId, body_id
 from oncebus.inbox import BodyFiles, InboxError
 from oncebus.store import Message, Store
 
@@ -49,6 +51,19 @@ class Bodies:
         """Read a body. Raises `FileNotFoundError` or `InboxDamaged`."""
         return await asyncio.to_thread(lambda: bytes(self._body_files.read(name)))
 
+    async def ids(self, names: Sequence[str]) -> dict[str, CountedId]:
+        """Return the ids of bodies by file name. Leaves out bodies that cannot be read."""
+        found: dict[str, CountedId] = {}
+        for name in names:
+            try:
+                identity = await asyncio.to_thread(self._id, name)
+            except (FileNotFoundError, InboxError, DecodeError) as error:
+                log.warning("The body '%s' cannot be read: %s", name, error)
+            else:
+                if identity is not None:
+                    found[name] = identity
+        return found
+
     def discard(self, names: Sequence[str]) -> None:
         """Delete files that no row will ever name, in the background."""
         if names:
@@ -73,6 +88,9 @@ class Bodies:
         if old:
             await asyncio.to_thread(self._body_files.delete, old)
         return old
+
+    def _id(self, name: str) -> CountedId | None:
+        return body_id(bytes(self._body_files.read(name)))
 
     def _write_all(self, bodies: Sequence[bytes]) -> list[str]:
         names: list[str] = []

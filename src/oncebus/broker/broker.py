@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -9,9 +10,10 @@ from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Received
 from oncebus.broker.receiving import Receiving
-from oncebus.broker.sending import Incoming
+from oncebus.broker.sending import Incoming, with_body_ids
 from oncebus.broker.transactions import Transactions
 from oncebus.entities import EntityDisabled, Queue, Topic, may_send
+from oncebus.entities.detection_keys import BODY
 from oncebus.messages import LARGEST_INLINE_BODY
 from oncebus.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Quarantined, Store, SubQueue
 
@@ -39,6 +41,8 @@ class Broker(Receiving):
         if await self._admission.turn(entity, len(messages), size):
             entity, _ = self._check_send(path, messages)
         large = [message.body for message in messages if len(message.body) > LARGEST_INLINE_BODY]
+        if large and entity.detection_key == BODY:
+            messages = await asyncio.to_thread(with_body_ids, messages)
         names = await self._core.bodies.write(large) if large else []
         try:
             if large:

@@ -17,7 +17,7 @@ MOST_LEAP = 10 * 60 * 1_000_000
 """How far the wall clock may run ahead of the monotonic clock since it was last read, in microseconds."""
 
 LONG_PAUSE = 7 * DAY
-"""The longest window that is allowed: after a pause of this length all ids are forgotten."""
+"""The longest window of the service: after a pause of this length all its ids are forgotten."""
 
 SHOWN = 60 * SECOND
 """How far the wall clock may be behind before the broker counts as unhealthy."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +24,7 @@ from oncebus.broker.admission import Admission
 from oncebus.broker.errors import NOT_READY, ServerBusy
 from oncebus.broker.sending import Incoming
 from oncebus.entities import NotFound, Queue, Topic
+from oncebus.entities.detection_keys import CountedId
 from oncebus.inbox import Row
 from oncebus.messages import LARGEST_INLINE_BODY, TRANSACTION
 from oncebus.store import Action, Changes, Outcome, Pending
@@ -171,7 +172,7 @@ class Committer:
                 each.entity,
                 each.message,
                 now,
-                is_checked=each.is_checked,
+                has_own_id=each.is_checked,
                 body_file=each.body_file,
                 sequence=each.sequence,
             )
@@ -215,8 +216,11 @@ class Committer:
             self._unappended.append(pending)
 
     async def _append(self, pending: Sequence[Pending]) -> None:
+        body_ids = await self.core.bodies.ids(
+            [each.blob for each in pending if each.blob is not None and self.core.counts_bodies(each.entity)]
+        )
         # No await from here to the append: sequence numbers must have the order of the inbox.
-        rows = self._rows(pending)
+        rows = self._rows(pending, body_ids)
         commit = await self.core.append_together(rows) if rows else self.core.acceptor.last_commit
         # Nobody has to wait until the store knows.
         self.core.start_task(self._report_or_retry(pending, commit))
@@ -232,7 +236,7 @@ class Committer:
         """Tell the store which messages have been appended. Until then, the next broker would append them again."""
         await self.core.run(lambda store: store.pending_appended(pending, commit))
 
-    def _rows(self, pending: Sequence[Pending]) -> list[Row]:
+    def _rows(self, pending: Sequence[Pending], body_ids: Mapping[str, CountedId]) -> list[Row]:
         now, rows = self.core.clock.stamp(), []
         for each in pending:
             entity = self.core.catalogue.entity(each.entity)
@@ -240,9 +244,9 @@ class Committer:
                 # An entity that was deleted since leaves nothing.
                 row = self.admission.row(
                     entity,
-                    _incoming(each),
+                    _incoming(each)._replace(body_id=body_ids.get(each.blob or "")),
                     now,
-                    is_checked=bool(each.is_checked),
+                    has_own_id=bool(each.is_checked),
                     body_file=each.blob,
                     sequence=each.sequence,
                 )

@@ -33,8 +33,10 @@ from oncebus.broker.store_thread import StoreThread
 from oncebus.broker.tracing import Tracer
 from oncebus.broker.unread import inline_bytes, left_in
 from oncebus.broker.waiting import Arrivals, Progress
-from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Subscription, Topic
+from oncebus.entities import Catalogue, CatalogueFiles, Entity, Namespace, Queue, Subscription, Topic
+from oncebus.entities.detection_keys import BODY
 from oncebus.entities.rule_parsing import check_expressions
+from oncebus.entities.timespans import in_words
 from oncebus.entities.weights import copies_by_topic, weight
 from oncebus.errors import OncebusError
 from oncebus.folders import Folders
@@ -141,6 +143,8 @@ class Core:
             if catalogue is None:
                 catalogue = Catalogue(version=1, namespace=namespace)
                 files.publish(catalogue)
+            catalogue = catalogue.allowing(namespace.longest_window)
+            _warn_of_long_windows(catalogue)
             _forget_deleted(store, catalogue, inbox.last_commit)
             core = cls(folders, catalogue, inbox, store, most_bytes, silent_for, clock)
             with store.transaction():
@@ -289,6 +293,11 @@ class Core:
         self.accesses.note(entity.id)
         if isinstance(entity, Subscription):
             self.accesses.note(entity.topic_id)
+
+    def counts_bodies(self, entity: int) -> bool:
+        """Return whether detection counts the bodies of an entity's messages."""
+        found = self.catalogue.entity(entity)
+        return isinstance(found, Queue | Topic) and found.detection_key == BODY
 
     # Into the pipeline
 
@@ -510,6 +519,20 @@ def _own_bodies(rows: Sequence[Row]) -> list[str]:
     """Return the body files that were written for these rows. Those of rows with an origin belong to the store."""
     named = [row.get("blob") for row in rows if row.get("origin_entity") is None]
     return [name for name in named if name is not None]
+
+
+def _warn_of_long_windows(catalogue: Catalogue) -> None:
+    """Log the entities whose windows exceed the limit: it was higher when they got them. They keep their windows."""
+    most = catalogue.namespace.longest_window
+    for entity in catalogue.entities.values():
+        window = None if isinstance(entity, Subscription) else entity.window
+        if window is not None and window > most:
+            log.warning(
+                "'%s' keeps its window of %s, although the longest window is now %s",
+                entity.path,
+                in_words(window),
+                in_words(most),
+            )
 
 
 def _forget_deleted(store: Store, catalogue: Catalogue, appended: int) -> None:

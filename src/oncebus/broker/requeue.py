@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from oncebus.broker.sending import (
     row_of,
 )
 from oncebus.entities import EntityError, NotFound, Queue, Topic
+from oncebus.entities.detection_keys import CountedId
 from oncebus.inbox import Row
 from oncebus.messages import PARTITION_SHIFT
 from oncebus.store import Message, Requeue, RequeueKind, Store
@@ -71,12 +72,14 @@ class Requeuer:
         refused: list[tuple[Requeue, str, str]] = []
         rows: list[Row] = []
         added = 0
+        blobs = [each.message.blob for each in requeues if each.message.blob is not None]
+        body_ids = await core.bodies.ids(blobs) if blobs and core.counts_bodies(target) else {}
         for requeue in requeues:
             if requeue.message.entity not in core.policies:
                 # The entity was deleted meanwhile, with its messages. Nothing of it may be appended any more.
                 continue
             try:
-                row = self._row_of(requeue, added)
+                row = self._row_of(requeue, added, body_ids)
             except (EntityError, amqp.DecodeError, amqp.EncodeError) as error:
                 # A retry would fail as well, and would hold up the other messages.
                 refused.append((requeue, type(error).__name__, str(error)))
@@ -107,7 +110,7 @@ class Requeuer:
             self._core.note_sizes(await self._core.run(partial(_note_requeued, *self._appended[0])))
             self._appended.popleft()
 
-    def _row_of(self, requeue: Requeue, added: int) -> Row:
+    def _row_of(self, requeue: Requeue, added: int, body_ids: Mapping[str, CountedId]) -> Row:
         """Return the row to append. `added` is how many bytes go to the same target before it."""
         core, message = self._core, requeue.message
         target = core.catalogue.entity(requeue.target)
@@ -125,6 +128,7 @@ class Requeuer:
             message.session,
             message.partition_key,
             body_in_file=message.size - len(message.head) if message.blob is not None else 0,
+            body_id=body_ids.get(message.blob or ""),
         )
         if not is_judged:
             check(target, core.catalogue.namespace, [incoming])

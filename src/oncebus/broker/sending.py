@@ -23,9 +23,10 @@ from oncebus.entities import (
     effective_partition_key,
     partition_of,
 )
+from oncebus.entities.detection_keys import BODY, CountedId, counted_id, property_of
 from oncebus.entities.limits import largest_message
 from oncebus.inbox import Row
-from oncebus.messages import PARTITION_SHIFT, key_of
+from oncebus.messages import PARTITION_SHIFT, key_of, key_of_kind
 
 _KILOBYTE = 1024
 LARGEST_BATCH = _KILOBYTE * _KILOBYTE
@@ -49,7 +50,8 @@ class Incoming(NamedTuple):
     `head` and `body` are the bare message, byte for byte as the sender sent it.
 
     `message_id` is text, or the bytes of a binary id; None if the sender gave none. `ttl` is in microseconds.
-    `body_in_file` is the length of a body that already has a body file; `body` is empty then.
+    `body_in_file` is the length of a body that already has a body file; `body` is empty then. `body_id` is the id of
+    the body if somebody has computed it already, as for a body in a file.
     """
 
     head: bytes
@@ -60,6 +62,7 @@ class Incoming(NamedTuple):
     scheduled: int | None = None
     ttl: int | None = None
     body_in_file: int = 0
+    body_id: CountedId | None = None
 
     @property
     def size(self) -> int:
@@ -99,7 +102,7 @@ def check(entity: Queue | Topic, namespace: Namespace, messages: Sequence[Incomi
         raise too_many_messages(len(messages))
     most = largest_message(entity)
     total = 0
-    for head, body, message_id, session, partition_key, _, _, body_in_file in messages:
+    for head, body, message_id, session, partition_key, _, _, body_in_file, _ in messages:
         check_message(entity, namespace, message_id=message_id, session=session, partition_key=partition_key)
         size = len(head) + len(body) + body_in_file
         if size > most:
@@ -164,6 +167,8 @@ def check_forget(entity: Queue | Topic, message: Incoming) -> None:
     """Raise unless the entity can forget the id of a message. The entity may be disabled."""
     if entity.window is None:
         raise InvalidOperation(f"'{entity.path}' does not detect duplicates, so it remembers no ids.")
+    if entity.detection_key == BODY:
+        raise InvalidOperation(f"'{entity.path}' detects duplicates by their bodies, so it cannot forget an id.")
     if not message.message_id:
         raise BadRequest("The id to forget is empty.")
     check_id("MessageId", message.message_id)
@@ -237,7 +242,7 @@ def row_of(
     a key. If `sequence` is given, the message was numbered in advance: the row is scheduled for the message's own time,
     or for `now + 1` if that has passed. The message gets another number when it falls due.
     """
-    head, body, identity, session, partition_key, scheduled, own_ttl, body_in_file = message
+    head, body, identity, session, partition_key, scheduled, own_ttl, body_in_file, _ = message
     assert identity is not None
     of_entity = entity.id
     if sequence is None:
@@ -268,8 +273,12 @@ def row_of(
         row["scheduled"] = min(scheduled, LAST_MOMENT)
     if is_checked and (window := entity.window) is not None:
         effective = effective_partition_key(entity.enable_partitioning, session, partition_key)
-        row["key"] = key_of(of_entity, identity, effective)
-        row["window"] = window
+        if (detection_key := entity.detection_key) is None:
+            row["key"] = key_of(of_entity, identity, effective)
+            row["window"] = window
+        elif (counted := _counted(detection_key, message)) is not None:
+            row["key"] = key_of_kind(of_entity, *counted, effective)
+            row["window"] = window
     if origin is not None:
         row["origin_entity"] = origin.entity
         row["origin_sequence"] = origin.sequence
@@ -283,9 +292,32 @@ def row_of(
 def forget_of(entity: Queue | Topic, message: Incoming, numbers: SequenceNumbers, now: int) -> Row:
     """Return the row that makes detection forget the key of a message, which has passed `check_forget`.
 
-    It takes a sequence number of its own, so that detection knows its place in the order.
+    It takes a sequence number of its own, so that detection knows its place in the order. Where a property counts, the
+    message id is the text of the property.
     """
+    if entity.detection_key is not None:
+        user = {property_of(entity.detection_key) or "": message.message_id}
+        message = message._replace(head=amqp.head.encode_head(None, user))
     row = row_of(entity, message, numbers, now, 0, is_checked=True)
     row["window"] = -row["window"]
     row["expires"] = None
     return row
+
+
+def with_body_ids(messages: Sequence[Incoming]) -> list[Incoming]:
+    """Return the messages with the ids of their bodies. Takes long for large bodies."""
+    return [message._replace(body_id=_counted(BODY, message)) for message in messages]
+
+
+def _counted(detection_key: str, message: Incoming) -> CountedId | None:
+    """Return the id that counts under a detection key, or None.
+
+    A message that cannot be decoded has no id. It is accepted like one without a MessageId: the broker does not check
+    the application properties of other messages either.
+    """
+    if detection_key == BODY and (message.body_id is not None or message.body_in_file):
+        return message.body_id
+    try:
+        return counted_id(detection_key, message.head, message.body)
+    except (amqp.DecodeError, amqp.EncodeError):
+        return None

@@ -35,8 +35,13 @@ def duplicates(
         if as_json:
             for drop in found:
                 print_line(drop)
-        elif rows := [_row(drop) for drop in found]:
-            print_table(f"Duplicates dropped at {entity}", _COLUMNS, rows)
+        elif drops := list(found):
+            columns, rows = list(_COLUMNS), [_row(drop) for drop in drops]
+            if any("counted" in drop for drop in drops):
+                # The entity has a detection key of its own.
+                columns.append("counted")
+                rows = [[*row, _counted(drop)] for row, drop in zip(rows, drops, strict=True)]
+            print_table(f"Duplicates dropped at {entity}", columns, rows)
         else:
             which = f"duplicate of '{visible(message_id)}' was" if message_id else "duplicates were"
             since_when = f" since {since}" if since else ""
@@ -57,6 +62,11 @@ def _drops(client: Client, entity: str, message_id: str | None, since: str | Non
         if answer["next"] is None:
             return
         after = answer["next"]
+
+
+def _counted(drop: dict[str, Any]) -> str:
+    counted = drop.get("counted")
+    return "messageId" if counted is None else f"{counted['by']} {counted['id'] or ''}".rstrip()
 
 
 def _row(drop: dict[str, Any]) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 
 from oncebus.cli import entity_flags
+from oncebus.cli.client import Client
 from oncebus.cli.connector import Connector, Management, broker_options
 from oncebus.cli.entity_flags import Flag, flags_of, given_properties
 from oncebus.cli.errors import RequestError
@@ -17,6 +18,7 @@ from oncebus.cli.options import Command, azure_options, json_option, name_option
 from oncebus.cli.printing import as_text, print_json, print_properties, print_table
 from oncebus.entities.descriptions import DEFAULT_LOCK_DURATION, DEFAULT_WINDOW
 from oncebus.entities.timespans import in_words
+from oncebus.management.properties import BY_FIELD, WINDOW
 
 # Properties that the broker reports and that nobody can set.
 _READ_ONLY = {
@@ -28,6 +30,10 @@ _READ_ONLY = {
     "sizeInBytes",
     "subscriptionCount",
 }
+_DETECTION, _WINDOW, _KEY = (
+    BY_FIELD[field].camel.lower() for field in ("requires_duplicate_detection", WINDOW, "detection_key")
+)
+"""The names under which click passes these flags."""
 _COLUMNS = ("name", "status", "active", "scheduled", "dead letters", "window")
 
 
@@ -76,7 +82,10 @@ def group_of(kind: Kind) -> click.Group:
     group.add_command(_command(kind, "show", name_option(_common(_show(kind))), f"Show a {kind.word}."))
     group.add_command(_command(kind, "list", _common(_list(kind)), f"List all {kind.word}s."))
     change = f"Change some properties of a {kind.word}, and keep the others."
-    group.add_command(_command(kind, "update", name_option(flags(_common(_update(kind)))), change))
+    updating = flags(_common(_update(kind)))
+    group.add_command(
+        _command(kind, "update", name_option(updating if kind.is_of_topic else _from_now_on(updating)), change)
+    )
     remove = f"Delete a {kind.word} with all its messages."
     group.add_command(_command(kind, "delete", name_option(azure_options(_delete(kind))), remove))
     return group
@@ -166,17 +175,38 @@ def _update(kind: Kind) -> Command:
         namespace_name: str | None,
         resource_group: str | None,
         topic_name: str | None = None,
+        from_now_on: bool = False,
         **given: Any,
     ) -> None:
         with connector.connect() as client:
             management = Management(client, namespace_name, resource_group)
             path = kind.path(name, topic_name)
+            if from_now_on:
+                _existing(kind, name, management.get(path))
+                _switch_on_detection(client, name, given)
             old = _existing(kind, name, management.get(path))["properties"]
             kept = {each: value for each, value in old.items() if each not in _READ_ONLY}
             changed = management.put(path, kept | given_properties(kind.flags, given))
         _print(kind, changed, as_json)
 
     return update
+
+
+_from_now_on = click.option(
+    "--from-now-on",
+    is_flag=True,
+    help="With --enable-duplicate-detection: switch on detection although it exists. Azure refuses this. Messages that "
+    "were accepted before are not remembered. Detection cannot be switched off again.",
+)
+
+
+def _switch_on_detection(client: Client, name: str, given: dict[str, Any]) -> None:
+    """Switch on detection for an existing entity, with the window that the command line gives."""
+    if not given.get(_DETECTION):
+        raise click.UsageError("Option --from-now-on needs --enable-duplicate-detection.")
+    query = {"window": given.get(_WINDOW), "detection-key": given.get(_KEY)}
+    wanted = urlencode({parameter: value for parameter, value in query.items() if value is not None})
+    client.ask_json("POST", f"/{quote(name, safe='/')}/$detection?{wanted}")
 
 
 def _delete(kind: Kind) -> Command:

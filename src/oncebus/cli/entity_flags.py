@@ -9,8 +9,8 @@ import click
 
 from oncebus.cli.options import DURATION
 from oncebus.entities import EntityStatus, Queue, Subscription, Topic
-from oncebus.entities.descriptions import DEFAULT_WINDOW, EntityKind
-from oncebus.entities.limits import LONGEST_WINDOW, PARTITIONS, SHORTEST_WINDOW
+from oncebus.entities.descriptions import DEFAULT_WINDOW, LONGEST_WINDOW, EntityKind
+from oncebus.entities.limits import PARTITIONS, SHORTEST_WINDOW
 from oncebus.entities.timespans import in_words
 from oncebus.management.properties import ALL, RESOURCE_FIELDS, ValueType
 
@@ -36,6 +36,7 @@ _HELP = {
     "requires_duplicate_detection": "Drop messages whose id was accepted within the window. Cannot be changed later.",
     "duplicate_detection_history_time_window": f"How long an id is remembered: {in_words(SHORTEST_WINDOW)} to "
     f"{in_words(LONGEST_WINDOW)}, {in_words(DEFAULT_WINDOW)} by default.",
+    "detection_key": "What counts as the id, beyond Azure: messageId, body or property:NAME. Cannot be changed later.",
     "enable_partitioning": f"Spread its messages over {PARTITIONS} partitions. Cannot be changed later.",
     "requires_session": "Require sessions: every message has a SessionId. Cannot be changed later.",
     "lock_duration": "How long a receiver holds the lock on a message.",
@@ -70,6 +71,7 @@ _METAVARS = {
     "forward_dead_lettered_messages_to": "NAME",
     "status": "STATUS",
     "user_metadata": "TEXT",
+    "detection_key": "KEY",
 }
 
 

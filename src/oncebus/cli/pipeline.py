@@ -30,6 +30,7 @@ _ONLY_OF_THE_GATEWAY = (
     "key_file",
     "inbox_limit",
     "drop_record",
+    "longest_window",
     "lag_limit",
     "heartbeat_limit",
     "config",

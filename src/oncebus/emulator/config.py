@@ -114,7 +114,7 @@ class _Reader(FileReader):
         properties, path = self.inner(written, place, "Properties")
         given: dict[str, Any] = dict(DEFAULTS[kind])
         places: dict[str, str] = {}
-        known = [each.name for each in PROPERTIES[kind].values()]
+        known = [each.name for each in PROPERTIES[kind].values() if not each.is_extension]
         self.check_known(properties, path, known)
         for each, value in properties.items():
             if value is None or each.lower() not in map(str.lower, known):

@@ -27,7 +27,7 @@ from oncebus.entities.descriptions import (
     Topic,
     forward_targets,
 )
-from oncebus.entities.errors import AlreadyExists, NotFound, QuotaExceeded
+from oncebus.entities.errors import AlreadyExists, BadRequest, NotFound, QuotaExceeded
 from oncebus.entities.limits import (
     E,
     Occasion,
@@ -202,12 +202,38 @@ class Catalogue:
         kept: dict[str, Any] = {"name": old.name}
         if isinstance(old, Subscription):
             kept |= {"topic": old.topic, "topic_id": old.topic_id, "rules": old.rules}
-        new = self._checked(replace(entity, **kept), Occasion(self.namespace, "updating"), old)
+        new = self._checked(replace(entity, **kept), Occasion(self.namespace, "updating", old))
         # After the clock steps back, an update must not look older than the version before it.
         changed_at = max(now, old.updated_at)
         return self._with(
             replace(new, id=old.id, created_at=old.created_at, updated_at=changed_at, accessed_at=old.accessed_at)
         )
+
+    def detecting(self, path: str, window: int | None, now: int, detection_key: str | None = None) -> Catalogue:
+        """Return the catalogue in which an existing queue or topic detects duplicates. An extension beyond Azure.
+
+        Messages are judged and remembered from this version on. Without `window`, the window of its description
+        applies. Detection cannot be switched off again: a sender that relies on it would not notice.
+        """
+        old = self.find(path)
+        if old is None:
+            raise NotFound(path)
+        if isinstance(old, Subscription):
+            raise BadRequest(f"The subscription '{old.path}' has the detection of its topic. Switch it on there.")
+        if old.requires_duplicate_detection:
+            raise BadRequest(f"The {type(old).__name__.lower()} '{old.path}' detects duplicates already.")
+        new = replace(
+            old,
+            requires_duplicate_detection=True,
+            duplicate_detection_history_time_window=(
+                old.duplicate_detection_history_time_window if window is None else window
+            ),
+            detection_key=detection_key,
+            updated_at=max(now, old.updated_at),
+        )
+        new = filled_in(new, self.namespace)
+        check_entity(new, Occasion(self.namespace, "updating", old))
+        return self._with(new)
 
     def deleted(self, entity: Entity) -> Catalogue:
         """Return the catalogue without the entity that has the kind and name of `entity`.
@@ -253,7 +279,6 @@ class Catalogue:
         Raises `BadRequest` if the tier does not allow one of its entities.
         """
         namespace = replace(self.namespace, tier=tier)
-        occasion = Occasion(namespace, "keeping")
         entities: dict[str, Entity] = {}
         for key, entity in self.entities.items():
             moved = entity
@@ -261,9 +286,13 @@ class Catalogue:
                 moved = replace(moved, max_message_size_in_kilobytes=None)
             if not isinstance(moved, Subscription):
                 moved = filled_in(moved, namespace)
-                check_entity(moved, occasion)
+                check_entity(moved, Occasion(namespace, "keeping", entity))
             entities[key] = moved
         return replace(self._changed(entities), namespace=namespace)
+
+    def allowing(self, longest_window: int) -> Catalogue:
+        """Return the same version, in which new windows may have this length at most. Existing windows stay."""
+        return replace(self, namespace=replace(self.namespace, longest_window=longest_window))
 
     # Internals
 
@@ -300,12 +329,12 @@ class Catalogue:
             where = f"Namespace: '{self.namespace.name}'"
             raise QuotaExceeded(_too_many(where, "queues and topics", MOST_QUEUES_AND_TOPICS))
 
-    def _checked(self, entity: E, occasion: Occasion, old: Entity | None = None) -> E:
+    def _checked(self, entity: E, occasion: Occasion) -> E:
         new = filled_in(entity, self.namespace)
         check_entity(new, occasion)
-        if old is not None:
-            check_change(old, new)
-        self._check_forwarding(new, old)
+        if occasion.old is not None:
+            check_change(occasion.old, new)
+        self._check_forwarding(new, occasion.old)
         return new
 
     def _check_forwarding(self, source: Entity, old: Entity | None) -> None:

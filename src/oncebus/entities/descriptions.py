@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from oncebus.access import AuthorizationRule
-from oncebus.durations import MINUTE
+from oncebus.durations import DAY, MINUTE
 from oncebus.entities.names import DEFAULT_RULE, path_of_address, subscription_path
 from oncebus.entities.timespans import NO_LIMIT
 
 DEFAULT_WINDOW = 10 * MINUTE
+LONGEST_WINDOW = 7 * DAY
+"""The longest window of the service. The operator of a broker may allow longer ones: see docs/extensions.md."""
 DEFAULT_LOCK_DURATION = MINUTE
 DEFAULT_MAX_DELIVERY_COUNT = 10
 DEFAULT_MAX_SIZE_IN_MEGABYTES = 1024
@@ -24,7 +26,7 @@ DEFAULT_MAX_SIZE_IN_MEGABYTES = 1024
 FORWARDING = ("forward_to", "forward_dead_lettered_messages_to")
 """The fields of a description that name another entity."""
 
-CHOSEN_AT_CREATION = ("requires_duplicate_detection", "requires_session", "enable_partitioning")
+CHOSEN_AT_CREATION = ("requires_duplicate_detection", "requires_session", "enable_partitioning", "detection_key")
 """The fields that cannot be changed after an entity is created."""
 
 NO_ID = 0
@@ -50,15 +52,22 @@ class EntityStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """The properties of the namespace itself."""
+    """The properties of the namespace itself.
+
+    `longest_window` is a setting of the running broker. It is not stored with the catalogue.
+    """
 
     name: str = "oncebus"
     tier: Tier = Tier.STANDARD
+    longest_window: int = LONGEST_WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue. `max_message_size_in_kilobytes` is None for the default of the tier."""
+    """A queue. `max_message_size_in_kilobytes` is None for the default of the tier.
+
+    `detection_key` is None for the MessageId: see `oncebus.entities.detection_keys`.
+    """
 
     name: str
     id: int = NO_ID
@@ -82,6 +91,7 @@ class Queue:
     enable_partitioning: bool = False
     enable_express: bool = False
     max_message_size_in_kilobytes: int | None = None
+    detection_key: str | None = None
     created_at: int = 0
     updated_at: int = 0
     accessed_at: int = 0
@@ -99,7 +109,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic. `max_message_size_in_kilobytes` is None for the default of the tier."""
+    """A topic. `max_message_size_in_kilobytes` is None for the default of the tier.
+
+    `detection_key` is None for the MessageId: see `oncebus.entities.detection_keys`.
+    """
 
     name: str
     id: int = NO_ID
@@ -118,6 +131,7 @@ class Topic:
     enable_partitioning: bool = False
     enable_express: bool = False
     max_message_size_in_kilobytes: int | None = None
+    detection_key: str | None = None
     created_at: int = 0
     updated_at: int = 0
     accessed_at: int = 0

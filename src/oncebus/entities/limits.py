@@ -23,6 +23,7 @@ from oncebus.entities.descriptions import (
     Topic,
     forward_targets,
 )
+from oncebus.entities.detection_keys import MESSAGE_ID, check_detection_key
 from oncebus.entities.errors import BadRequest, OutOfRange, QuotaExceeded
 from oncebus.entities.names import (
     check_path,
@@ -35,7 +36,6 @@ from oncebus.filters.parser import LONGEST_TEXT
 from oncebus.sizes import utf16_length
 
 SHORTEST_WINDOW = 20 * SECOND
-LONGEST_WINDOW = 7 * DAY
 SHORTEST_LOCK = SECOND
 LONGEST_LOCK = 5 * MINUTE
 SHORTEST_TIME_TO_LIVE = SECOND
@@ -55,10 +55,14 @@ _PREMIUM_MESSAGE_KILOBYTES = (1024, 102400)
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """The context of a check: the namespace and the operation, such as creating. Error texts name both."""
+    """The context of a check: the namespace and the operation, such as creating. Error texts name both.
+
+    `old` is the entity before the operation; None for a new one.
+    """
 
     namespace: Namespace
     verb: str = "creating"
+    old: Entity | None = None
 
     @property
     def tier(self) -> Tier:
@@ -67,7 +71,10 @@ class Occasion:
 
 
 def filled_in(entity: E, namespace: Namespace) -> E:
-    """Return the entity with the values that the service fills in: sizes, time to live, paths of forward targets."""
+    """Return the entity with the values that the service fills in: sizes, time to live, paths of forward targets.
+
+    A detection key that is the default becomes None.
+    """
     filled: dict[str, Any] = {}
     if isinstance(entity, Queue):
         is_endless = entity.default_message_time_to_live >= NO_LIMIT
@@ -75,6 +82,8 @@ def filled_in(entity: E, namespace: Namespace) -> E:
             filled["default_message_time_to_live"] = LONGEST_TIME_TO_LIVE_BASIC
     if isinstance(entity, Queue | Topic):
         filled["max_size_in_megabytes"] = _filled_in_size(entity, namespace.tier)
+        if entity.detection_key == MESSAGE_ID:
+            filled["detection_key"] = None
         filled["max_message_size_in_kilobytes"] = _filled_in_message_size(entity, namespace.tier)
     if isinstance(entity, Queue | Subscription):
         targets = forward_targets(entity)
@@ -219,16 +228,21 @@ def _check_queue_or_topic(entity: Queue | Topic, occasion: Occasion) -> None:
         raise BadRequest("Both DelayedPersistence and RequiresDuplicateDetection property cannot be enabled together.")
     if entity.is_anonymous_accessible:
         raise BadRequest("Anonymous access is not supported.\nParameter name: IsAnonymousAccessible")
-    _check_span(
-        "DuplicateDetectionHistoryTimeWindow",
-        entity.duplicate_detection_history_time_window,
-        SHORTEST_WINDOW,
-        LONGEST_WINDOW,
-    )
+    check_detection_key(entity.detection_key, entity.requires_duplicate_detection)
+    _check_window(entity, occasion)
     _check_size(entity, tier)
     _check_message_size(entity, occasion)
     check_authorization_rules(entity.authorization_rules)
     _check_common(entity)
+
+
+def _check_window(entity: Queue | Topic, occasion: Occasion) -> None:
+    window = entity.duplicate_detection_history_time_window
+    old = occasion.old
+    if isinstance(old, Queue | Topic) and window == old.duplicate_detection_history_time_window:
+        # The operator may have lowered the limit since the entity got its window.
+        return
+    _check_span("DuplicateDetectionHistoryTimeWindow", window, SHORTEST_WINDOW, occasion.namespace.longest_window)
 
 
 def _check_size(entity: Queue | Topic, tier: Tier) -> None:

@@ -14,7 +14,7 @@ from oncebus.access import Guard, Operation
 from oncebus.broker.addresses import Address, parse_address, sent_path
 from oncebus.broker.broker import Broker
 from oncebus.broker.sending import batch_too_large, message_too_large
-from oncebus.entities import NotFound
+from oncebus.entities import NotFound, Queue, Topic, iso_timespan, parse_timespan
 from oncebus.errors import OncebusError, shown
 from oncebus.http import receiving, sending
 from oncebus.http.errors import LOCK_LOST, Refused, answer, bad, wrong_method
@@ -48,7 +48,9 @@ from oncebus.http.records import (
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import HttpRequest, unless_gone
 from oncebus.http.routes import admit, answered
-from oncebus.http.times import parse_time
+from oncebus.http.times import iso8601, parse_time
+from oncebus.management.properties import BY_FIELD
+from oncebus.management.reading import RESOURCE_WINDOW
 from oncebus.monitoring.health import HEALTHY, LIVING, Health
 from oncebus.monitoring.metrics import CONTENT_TYPE, metrics
 from oncebus.store import Action, Mode, Outcome, Settlement, SubQueue
@@ -97,6 +99,7 @@ class Front:
                 "POST": _Does(Operation.FORGET, self._forget),
             },
             Shape.REFUSALS: {"GET": _Does(Operation.READ_REFUSALS, self._refusals)},
+            Shape.DETECTION: {"POST": _Does(Operation.SWITCH_ON_DETECTION, self._switch_on_detection)},
             Shape.METRICS: {"GET": _Does(Operation.METRICS, self._metrics)},
             Shape.QUARANTINE: {
                 "GET": _Does(Operation.QUARANTINE, self._quarantine),
@@ -312,6 +315,24 @@ class Front:
             raise NotFound(target.entity)
         refusals = self._broker.refusals
         return JSONResponse(refusals_page(entity.path, refusals.counts(entity.id), refusals.records(entity.id)))
+
+    async def _switch_on_detection(self, request: HttpRequest, target: MessagePath) -> Response:
+        query = query_of(request.scope["query_string"])
+        window = parse_timespan(query["window"], "window") if query.get("window") else None
+        key = query.get("detection-key") or None
+        after = await self._broker.change(lambda catalogue, now: catalogue.detecting(target.entity, window, now, key))
+        entity = after.find(target.entity)
+        assert isinstance(entity, Queue | Topic)
+        key_shown = {} if entity.detection_key is None else {BY_FIELD["detection_key"].camel: entity.detection_key}
+        return JSONResponse(
+            {
+                "entity": entity.path,
+                "requiresDuplicateDetection": entity.requires_duplicate_detection,
+                RESOURCE_WINDOW: iso_timespan(entity.duplicate_detection_history_time_window),
+                **key_shown,
+                "since": iso8601(entity.updated_at),
+            }
+        )
 
     async def _quarantine(self, request: HttpRequest, _: MessagePath) -> Response:
         query = query_of(request.scope["query_string"])

@@ -7,6 +7,7 @@
     /{entity}/$duplicates                       the record of drops
     /{entity}/$forgets                          to forget the id of a message; the record of forgets
     /{entity}/$refusals                         refused operations, and why
+    /{entity}/$detection                        to switch on detection
     /health, /health/live, /health/ready        whether the broker is healthy
     /metrics, /$quarantine                      the broker itself
 
@@ -43,6 +44,7 @@ class Shape(enum.Enum):
     DUPLICATES = "$duplicates"
     FORGETS = "$forgets"
     REFUSALS = "$refusals"
+    DETECTION = "$detection"
     METRICS = "metrics"
     QUARANTINE = "$quarantine"
 
@@ -96,6 +98,8 @@ def find_target(raw_path: bytes) -> MessagePath | None:
         return MessagePath(Shape.FORGETS, "/".join(segments[:-1]))
     if len(words) > 1 and words[-1] == "$refusals":
         return MessagePath(Shape.REFUSALS, "/".join(segments[:-1]))
+    if len(words) > 1 and words[-1] == "$detection":
+        return MessagePath(Shape.DETECTION, "/".join(segments[:-1]))
     if len(words) > 1 and words[-1] == "$messages":
         return MessagePath(Shape.PEEK, "/".join(segments[:-1]))
     return None

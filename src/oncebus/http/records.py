@@ -81,13 +81,16 @@ def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> d
 
 
 def _drop(drop: Duplicate) -> dict[str, Any]:
-    return {
+    record = {
         "number": drop.number,
         "messageId": drop.message_id,
         "time": iso8601(drop.time),
         "sequenceNumber": drop.sequence,
         "original": _original(drop.original_sequence, drop.original_time),
     }
+    if drop.counted_by is not None:
+        record["counted"] = {"by": drop.counted_by, "id": drop.counted_id}
+    return record
 
 
 def _original(sequence: int | None, time: int | None) -> dict[str, Any] | None:

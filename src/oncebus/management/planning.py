@@ -256,7 +256,9 @@ class _Planner:
         chosen = {name: wanted.given.values[name] for name in CHOSEN_AT_CREATION if name in wanted.given.values}
         # These come first, because every check of another property fails with them.
         for name, value in {**chosen, **wanted.given.values}.items():
-            fault = self._fault(wanted.kind, old, {name: value} if name in chosen else {**chosen, name: value})
+            # A detection key without detection is wrong, so it is checked together with the others.
+            is_alone = name in chosen and name != "detection_key"
+            fault = self._fault(wanted.kind, old, {name: value} if is_alone else {**chosen, name: value})
             if fault is not None and fault != always and fault not in reported:
                 reported.add(fault)
                 self._problems.add(wanted.place_of(name), fault)
@@ -268,7 +270,7 @@ class _Planner:
 
     def _fault(self, kind: EntityKind, old: Entity | None, values: dict[str, Any]) -> str | None:
         namespace = self.after.namespace
-        occasion = limits.Occasion(namespace, "creating" if old is None else "updating")
+        occasion = limits.Occasion(namespace, "creating" if old is None else "updating", old)
         try:
             limits.check_entity(limits.filled_in(replace(blank(kind, "any", "any"), **values), namespace), occasion)
             if old is not None:

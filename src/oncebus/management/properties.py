@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, fields
 
 from oncebus.entities import BadRequest, Entity, EntityStatus, Queue, Subscription, Topic, iso_timespan, parse_timespan
-from oncebus.entities.descriptions import EntityKind
+from oncebus.entities.descriptions import CHOSEN_AT_CREATION, EntityKind
 from oncebus.entities.names import property_name
 from oncebus.errors import shown
 
@@ -35,13 +35,14 @@ class Property:
     """A property that requests can set. `field` is the field of the description that holds it.
 
     `title` is the portal's label, empty if the portal does not show the property. `flags` are the names of the command
-    line's option, none if there is no such option.
+    line's option, none if there is no such option. `is_extension` marks a property that Azure does not have.
     """
 
     field: str
     type: ValueType
     title: str = ""
     flags: tuple[str, ...] = ()
+    is_extension: bool = False
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class Property:
     @property
     def camel(self) -> str:
         """Return its name in the Resource Manager's JSON, in templates and in the entities file."""
-        return self.name[0].lower() + self.name[1:]
+        return f"oncebus{self.name}" if self.is_extension else self.name[0].lower() + self.name[1:]
 
     def value_of(self, description: Entity) -> Value:
         """Return its value in a description."""
@@ -74,6 +75,7 @@ ALL = (
         "Duplicate detection window",
         ("--duplicate-detection-history-time-window", "-d"),
     ),
+    Property("detection_key", ValueType.TEXT, "Detection key", ("--detection-key",), is_extension=True),
     Property("enable_partitioning", ValueType.FLAG, "Enable partitioning", ("--enable-partitioning",)),
     Property("requires_session", ValueType.FLAG, "Enable sessions", ("--enable-session",)),
     Property("lock_duration", ValueType.SPAN, "Lock duration", ("--lock-duration",)),
@@ -125,8 +127,11 @@ ALL = (
 
 BY_FIELD = {each.field: each for each in ALL}
 
-TEXTS = tuple(each.field for each in ALL if each.type is ValueType.TEXT)
-"""Fields that may be None. An update through the Atom feed that does not set such a field removes its text."""
+TEXTS = tuple(each.field for each in ALL if each.type is ValueType.TEXT and each.field not in CHOSEN_AT_CREATION)
+"""Fields that may be None and may be changed.
+
+An update through the Atom feed that does not set such a field removes its text.
+"""
 
 PROPERTIES: dict[EntityKind, dict[str, Property]] = {
     kind: {property_name(each.name): BY_FIELD[each.name] for each in fields(kind) if each.name in BY_FIELD}

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from oncebus import amqp
+from oncebus.entities.detection_keys import counted_id, property_of
 from oncebus.filters import BadRule
 from oncebus.messages import INBOX_SCHEMA, NOBODY, OUTBOX_SCHEMA, Fate
 from oncebus.pipeline.rules import Routes, copies_of
@@ -59,7 +61,9 @@ def route(table: pa.Table, routes_at: Callable[[int], Routes]) -> pa.Table:
     is_forget = table.column("window").to_numpy() < 0
     outcome = _Outcome()
     for row in np.flatnonzero(is_duplicate & ~is_forget).tolist():
-        outcome.add(row, Fate.DUPLICATE)
+        detection_key = routes_at(version[row].item()).detection_key(entity[row].item())
+        counted = None if detection_key is None else _counted(table, row, detection_key)
+        outcome.add(row, Fate.DUPLICATE, reason=detection_key, description=counted)
     for row in np.flatnonzero(is_forget).tolist():
         outcome.add(row, Fate.FORGET)
     rest = np.flatnonzero(~is_duplicate & ~is_forget & (entity != NOBODY))
@@ -68,6 +72,18 @@ def route(table: pa.Table, routes_at: Callable[[int], Routes]) -> pa.Table:
         chosen = rest[(version[rest] == number) & (entity[rest] == target)]
         _route_entity(table, chosen.tolist(), target, routes_at(number), outcome)
     return _outbox_rows(table, outcome)
+
+
+def _counted(table: pa.Table, row: int, detection_key: str) -> str | None:
+    """Return the id of a duplicate, for the record: a property, or the digest of the key if the body counts."""
+    if property_of(detection_key) is None:
+        key: bytes = table.column("key")[row].as_py()
+        return key.hex()
+    try:
+        counted = counted_id(detection_key, table.column("head")[row].as_py(), b"")
+    except (amqp.DecodeError, amqp.EncodeError):
+        return None
+    return None if counted is None else counted.text
 
 
 def _route_entity(table: pa.Table, rows: list[int], entity: int, routes: Routes, outcome: _Outcome) -> None:

@@ -71,6 +71,11 @@ class Routes:
         """Return whether the entity is a queue."""
         return isinstance(self._catalogue.entity(entity), Queue)
 
+    def detection_key(self, entity: int) -> str | None:
+        """Return the detection key of a queue or topic; None for the MessageId, and for a deleted entity."""
+        found = self._catalogue.entity(entity)
+        return found.detection_key if isinstance(found, Queue | Topic) else None
+
     def targets(self, entity: int) -> list[Target] | None:
         """Return the subscriptions of a topic, in order; None if the entity is not a topic. Raises `BadRule`."""
         known = self._targets.get(entity)

@@ -103,6 +103,13 @@ def _answer(entity: Queue | Topic, identity: str, drops: Sequence[Duplicate]) ->
     return tag("p", explanation, class_="notice dropped" if drops else "notice", role="status")
 
 
+def _counted(drop: Duplicate) -> Content:
+    """Return which id counted, if that is not the MessageId."""
+    if drop.counted_by is None:
+        return None
+    return tag("p", "counted: ", foreign(drop.counted_by), " ", foreign(drop.counted_id or ""), class_="hint")
+
+
 def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Duplicate]) -> Markup:
     titles = ("MessageId", "Dropped at", "Number", "Number of the original", "Accepted at")
     head = tag("thead", tag("tr", [tag("th", title, scope="col") for title in titles]))
@@ -116,7 +123,7 @@ def _table(visit: Visit, entity: Queue | Topic, drops: Sequence[Duplicate]) -> M
                 winner = tag("a", winner, href=address)
         cells: list[Content] = [moment(drop.time), str(drop.sequence), winner]
         cells.append(moment(drop.original_time) if drop.original_time is not None else "unknown")
-        name = tag("th", foreign(drop.message_id, class_="foreign id"), scope="row")
+        name = tag("th", foreign(drop.message_id, class_="foreign id"), _counted(drop), scope="row")
         rows.append(
             tag("tr", name, [tag("td", cell, data_title=title) for title, cell in zip(titles[1:], cells, strict=True)])
         )

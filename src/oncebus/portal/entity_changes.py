@@ -12,9 +12,18 @@ from oncebus.entities.descriptions import CHOSEN_AT_CREATION, EntityKind, blank,
 from oncebus.entities.names import DEFAULT_RULE
 from oncebus.errors import OncebusError, shown
 from oncebus.http.errors import bad
-from oncebus.portal.entity_form import NAME, TITLES, described, entity_fields, place, tier_refusal
+from oncebus.portal.entity_form import (
+    DETECTION,
+    NAME,
+    TITLES,
+    described,
+    detection_fields,
+    entity_fields,
+    place,
+    tier_refusal,
+)
 from oncebus.portal.entity_head import heading
-from oncebus.portal.entity_properties import written
+from oncebus.portal.entity_properties import read_window, written
 from oncebus.portal.fields import Filled, button, form_to, hidden, problems, text_field
 from oncebus.portal.layout import trail
 from oncebus.portal.links import link
@@ -180,6 +189,74 @@ def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) 
         f"Properties of {entity.name}",
         heading(visit, entity, "change"),
         tag("p", made, class_="hint"),
+        content,
+        _detection_link(visit, entity),
+        status=status,
+    )
+
+
+# Switching on detection: an extension beyond Azure
+
+
+def _detection_link(visit: Visit, entity: Entity) -> Content:
+    if isinstance(entity, Subscription) or entity.requires_duplicate_detection:
+        return None
+    refusal = tier_refusal(type(entity), DETECTION, visit.desk.catalogue.namespace)
+    if refusal is not None or not visit.may(Operation.SWITCH_ON_DETECTION, entity.path):
+        return None
+    return tag("p", tag("a", "Switch on duplicate detection…", href=link("entity/detection", path=entity.path)))
+
+
+async def show_detection(visit: Visit) -> Response:
+    """Return the page that asks for a window and for confirmation."""
+    visit.require(Operation.SWITCH_ON_DETECTION, visit.path)
+    entity = visit.entity()
+    return _detection_page(visit, entity, Filled(written(entity)))
+
+
+async def switch_on_detection(visit: Visit) -> Response:
+    """Switch on detection if the name was typed correctly, or return the form with its errors."""
+    visit.require(Operation.SWITCH_ON_DETECTION, visit.path)
+    entity = visit.entity()
+    form = Filled(visit.posted.values())
+    if form.value("confirm").strip() != entity.name:
+        form.errors["confirm"] = f"The name does not match. Type '{entity.name}' to switch on detection."
+    window, key = None, form.value("detection_key").strip() or None
+    try:
+        window = read_window(visit.posted)
+    except OncebusError as error:
+        place(error, form)
+    if form.is_wrong:
+        return _detection_page(visit, entity, form, status=400)
+    try:
+        await visit.desk.broker.change(lambda catalogue, now: catalogue.detecting(entity.path, window, now, key))
+    except OncebusError as error:
+        place(error, form)
+        return _detection_page(visit, entity, form, status=status_of(error))
+    return visit.go_to(link("entity/change", path=entity.path), "Duplicates are detected from now on.")
+
+
+def _detection_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
+    kind = type(entity).__name__.lower()
+    content = form_to(
+        link("entity/detection"),
+        visit.seal,
+        hidden("path", entity.path),
+        problems(form, "Not switched on", TITLES),
+        detection_fields(form, visit.desk.catalogue.namespace),
+        text_field(form, "confirm", f"Type the name of the {kind} to confirm", hint=entity.name, required=True),
+        button("Switch on detection", class_="main"),
+        class_="wide",
+    )
+    explanation = (
+        "From now on, a message whose MessageId was accepted less than one window ago is dropped. Messages that were "
+        "accepted before are not remembered. This cannot be undone. It goes beyond Azure, where detection is chosen at "
+        "creation."
+    )
+    return visit.page(
+        f"Switch on duplicate detection for {entity.name}",
+        heading(visit, entity, "change"),
+        tag("p", explanation, class_="lead"),
         content,
         status=status,
     )

@@ -19,7 +19,7 @@ from oncebus.entities import (
 from oncebus.entities.descriptions import blank
 from oncebus.entities.limits import Occasion, check_entity, filled_in
 from oncebus.errors import OncebusError
-from oncebus.management.properties import ValueType
+from oncebus.management.properties import BY_FIELD, WINDOW, ValueType
 from oncebus.portal.entity_properties import (
     PROPERTIES,
     WINDOW_UNITS,
@@ -27,6 +27,7 @@ from oncebus.portal.entity_properties import (
     is_given,
     properties_of,
     read,
+    window_hint,
 )
 from oncebus.portal.fields import Filled, area, check_box, choice, group, text_field
 from oncebus.portal.markup import Content, Markup, tag
@@ -125,13 +126,14 @@ def _shown(
     refusal = tier_refusal(kind, each.field, namespace)
     hint = refusal or each.hint
     if each.is_chosen_once and refusal is None:
-        hint += " Chosen at creation: it cannot be changed." if old else " It cannot be switched on or off later."
+        later = "switched on or off" if each.type is ValueType.FLAG else "changed"
+        hint += " Chosen at creation: it cannot be changed." if old else f" It cannot be {later} later."
     is_fixed = refusal is not None or (old is not None and each.is_chosen_once)
     match each.type:
         case ValueType.FLAG:
             return check_box(form, each.field, each.title, hint=hint, is_fixed=is_fixed)
         case ValueType.SPAN if each.is_window:
-            return _window(each, form, old, tier_refusal(kind, DETECTION, namespace))
+            return _window(each, form, old, namespace, tier_refusal(kind, DETECTION, namespace))
         case ValueType.STATUS:
             options = [(status.value, status.value) for status in EntityStatus]
             return choice(form, each.field, each.title, options) if old is not None else None
@@ -144,7 +146,14 @@ def _shown(
     return text_field(form, each.field, each.title, hint=hint, is_fixed=is_fixed)
 
 
-def _window(each: FormProperty, form: Filled, old: Entity | None, refusal: str | None) -> Markup:
+def _window(
+    each: FormProperty,
+    form: Filled,
+    old: Entity | None,
+    namespace: Namespace,
+    refusal: str | None,
+    needs: str | None = DETECTION,
+) -> Markup:
     is_off = refusal is not None or (old is not None and not getattr(old, DETECTION))
     first = each.first_field
     units = [
@@ -169,7 +178,7 @@ def _window(each: FormProperty, form: Filled, old: Entity | None, refusal: str |
         form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. If given, it takes precedence."
     )
     error = tag("p", form.errors[first], id=f"{first}-error", class_="error") if first in form.errors else None
-    explanation = "Duplicates are not detected here." if is_off else each.hint
+    explanation = "Duplicates are not detected here." if is_off else window_hint(namespace.longest_window)
     return group(
         each.title,
         tag("p", explanation, class_="hint"),
@@ -178,9 +187,18 @@ def _window(each: FormProperty, form: Filled, old: Entity | None, refusal: str |
         iso,
         disabled=is_off,
         # The script disables the field while the box for detection is not checked.
-        data_needs=DETECTION if old is None and not is_off else None,
+        data_needs=needs if old is None and not is_off else None,
         class_="wrong" if error else None,
     )
+
+
+def detection_fields(form: Filled, namespace: Namespace) -> list[Content]:
+    """Return the fields to switch on detection: the window and the detection key."""
+    key = _BY_NAME[BY_FIELD["detection_key"].name]
+    return [
+        _window(_BY_NAME[BY_FIELD[WINDOW].name], form, None, namespace, None, needs=None),
+        text_field(form, key.field, key.title, hint=key.hint),
+    ]
 
 
 def _named_in(text: str) -> FormProperty | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from oncebus.durations import DAY, HOUR, MINUTE, SECOND
 from oncebus.entities import NO_LIMIT, BadRequest, Entity, EntityStatus, iso_timespan, parse_timespan
 from oncebus.entities.descriptions import CHOSEN_AT_CREATION
-from oncebus.entities.limits import LONGEST_LOCK, LONGEST_WINDOW, MOST_DELIVERIES, PARTITIONS, SHORTEST_WINDOW
+from oncebus.entities.limits import LONGEST_LOCK, MOST_DELIVERIES, PARTITIONS, SHORTEST_WINDOW
 from oncebus.entities.timespans import in_words
 from oncebus.management.properties import BY_FIELD, WINDOW, Property, ValueType
 from oncebus.portal.posted import Posted
@@ -68,11 +68,7 @@ PROPERTIES = (
         BY_FIELD["requires_duplicate_detection"],
         "If a message's MessageId was accepted less than one window ago, the message is accepted, then dropped.",
     ),
-    FormProperty(
-        BY_FIELD["duplicate_detection_history_time_window"],
-        f"How long a MessageId is remembered: {in_words(SHORTEST_WINDOW)} to {in_words(LONGEST_WINDOW)}. "
-        "The longer it is, the more ids are remembered.",
-    ),
+    FormProperty(BY_FIELD["duplicate_detection_history_time_window"]),
     FormProperty(
         BY_FIELD["requires_session"],
         "Every message has a SessionId. The messages of one session go to one receiver, in order.",
@@ -100,11 +96,25 @@ PROPERTIES = (
         is_further=True,
     ),
     FormProperty(BY_FIELD["max_message_size_in_kilobytes"], "Leave empty for the tier's default.", is_further=True),
+    FormProperty(
+        BY_FIELD["detection_key"],
+        "Beyond Azure: what counts as the id of a message. Leave empty for the MessageId; write body for the content "
+        "of the body, or property:NAME for an application property.",
+        is_further=True,
+    ),
     FormProperty(BY_FIELD["auto_delete_on_idle"], f"Leave empty for never. {_DURATION}", is_further=True),
     FormProperty(BY_FIELD["user_metadata"], "A note for people, for example purpose and owner.", is_further=True),
     FormProperty(BY_FIELD["status"]),
 )
 """The properties that forms show, in their order."""
+
+
+def window_hint(longest: int) -> str:
+    """Return the hint of the window, whose limit is a setting of the broker."""
+    return (
+        f"How long a MessageId is remembered: {in_words(SHORTEST_WINDOW)} to {in_words(longest)}. "
+        "The longer it is, the more ids are remembered."
+    )
 
 
 def properties_of(kind: type[Entity]) -> list[FormProperty]:
@@ -138,7 +148,7 @@ def read(each: FormProperty, posted: Posted) -> object:
     if each.type is ValueType.FLAG:
         return bool(posted[each.field])
     if each.is_window:
-        return _window(each, posted)
+        return read_window(posted)
     text = posted[each.field].strip()
     if each.type is ValueType.SPAN:
         return parse_timespan(text, each.about.name) if text else NO_LIMIT
@@ -156,13 +166,14 @@ def is_given(each: FormProperty, posted: Posted) -> bool:
     return any(name == each.field or name.startswith(f"{each.field}-") for name in posted.values())
 
 
-def _window(each: FormProperty, posted: Posted) -> int:
-    text = posted[f"{each.field}-iso"].strip()
+def read_window(posted: Posted) -> int:
+    """Parse the window from a submitted form. Raises `BadRequest`."""
+    text = posted[f"{WINDOW}-iso"].strip()
     if text:
-        return parse_timespan(text, each.about.name)
+        return parse_timespan(text, BY_FIELD[WINDOW].name)
     total = 0
     for unit, length in WINDOW_UNITS:
-        count = posted[f"{each.field}-{unit}"].strip()
+        count = posted[f"{WINDOW}-{unit}"].strip()
         if count:
             total += _number(count, f"number of {unit}") * length
     return total

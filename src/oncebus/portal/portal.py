@@ -54,6 +54,7 @@ PAGES: dict[str, dict[str, Handler]] = {
     "entity": {"GET": entity.show},
     "entity/live": {"GET": entity.live},
     "entity/change": {"GET": changes.show_change, "POST": changes.change},
+    "entity/detection": {"GET": changes.show_detection, "POST": changes.switch_on_detection},
     "entity/delete": {"GET": changes.show_delete, "POST": changes.delete},
     "entity/drops": {"GET": drops.show},
     "entity/forget": {"POST": forgets.forget},

@@ -90,7 +90,7 @@ async def run_gateway(
         broker = await Broker.open(
             Folders(settings.data),
             shards=settings.shards,
-            namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD)),
+            namespace=Namespace(settings.namespace, Tier(settings.tier or Tier.STANDARD), settings.longest_window),
             most_bytes=settings.inbox_limit,
             duplicates_kept=settings.drop_record,
             # Starts unhealthy, until something has come out of the pipeline.

@@ -22,7 +22,7 @@ from oncebus.settings import PREFIX, Settings, variable
 
 EMULATOR_READY = "Emulator Service is Successfully Up!"
 """The line of the official emulator's log for which Testcontainers waits."""
-_DURATIONS = ("lag_limit", "heartbeat_limit")
+_DURATIONS = ("lag_limit", "heartbeat_limit", "longest_window")
 
 
 async def run_service(settings: Settings, *, entities: Path | None = None, say: Callable[[str], None] = print) -> int:

@@ -49,7 +49,7 @@ def add_duplicates(tables: Tables, rows: pa.Table, now: int, kept: int, age: int
     number = np.empty(len(entity), np.int64)
     rank = np.arange(len(order)) - np.repeat(starts, lengths)
     number[order] = np.repeat(np.array(newest) - lengths, lengths) + 1 + rank
-    names = ("message_id", "time", "sequence", "original_sequence", "original_time")
+    names = ("message_id", "time", "sequence", "original_sequence", "original_time", "reason", "description")
     columns = [values(rows, name) for name in names]
     tables.records.add_duplicates(zip(entity.tolist(), number.tolist(), *columns, strict=True))
     for each, last in zip(entities, newest, strict=True):

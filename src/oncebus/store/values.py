@@ -346,7 +346,10 @@ class Highest(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """A dropped duplicate, and the original that was kept. `number` is the cursor for the next page."""
+    """A dropped duplicate, and the original that was kept. `number` is the cursor for the next page.
+
+    `counted_by` is the detection key and `counted_id` the id that counted; both are None if that is the message id.
+    """
 
     entity: int
     number: int
@@ -355,6 +358,8 @@ class Duplicate(NamedTuple):
     sequence: int
     original_sequence: int | None
     original_time: int | None
+    counted_by: str | None = None
+    counted_id: str | None = None
 
 
 class Forget(NamedTuple):

@@ -142,6 +142,11 @@ def _written_properties(entity: Queue | Topic | Subscription, catalogue: Catalog
     found = {
         name: value for name, value in entity_properties(entity).items() if name in always or default.get(name) != value
     }
+    warnings += [
+        f"'{entity.path}' has the property '{each.camel}', an extension that Azure does not have."
+        for each in PROPERTIES[type(entity)].values()
+        if each.is_extension and each.camel in found
+    ]
     size = found.get("maxSizeInMegabytes")
     if not isinstance(entity, Subscription) and entity.enable_partitioning and isinstance(size, int):
         # A description shows the size of all partitions, but a request gives the size of one.

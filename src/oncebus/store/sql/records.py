@@ -85,7 +85,9 @@ class Records:
 
     def add_duplicates(self, duplicates: Iterable[tuple[Any, ...]]) -> None:
         """Add duplicates, as tuples with the fields of `Duplicate`."""
-        self._connection.execute_values(f"INSERT INTO dropped ({_COLUMNS}) VALUES", "(?, ?, ?, ?, ?, ?, ?)", duplicates)
+        self._connection.execute_values(
+            f"INSERT INTO dropped ({_COLUMNS}) VALUES", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", duplicates
+        )
 
     def duplicates(
         self, entity: int, message_id: str | None, since: int | None, limit: int, after: int | None

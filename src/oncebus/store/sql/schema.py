@@ -11,7 +11,7 @@ origin (`TRANSACTION`, number).
 
 from __future__ import annotations
 
-VERSION = 6
+VERSION = 7
 
 APPLICATION = 0x6F6E6362
 """The application id in the file's header. It distinguishes a store from other databases."""
@@ -111,6 +111,8 @@ CREATE TABLE dropped (
     sequence BIGINT NOT NULL,
     original_sequence BIGINT,
     original_time BIGINT,
+    counted_by TEXT,
+    counted_id TEXT,
     PRIMARY KEY (entity, number)
 );
 CREATE INDEX dropped_id ON dropped (entity, message_id, number);
@@ -264,6 +266,11 @@ CREATE TABLE sample (
     PRIMARY KEY (step, entity, slot)
 ) WITHOUT ROWID;
 CREATE TABLE running (began INTEGER PRIMARY KEY, ended BIGINT NOT NULL);
+""",
+    # Dropped duplicates whose MessageId did not count.
+    6: """
+ALTER TABLE dropped ADD COLUMN counted_by TEXT;
+ALTER TABLE dropped ADD COLUMN counted_id TEXT
 """,
 }
 """The statements that upgrade a store of each earlier version to the next version."""
