@@ -13,7 +13,7 @@ from oncebus import amqp
 from oncebus.amqp import Array, Properties, Timestamp, ULong
 from oncebus.broker.addresses import Address, parse_address
 from oncebus.broker.clock import wall_time
-from oncebus.entities import OutOfRange
+from oncebus.entities import BadRequest, OutOfRange
 from oncebus.servicebus import Limits
 from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.errors import Refused, refusal_of
@@ -213,6 +213,32 @@ def test_scheduling_several_messages_returns_their_numbers_in_order(bus: Bus) ->
     assert bus.run(bus.broker.counts(queue)).scheduled == 3
     assert ask(bus, "cancel-scheduled-message", {"sequence-numbers": [1, 3]}, queue) == {}
     assert bus.run(bus.broker.counts(queue)).scheduled == 1
+
+
+def test_a_scheduled_duplicate_can_ask_for_the_number_of_its_original(bus: Bus) -> None:
+    queue = bus.queue(requires_duplicate_detection=True)
+    later = Timestamp(wall_time() // 1000 + 60_000)
+
+    def schedule(*asking: object) -> list[int]:
+        heads = [
+            amqp.head.encode_head(amqp.Properties(message_id="a"), {} if each is None else {"oncebus:original": each})
+            for each in asking
+        ]
+        body = amqp.encode_body(b"")
+        messages = [
+            b"".join(amqp.deliverable(head, body, amqp.Header(), {"x-opt-scheduled-enqueue-time": later}))
+            for head in heads
+        ]
+        found = ask(bus, "schedule-message", {"messages": [{"message": each} for each in messages]}, queue)
+        return list(found["sequence-numbers"])
+
+    assert schedule(None) == [1]
+    assert schedule(None) == [2], "as in the service, which nobody can cancel"
+    assert schedule(True) == [1]
+    assert schedule(True, None, False, True) == [1, 5, 6, 1]
+    with pytest.raises(BadRequest, match=r"'oncebus:original' has value 'yes'\. Not a boolean"):
+        schedule("yes")
+    assert ask(bus, "cancel-scheduled-message", {"sequence-numbers": schedule(True)}, queue) == {}
 
 
 def test_no_more_is_peeked_at_once_than_fits_into_an_answer(bus: Bus) -> None:

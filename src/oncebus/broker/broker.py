@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Received
 from oncebus.broker.receiving import Receiving
-from oncebus.broker.sending import Incoming, with_body_ids
+from oncebus.broker.sending import Incoming, stored_id, with_body_ids
 from oncebus.broker.transactions import Transactions
 from oncebus.entities import EntityDisabled, Queue, Topic, may_send
 from oncebus.entities.detection_keys import BODY
@@ -59,9 +59,24 @@ class Broker(Receiving):
         self._core.trace_accepted(rows, began)
         return [row["sequence"] for row in rows]
 
-    async def schedule(self, path: str, messages: Sequence[Incoming]) -> list[int]:
-        """Do the same as `send`: a message with a `scheduled` time in the future is scheduled."""
-        return await self.send(path, messages)
+    async def schedule(
+        self, path: str, messages: Sequence[Incoming], wants_original: Collection[int] = ()
+    ) -> list[int]:
+        """Do the same as `send`: a message with a `scheduled` time in the future is scheduled.
+
+        `wants_original` has positions of messages. If such a message is dropped as a duplicate, its number is replaced
+        by that of its original. This waits for the verdict, as long as queries wait for sends. If the verdict does not
+        come in time, the message's own number is returned.
+        """
+        numbers = await self.send(path, messages)
+        entity = self.catalogue.find(path)
+        if not wants_original or entity is None:
+            return numbers
+        await self._see_sends(entity)
+        given = [(numbers[at], messages[at].message_id) for at in wants_original]
+        asked = [(number, stored_id(message_id)) for number, message_id in given if message_id]
+        originals = await self._core.run(lambda store: store.originals(entity.id, asked))
+        return [originals.get(number, number) for number in numbers]
 
     def accept(
         self, path: str, messages: Sequence[Incoming], callers: int, answered: Callable[[Exception | None], None]

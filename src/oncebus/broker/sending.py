@@ -204,6 +204,11 @@ class SequenceNumbers:
         return last + 1
 
 
+def stored_id(identity: str | bytes) -> str:
+    """Return the text under which a message's id is stored."""
+    return identity if isinstance(identity, str) else identity.hex()
+
+
 def number_of(
     entity: Queue | Topic, message: Incoming, numbers: SequenceNumbers, turn: int, partition: int | None = None
 ) -> int:
@@ -255,7 +260,7 @@ def row_of(
         "sequence": sequence,
         "time": now,
         "window": 0,
-        "message_id": identity if isinstance(identity, str) else identity.hex(),
+        "message_id": stored_id(identity),
         "session": session,
         "partition_key": partition_key,
         "hops": 0,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -20,7 +20,7 @@ from oncebus.broker.addresses import Address
 from oncebus.broker.committing import Collected, Committer, Sent
 from oncebus.broker.sending import Incoming, with_id
 from oncebus.durations import SECOND
-from oncebus.entities import Entity, InvalidOperation, QuotaExceeded, Subscription
+from oncebus.entities import BadRequest, Entity, InvalidOperation, QuotaExceeded, Subscription
 from oncebus.errors import OncebusError
 from oncebus.store import ChangesRefused, Outcome, SessionLock, Settlement
 
@@ -287,8 +287,15 @@ class Work:
         """Send messages to a queue or a topic. See `Broker.send`."""
         self._add(path, messages, in_advance=False)
 
-    async def schedule(self, path: str, messages: Sequence[Incoming]) -> list[int]:
-        """Schedule messages. Return the numbers to cancel them by, once the transaction is committed."""
+    async def schedule(
+        self, path: str, messages: Sequence[Incoming], wants_original: Collection[int] = ()
+    ) -> list[int]:
+        """Schedule messages. Return the numbers to cancel them by, once the transaction is committed.
+
+        Raises `BadRequest` for `wants_original`: the verdict on a message comes after the commit.
+        """
+        if wants_original:
+            raise BadRequest("A transaction cannot ask for the number of an original: the verdict comes later.")
         return self._add(path, messages, in_advance=True)
 
     def _add(self, path: str, messages: Sequence[Incoming], *, in_advance: bool) -> list[int]:

@@ -45,6 +45,9 @@ PARTITION_KEY = "x-opt-partition-key"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 DEAD_LETTER_SOURCE = "x-opt-deadletter-source"
 MESSAGE_STATE = "x-opt-message-state"
+ORIGINAL = "oncebus:original"
+"""The application property with which a sender asks for the number of the original, if its message is a duplicate."""
+_ORIGINAL = ORIGINAL.encode()
 
 _OURS = frozenset(
     {
@@ -107,6 +110,16 @@ def incoming_message(payload: bytes) -> Incoming:
         None if scheduled is None else of_timestamp(scheduled),
         ttl,
     )
+
+
+def wants_original(head: bytes) -> bool:
+    """Return whether the sender of a scheduled message asks for the number of its original, if it is a duplicate."""
+    if _ORIGINAL not in head:
+        return False
+    given = amqp.application_properties(head).get(ORIGINAL, False)
+    if not isinstance(given, bool):
+        raise BadRequest(f"The application property '{ORIGINAL}' has value {given!r:.100}. Not a boolean.")
+    return given
 
 
 def outgoing(

@@ -23,7 +23,7 @@ from oncebus.servicebus.arguments import Arguments
 from oncebus.servicebus.dispositions import own_properties
 from oncebus.servicebus.errors import MESSAGE_NOT_FOUND, Refused, refusal_of_outcome
 from oncebus.servicebus.front import Front
-from oncebus.servicebus.messages import incoming_message, outgoing
+from oncebus.servicebus.messages import incoming_message, outgoing, wants_original
 from oncebus.servicebus.rules import described, rule_of
 from oncebus.servicebus.session_receiver import SessionReceiver
 from oncebus.servicebus.times import timestamp
@@ -91,14 +91,18 @@ class Invocation:
 
 
 async def schedule(call: Invocation) -> Body:
-    """Schedule messages, each at the time in its annotations. Answers with their sequence numbers."""
+    """Schedule messages, each at the time in its annotations. Answers with their sequence numbers.
+
+    For a duplicate that asks for it, answers with the number of its original.
+    """
     messages = []
     for each in call.given.maps("messages"):
         payload = each.binary("message")
         if payload is None:
             raise BadRequest("The argument 'message' is missing.")
         messages.append(incoming_message(payload))
-    numbers = await call.acting.schedule(call.address.path, messages)
+    asking = [at for at, message in enumerate(messages) if wants_original(message.head)]
+    numbers = await call.acting.schedule(call.address.path, messages, asking)
     return {"sequence-numbers": Array(Long, numbers)}
 
 

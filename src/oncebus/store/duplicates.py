@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 
@@ -26,6 +28,15 @@ class Duplicates(StoreBase):
     ) -> list[Duplicate]:
         """Return dropped duplicates of an entity, oldest first. `after` is the last `number` on the previous page."""
         return self._tables.records.duplicates(entity, message_id, since, limit, after)
+
+    def originals(self, entity: int, asked: Iterable[tuple[int, str]]) -> dict[int, int]:
+        """Return, for each (number, id) that was dropped, its number and that of its original."""
+        found = {}
+        for sequence, message_id in asked:
+            original = self._tables.records.original(entity, message_id, sequence)
+            if original is not None:
+                found[sequence] = original
+        return found
 
     def prune_duplicates(self, now: int) -> int:
         """Forget duplicates that are too old, including those of entities that get no new ones.

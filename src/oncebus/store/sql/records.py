@@ -11,6 +11,8 @@ from oncebus.store.sql.connection import Connection
 from oncebus.store.values import Duplicate, Forget, Highest, Quarantined
 
 _COLUMNS = ", ".join(Duplicate._fields)
+_SEARCHED = 1000
+"""The number of newest drops of an id that are searched for one message."""
 _FORGET = ", ".join(Forget._fields)
 _QUARANTINED = ", ".join(Quarantined._fields)
 
@@ -104,6 +106,15 @@ class Records:
             f"SELECT {_COLUMNS} FROM dropped WHERE {condition} ORDER BY number LIMIT ?", (*values, limit)
         )
         return [Duplicate._make(row) for row in rows]
+
+    def original(self, entity: int, message_id: str, sequence: int) -> int | None:
+        """Return the number of the original of a duplicate; None if the message is not among the newest drops."""
+        row = self._execute(
+            "SELECT original_sequence FROM (SELECT sequence, original_sequence FROM dropped "
+            "WHERE entity = ? AND message_id = ? ORDER BY number DESC LIMIT ?) WHERE sequence = ?",
+            (entity, message_id, _SEARCHED, sequence),
+        ).fetchone()
+        return None if row is None else row[0]
 
     def oldest_duplicates(self, entity: int, limit: int) -> list[tuple[int, int]]:
         """Return (number, time) of the oldest duplicates of an entity."""
