@@ -193,7 +193,7 @@ def test_peek_can_be_limited_to_one_session(served: Served) -> None:
         (["peek", "news"], "answers 400: "),
         (["send", "news", "x", "--property", "a"], "Option --property has value 'a'. Write it like name=value."),
         (["send", "news", "x", "--message-id", "i" * 129], "answers 400: "),
-        (["quarantine", "--discard", "7"], "Nothing is in quarantine under '7'."),
+        (["quarantine", "--discard", "7"], "No such message in quarantine: '7'."),
         (["quarantine", "--entity", "nowhere"], "answers 404: "),
     ],
 )
