@@ -10,14 +10,14 @@ _PROGRAM = "oncebus"
 
 @click.command(
     short_help="Print a script that completes commands in a shell.",
-    epilog="Example: oncebus completion bash > ~/.local/share/bash-completion/completions/oncebus",
+    epilog="Example: oncebus completion bash",
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script with which SHELL completes the commands and options of oncebus.
 
-    For zsh, put it into a file called _oncebus in a folder of $fpath; for fish, into
-    ~/.config/fish/completions/oncebus.fish. To try it in bash: source <(oncebus completion bash)
+    For bash, put it into ~/.local/share/bash-completion/completions/oncebus; for zsh, into a file called _oncebus in a
+    folder of $fpath; for fish, into ~/.config/fish/completions/oncebus.fish.
     """
     from oncebus.cli import main
 

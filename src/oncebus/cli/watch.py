@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,20 +32,23 @@ _TITLES = {
 _OF_TOPIC = ("incoming", "new", "duplicates", "expired")
 
 
-@click.command(short_help="Watch one queue, topic or subscription, live.", epilog="Example: oncebus watch orders")
+@click.command(
+    short_help="Watch one queue, topic or subscription, live.", epilog="Example: oncebus watch orders --once"
+)
 @click.argument("entity")
+@click.option("--once", is_flag=True, help="Print the figures once and exit.")
 @interval_option
 @json_lines_option
 @broker_options
-def watch(connector: Connector, entity: str, interval: float, as_json: bool) -> None:
+def watch(connector: Connector, entity: str, once: bool, interval: float, as_json: bool) -> None:
     """Show the queue or topic ENTITY, or the subscription TOPIC/NAME, until Ctrl-C: the backlog, the age of its oldest
     message, the receivers, and what comes in and goes out, in total and per second."""
     with connector.connect(DAY) as client, suppress(KeyboardInterrupt):
-        seen = _of_entity(looks(client, interval), entity)
+        seen = itertools.islice(_of_entity(looks(client, interval), entity), 1 if once else None)
         if as_json:
             for load, rates in seen:
                 print_line(in_json(load, rates))
-        elif not console().is_terminal:
+        elif once or not console().is_terminal:
             for load, rates in seen:
                 click.echo(_line(load, rates.get(load.entity)))
         else:
