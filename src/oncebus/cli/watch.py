@@ -32,9 +32,7 @@ _TITLES = {
 _OF_TOPIC = ("incoming", "new", "duplicates", "expired")
 
 
-@click.command(
-    short_help="Watch one queue, topic or subscription, live.", epilog="Example: oncebus watch orders --once"
-)
+@click.command(short_help="Watch one queue, topic or subscription.", epilog="Example: oncebus watch orders --once")
 @click.argument("entity")
 @click.option("--once", is_flag=True, help="Print the figures once and exit.")
 @interval_option
