@@ -161,6 +161,8 @@ def _latencies(broker: Broker) -> Iterator[Metric]:
     for name, text, latency in (
         ("send", "Time from a send to its answer, for sends that were not refused.", latencies.send),
         ("commit", "Time to append a commit to the inbox and make it durable.", latencies.commit),
+        ("judge", "Time from a durable commit until its verdicts are in the outbox.", latencies.judge),
+        ("ingest", "Time from the verdicts until the store has ingested the commit.", latencies.ingest),
         ("batch", "Time from a durable commit until the store has ingested it.", latencies.batch),
         ("end_to_end", "Time from the answer to a send until a receiver first gets the message.", latencies.end_to_end),
     ):
