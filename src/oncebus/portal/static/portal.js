@@ -234,7 +234,9 @@
       link.closest("tr").classList.toggle("current", isCurrent);
     }
     history.replaceState(null, "", address);
-    if (isFocused && !panel.hidden) panel.focus();
+    // Beside the table the panel is in view already. On a phone it comes before the table.
+    const isBeside = getComputedStyle(panel).position === "sticky";
+    if (isFocused && !panel.hidden) panel.focus({ preventScroll: isBeside });
   }
 
   document.addEventListener("click", (event) => {
