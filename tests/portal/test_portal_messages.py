@@ -422,6 +422,8 @@ def test_the_quarantine_comes_in_pages(tmp_path: Path, monkeypatch: pytest.Monke
     async def play(visitor: Visitor) -> None:
         await quarantine_some(visitor.front, 3)
         numbers = [row.number for row in await visitor.front.broker.quarantined()]
+        found = await visitor.get("search", message_id=f"id-0 {NASTY}")
+        assert "In quarantine, sent to: news" in words(found)
         page = await visitor.get("quarantine")
         assert (page.text.count("id-"), f"after={numbers[1]}" in page.text) == (2, True)
         page = await visitor.get("quarantine", after=numbers[1])
