@@ -70,7 +70,7 @@ def oncebus(messages: DataFrame, work: Path, window: str) -> DataFrame:
 
 def floor(messages: DataFrame, work: Path, window: str) -> DataFrame:
     """Do the least that any operator in Python has to do: shuffle by the key, and pass all rows through a worker."""
-    columns = resolve_columns(messages.schema, "message_id", "enqueued_time", window, "sequence_number")
+    columns = resolve_columns(messages, "message_id", "enqueued_time", window, "sequence_number")
 
     def pass_through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -15,6 +15,7 @@ from reference import Forget, Message, Verdict
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 YEAR = 365 * 86400 * SECOND
+EVER = 2**61 + 1
 WINDOWS = (20 * SECOND, 20 * SECOND, 60 * SECOND, 1)
 
 
@@ -27,14 +28,20 @@ class Batch:
 
 @st.composite
 def histories(
-    draw: st.DrawFn, *, most_batches: int = 14, mixed: bool = True, sizes: int = 6, forgets: bool = True
+    draw: st.DrawFn,
+    *,
+    most_batches: int = 14,
+    mixed: bool = True,
+    sizes: int = 6,
+    forgets: bool = True,
+    endless: bool = False,
 ) -> list[Batch]:
     """Draw several batches over a few keys.
 
     They have equal times, rows out of order, idle gaps, and times exactly at the end of a window. Occasionally a row is
-    dated a year ahead. With `forgets`, some rows are forgets.
+    dated a year ahead. With `forgets`, some rows are forgets. With `endless`, some windows are endless.
     """
-    windows = WINDOWS if mixed else WINDOWS[:1]
+    windows = (*WINDOWS, *([EVER] if endless else [])) if mixed else WINDOWS[:1]
     steps = st.sampled_from(
         [0, 1, SECOND, 5 * SECOND, 20 * SECOND - 1, 20 * SECOND, 20 * SECOND + 1, 40 * SECOND, 61 * SECOND]
     )

@@ -1,7 +1,10 @@
 """States the rules of duplicate detection as plainly as possible. Every other implementation is compared with it."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -25,35 +28,54 @@ class Verdict(NamedTuple):
 @dataclass
 class Reference:
     lateness: int = 0
+    keeps_last: bool = False
+    extends: bool = False
     horizon: int | None = None
     remembered: list[Message] = field(default_factory=list)
+    accepted: list[Message] = field(default_factory=list)
+
+    def aside(self) -> Reference:
+        """Return the state that a batch beside the stream sees: everything accepted before it begins."""
+        return replace(deepcopy(self), accepted=[])
+
+    def join(self, aside: Reference, since: int) -> bool:
+        """Add an aside between two batches. Refuse it if stream and aside have both accepted a key meanwhile.
+
+        `since` is how many rows the stream had accepted when the aside began.
+        """
+        if any(self._original(message, aside.accepted) for message in self.accepted[since:]):
+            return False
+        self.remembered += [message for message in aside.accepted if message.key is not None]
+        self.horizon = max((time for time in (self.horizon, aside.horizon) if time is not None), default=None)
+        return True
 
     def batch(self, messages: Sequence[Message], clock: int) -> dict[Message, Verdict]:
         if self.horizon is not None:
             self.remembered = [m for m in self.remembered if self.horizon < m.time + m.window + self.lateness]
         earlier, accepted = list(self.remembered), list[Message]()
         verdicts = {}
-        for message in sorted(messages, key=lambda m: (m.time, m.sequence)):
-            original = self._original(message, earlier) or self._original(message, accepted)
+        for message in sorted(messages, key=lambda m: (m.time, m.sequence), reverse=self.keeps_last):
+            original = self._original(message, earlier) or self._original(message, accepted, last=self.keeps_last)
             verdicts[message] = Verdict(True, original.time, original.sequence) if original else Verdict(False)
             if isinstance(message, Forget):
                 earlier = [m for m in earlier if m.key != message.key]
                 accepted = [m for m in accepted if m.key != message.key]
-            elif not original:
+            elif not original or (self.extends and message.key is not None):
                 accepted.append(message)
+        self.accepted += accepted
         self.remembered = earlier + [message for message in accepted if message.key is not None]
         if messages:
             seen = min(max(message.time for message in messages), clock)
             self.horizon = max(seen, seen if self.horizon is None else self.horizon)
         return verdicts
 
-    def _original(self, message: Message, accepted: Sequence[Message]) -> Message | None:
+    def _original(self, message: Message, accepted: Sequence[Message], *, last: bool = False) -> Message | None:
         near = [
             m
             for m in accepted
             if m.key is not None and m.key == message.key and abs(message.time - m.time) < min(message.window, m.window)
         ]
-        return min(near, key=lambda m: (m.time, m.sequence), default=None)
+        return (max if last else min)(near, key=lambda m: (m.time, m.sequence), default=None)
 
 
 def counted(

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from histories import SECOND, START, rows_of
-from oncebus.ledger import CorruptRun, Generation, Ledger, Owner, StorageError, Writer
+from oncebus.ledger import CorruptRun, Generation, Ledger, Owner, StorageError, Writer, ledger_files
 from oncebus.ledger import copies as copies_module
-from oncebus.ledger import ledger as ledger_module
 from oncebus.ledger.copies import Copies
 from oncebus.ledger.object_place import parse_place
 from oncebus.ledger.object_storage import ObjectStorage
@@ -35,7 +34,7 @@ class Machine:
         self.cache = cache
         self._environment = monkeypatch
         self._storage = ObjectStorage(parse_place(remote), remote)
-        self._opened: ledger_module._Opened = ({}, {}, {})
+        self._opened: ledger_files._Opened = ({}, {}, {})
 
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:

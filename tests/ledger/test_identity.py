@@ -57,7 +57,7 @@ def test_a_token_alone_does_not_make_a_writer(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path)
     write(ledger, Writer("a", "one", HERE), 0)
     write(ledger, Writer("a", "one", HERE), 1)
-    with pytest.raises(LedgerInUse, match="is being written by query one of this process"):
+    with pytest.raises(LedgerInUse, match="was started as two queries, one and two, but ledger"):
         ledger.join(Writer("a", "two", HERE), 0)
     first = ledger.join(Writer("a", "one", HERE), 2)
     assert ledger.join(Writer("a", "two", HERE, follows=1), 0).number == 2

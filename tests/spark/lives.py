@@ -20,6 +20,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from histories import SECOND, START
+from oncebus.ledger import LedgerInUse
 from oncebus.spark import Ledger, detect_duplicates
 from reference import Message, Reference, Verdict
 from spark.streams import FAR_FUTURE, SCHEMA, Stream, verdicts, write_batch
@@ -88,6 +89,11 @@ class Life:
         self.batches += 1
         return model.batch(messages, FAR_FUTURE)
 
+    def frame(self, messages: list[Message]) -> DataFrame:
+        rows = [tuple(message) for message in messages]
+        frame = self.spark.createDataFrame(rows, "key string, time long, sequence long, window long")
+        return frame.selectExpr("key", "timestamp_micros(time) as time", "sequence", "window")
+
     # Epochs.
 
     def backfill(self) -> None:
@@ -95,9 +101,7 @@ class Life:
         messages, joins = self.messages(), self.chance.random() < 0.7
         model = deepcopy(self.reference)
         expected = self.judge(model, messages)
-        rows = [tuple(message) for message in messages]
-        frame = self.spark.createDataFrame(rows, "key string, time long, sequence long, window long")
-        frame = frame.selectExpr("key", "timestamp_micros(time) as time", "sequence", "window")
+        frame = self.frame(messages)
         self.note(f"  {len(messages)} rows, {'joins' if joins else 'fails'}")
         try:
             with Ledger.open(self.ledger).batch() as ledger:
@@ -137,12 +141,15 @@ class Life:
                     raise Planned("the sink fails")
 
             query.run(plan, each)
+            if self.chance.random() < 0.3:
+                query.join_aside()
         committed, judged = query.committed, query.judged
         confirmed = None
         if self.chance.random() < 0.5:
             confirmed = Ledger.open(self.ledger).confirm(checkpoint=query.checkpoint)
             assert confirmed == (committed - 1 if committed else None)
-        keeps = judged if confirmed == judged - 1 else judged - 1
+        is_known = confirmed == judged - 1 or query.aside_before == judged
+        keeps = judged if is_known else judged - 1
         self.note(f"  ends: {committed} committed of {judged} judged, confirmed up to {confirmed}")
         self.reference = query.state_before(keeps)
 
@@ -229,6 +236,7 @@ class Query:
         self._expected: list[Found] = []
         self._older: int | None = None
         self.judged = 0
+        self.aside_before: int | None = None
 
     @property
     def committed(self) -> int:
@@ -265,6 +273,7 @@ class Query:
     def run(self, frame: DataFrame, each: Callable[[DataFrame, int], None]) -> None:
         """Run until all files are processed or a planned failure occurs."""
         if self._older is None and self.committed:
+            shutil.rmtree(self._folder / "older", ignore_errors=True)
             shutil.copytree(self.checkpoint, self._folder / "older")
             self._older = self.committed
         writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(self.checkpoint))
@@ -274,6 +283,26 @@ class Query:
         except StreamingQueryException as error:
             if "Planned:" not in str(error):
                 raise
+
+    def join_aside(self) -> None:
+        """Run a batch beside the stopped query. It joins unless the query stopped in a batch that is not committed."""
+        life, messages = self._life, self._life.messages()
+        planned = max((int(path.name) for path in (self.checkpoint / "offsets").glob("[0-9]*")), default=-1)
+        state = self.state_before(self.committed)
+        model, since = state.aside(), len(state.accepted)
+        expected = life.judge(model, messages)
+        life.note(f"  an aside with {len(messages)} rows, {self.committed} committed, {planned} planned")
+        try:
+            with Ledger.open(life.ledger).batch(checkpoint=self.checkpoint) as ledger:
+                checked = detect_duplicates(life.frame(messages), **life.options(), ledger=ledger)
+                life.evaluate(checked, expected)
+        except LedgerInUse:
+            assert self.committed <= planned, "refused without need"
+            return
+        assert self.committed > planned
+        assert state.join(model, since)
+        # The query cannot go back behind the aside.
+        self._older, self.aside_before = None, self.committed
 
     def restore(self) -> None:
         """Restore an older checkpoint, if there is one. The later batches are judged again, with the same result."""

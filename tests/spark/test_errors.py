@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 
 from histories import SECOND, START
 from oncebus.errors import OncebusError
-from oncebus.ledger import Ledger
-from oncebus.spark import detect_duplicates
+from oncebus.spark import Ledger, detect_duplicates
 from oncebus.spark.workers import WorkersDiffer
 from reference import Message
 from spark.streams import SCHEMA, Stream, expected

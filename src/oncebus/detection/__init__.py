@@ -1,12 +1,13 @@
 """Decides whether a key was accepted within its window, as pure functions on numpy arrays."""
 
 from oncebus.detection.decision import judge
-from oncebus.detection.forgetting import is_forgotten, uncancelled
+from oncebus.detection.forgetting import is_forgotten, remembered, uncancelled
 from oncebus.detection.keys import part_of
 from oncebus.detection.values import (
     NO_HORIZON,
     NO_SEQUENCE,
     Memories,
+    Policy,
     Question,
     Recall,
     Rows,
@@ -19,6 +20,7 @@ __all__ = [
     "NO_HORIZON",
     "NO_SEQUENCE",
     "Memories",
+    "Policy",
     "Question",
     "Recall",
     "Rows",
@@ -28,5 +30,6 @@ __all__ = [
     "judge",
     "part_of",
     "recall_nothing",
+    "remembered",
     "uncancelled",
 ]

@@ -14,8 +14,14 @@ keys, and of the batch's horizon:
   without the sign, and is never remembered. Rows after it are not compared with rows before it: those of earlier
   batches, and those before it in its own batch.
 
-The original of a duplicate is the earliest accepted row that makes it a duplicate. Rows from earlier batches come
-before rows of its own batch.
+A `Policy` changes two of these rules:
+
+- If it keeps the last row, the rows of a batch are judged in the reverse order. Rows of earlier batches are accepted
+  already, and count as always.
+- If duplicates extend the window, every row with a key is remembered, new or not.
+
+The original of a duplicate is the earliest remembered row that makes it a duplicate; of its own batch the latest, if
+the policy keeps the last row. Rows from earlier batches come before rows of its own batch.
 
 All times, windows and horizons are whole microseconds.
 """
@@ -34,6 +40,7 @@ from oncebus.detection.values import (
     Keys,
     Memories,
     Numbers,
+    Policy,
     Question,
     Recall,
     Rows,
@@ -41,16 +48,26 @@ from oncebus.detection.values import (
     Verdicts,
     expand,
 )
+from oncebus.detection.winners import lexicographic_search, winners
+
+_FIRST = Policy()
 
 _ANY_TIME = 2**62
 """A time before which, with a minus sign, or after which no row has its time."""
 
 
-def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
-    """Return the verdicts on the rows of one batch, by the rules at the top of this module."""
+def judge(rows: Rows, recall: Recall, horizon: int, policy: Policy = _FIRST) -> Verdicts:
+    """Return the verdicts on the rows of one batch, by the rules at the top of this module.
+
+    A batch with forgets must have the default policy.
+    """
     size = len(rows)
     verdicts = Verdicts(
-        np.zeros(size, np.bool_), np.zeros(size, np.int64), np.zeros(size, np.int64), np.empty(0, np.intp)
+        np.zeros(size, np.bool_),
+        np.zeros(size, np.int64),
+        np.zeros(size, np.int64),
+        np.empty(0, np.intp),
+        horizon=horizon,
     )
     order = _in_order(rows)
     high, low = rows.high[order], rows.low[order]
@@ -63,7 +80,7 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     is_forget = window < 0
     if not is_forget.any():
         memories = remembered(recall(_question(high, low, time, window, first)), horizon)
-        new = _judge(rows, order, _Places(key, time, window), memories, verdicts)
+        new = _judge(rows, order, _Places(key, time, window), memories, verdicts, policy)
         return replace(verdicts, accepted=order[new])
     forgets = np.unique(key[is_forget])
     question = _question(high, low, time, np.abs(window), first)
@@ -74,7 +91,7 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     plain, special = np.flatnonzero(~is_special), np.flatnonzero(is_special)
     of_special = np.isin(memories.key, forgets)
     places = _Places(key[plain], time[plain], window[plain])
-    new = plain[_judge(rows, order[plain], places, memories.take(~of_special), verdicts)]
+    new = plain[_judge(rows, order[plain], places, memories.take(~of_special), verdicts, _FIRST)]
     memories = memories.take(of_special)
     kept, cancelled = judge_with_forgets(rows, order[special], key[special], memories, verdicts)
     gone = memories.take(cancelled)
@@ -93,8 +110,8 @@ class _Places(NamedTuple):
     window: Numbers
 
 
-def _judge(rows: Rows, order: Index, places: _Places, memories: Memories, verdicts: Verdicts) -> Index:
-    """Write the verdicts on rows without forgets, given in `order`. Return the places in `order` of the new rows."""
+def _judge(rows: Rows, order: Index, places: _Places, memories: Memories, verdicts: Verdicts, policy: Policy) -> Index:
+    """Write the verdicts on rows without forgets, given in `order`. Return the places in `order` to remember."""
     key, time, window = places
     blocked, by = _blocked_by_memories(key, time, window, memories)
     dropped = order[blocked]
@@ -104,14 +121,17 @@ def _judge(rows: Rows, order: Index, places: _Places, memories: Memories, verdic
 
     free = np.ones(len(order), np.bool_)
     free[blocked] = False
-    free_at = np.flatnonzero(free)
-    winner = _winners(key[free_at], time[free_at], window[free_at])
+    # If duplicates extend the window, rows are compared with duplicates of earlier batches too.
+    free_at = np.arange(len(order)) if policy.extends else np.flatnonzero(free)
+    winner = winners(key[free_at], time[free_at], window[free_at], policy)
     lost = winner != np.arange(len(free_at))
+    if policy.extends:
+        lost &= free
     dropped, originals = order[free_at[lost]], order[free_at[winner[lost]]]
     verdicts.is_duplicate[dropped] = True
     verdicts.original_time[dropped] = rows.time[originals]
     verdicts.original_sequence[dropped] = rows.sequence[originals]
-    return np.asarray(free_at[~lost])
+    return free_at if policy.extends else np.asarray(free_at[~lost])
 
 
 def _in_order(rows: Rows) -> Index:
@@ -171,8 +191,8 @@ def _blocked_by_memories(key: Index, time: Numbers, window: Numbers, memories: M
     known = np.flatnonzero(asked[key])
     key, time, window = key[known], time[known], window[known]
     # Only rows less than the window of the memory away can conflict with it.
-    begin = _lexicographic_search(key, time, memories.key, memories.time - memories.window + 1)
-    end = _lexicographic_search(key, time, memories.key, memories.time + memories.window)
+    begin = lexicographic_search(key, time, memories.key, memories.time - memories.window + 1)
+    end = lexicographic_search(key, time, memories.key, memories.time + memories.window)
     row, memory = expand(begin, end)
     near = np.abs(time[row] - memories.time[memory]) < np.minimum(window[row], memories.window[memory])
     row, memory = row[near], memory[near]
@@ -181,84 +201,3 @@ def _blocked_by_memories(key: Index, time: Numbers, window: Numbers, memories: M
     is_best = np.ones(len(row), np.bool_)
     is_best[1:] = row[1:] != row[:-1]
     return known[row[is_best]], memory[is_best]
-
-
-def _winners(key: Index, time: Numbers, window: Numbers) -> Index:
-    """Return the position of each row's original, or the row's own position if it is new.
-
-    Rows are in the order (key, time).
-    """
-    size = len(key)
-    winner = np.arange(size)
-    same = key[1:] == key[:-1]
-    repeated = np.zeros(size, np.bool_)
-    repeated[1:] = same
-    repeated[:-1] |= same
-    at = np.flatnonzero(repeated)
-    if len(at) == 0:
-        return winner
-    changes = same & (window[1:] != window[:-1])
-    mixed = np.isin(key[at], key[1:][changes])
-    uniform_at, mixed_at = at[~mixed], at[mixed]
-    winner[uniform_at] = uniform_at[_winners_of_uniform_windows(key[uniform_at], time[uniform_at], window[uniform_at])]
-    winner[mixed_at] = mixed_at[_winners_of_mixed_windows(key[mixed_at], time[mixed_at], window[mixed_at])]
-    return winner
-
-
-def _winners_of_uniform_windows(key: Index, time: Numbers, window: Numbers) -> Index:
-    """Return `_winners` for keys with one window each.
-
-    The first row is new, then the first row that comes at least one window later, and so on.
-    """
-    size = len(key)
-    if size == 0:
-        return np.empty(0, np.intp)
-    successor = np.append(_lexicographic_search(key, time, key, time + window), size)
-    # One past the last row means "none". This includes the case that the next row belongs to another key.
-    next_key = np.append(key, -1)[successor]
-    successor[next_key != np.append(key, -1)] = size
-    is_new = np.zeros(size + 1, np.bool_)
-    is_new[0] = True
-    is_new[1:-1] = key[1:] != key[:-1]
-    # Each round doubles the length of the steps, so a chain of n new rows takes log n rounds.
-    while (reached := successor[is_new]).min() < size:
-        is_new[reached] = True
-        successor = successor[successor]
-    return np.maximum.accumulate(np.where(is_new[:-1], np.arange(size), 0))
-
-
-def _winners_of_mixed_windows(key: Index, time: Numbers, window: Numbers) -> Index:
-    """Return `_winners` for keys with several windows.
-
-    This is a plain loop, because such keys are rare and each verdict depends on the previous one.
-    """
-    winner = np.arange(len(key))
-    current_key = -1
-    newest: dict[int, tuple[int, int]] = {}
-    for at, (row_key, row_time, row_window) in enumerate(
-        zip(key.tolist(), time.tolist(), window.tolist(), strict=True)
-    ):
-        if row_key != current_key:
-            current_key, newest = row_key, {}
-        # Of the rows accepted with one window, only the newest can be near enough. Drop those whose window has ended.
-        # Few are left, because accepted rows are at least the shorter of their windows apart.
-        newest = {width: entry for width, entry in newest.items() if row_time - entry[0] < width}
-        near = [entry for entry in newest.values() if row_time - entry[0] < row_window]
-        if near:
-            winner[at] = min(near)[1]
-        else:
-            newest[row_window] = (row_time, at)
-    return winner
-
-
-def _lexicographic_search(key: Index, time: Numbers, wanted_key: Index, wanted_time: Numbers) -> Index:
-    """Return, for each wanted (key, time), the position of the first sorted (key, time) that is not before it."""
-    wanted = len(wanted_key)
-    keys = np.concatenate([wanted_key, key])
-    times = np.concatenate([wanted_time, time])
-    # The sort is stable, so a wanted pair comes before equal pairs.
-    order = np.lexsort((times, keys))
-    is_wanted = order < wanted
-    position = np.empty(wanted, np.intp)
-    position[order[is_wanted]] = np.cumsum(~is_wanted)[is_wanted]
-    return position

@@ -58,6 +58,18 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """Which row of several counts.
+
+    If `keeps_last`, a batch judges its rows in the reverse order, so that of repeated rows the last one is new. If
+    `extends`, every row with a key is remembered, so that a duplicate extends the window.
+    """
+
+    keeps_last: bool = False
+    extends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Memories:
     """The rows that earlier batches accepted for the keys of a `Question`.
 
@@ -111,8 +123,9 @@ class Verdicts:
     """The verdict on each row, in the order of the input, and the rows to remember.
 
     `original_time` and `original_sequence` are valid only where `is_duplicate` is true. `accepted` holds the positions
-    of the new rows to remember, in the order of (high, low, time), which is the order of a run: all new rows that have
-    a key, without those that a later row of the batch forgets. `tombstones` is None if no earlier row was forgotten.
+    of the rows to remember, in the order of (high, low, time), which is the order of a run: all new rows that have a
+    key, without those that a later row of the batch forgets, or simply all rows that have a key if duplicates extend
+    the window. `tombstones` is None if no earlier row was forgotten. `horizon` is the horizon of the batch.
     """
 
     is_duplicate: Flags
@@ -120,6 +133,7 @@ class Verdicts:
     original_sequence: Numbers
     accepted: Index
     tombstones: Tombstones | None = None
+    horizon: int = NO_HORIZON
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,16 @@ from oncebus.ledger.commits import BadCheckpoint, Committed
 from oncebus.ledger.description import LedgerMismatch, LedgerNotShared
 from oncebus.ledger.generations import CheckpointTooOld, Generation, LedgerInUse, Owner
 from oncebus.ledger.keys import BadKey
-from oncebus.ledger.ledger import Ledger, LedgerSummary
+from oncebus.ledger.ledger import Ledger
 from oncebus.ledger.listing import Listing
+from oncebus.ledger.names import LANES, NotPartitioned
 from oncebus.ledger.run import CorruptRun
 from oncebus.ledger.storage import StorageError
+from oncebus.ledger.summary import LedgerSummary
 from oncebus.ledger.writers import Writer
 
 __all__ = [
+    "LANES",
     "BadCheckpoint",
     "BadKey",
     "CheckpointTooOld",
@@ -25,6 +28,7 @@ __all__ = [
     "LedgerNotShared",
     "LedgerSummary",
     "Listing",
+    "NotPartitioned",
     "NotRepeatable",
     "Owner",
     "StorageError",

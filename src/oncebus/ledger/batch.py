@@ -18,6 +18,7 @@ from oncebus.ledger.generations import (
     Owner,
     succeed,
 )
+from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import Position
 from oncebus.ledger.writers import Writer, newest_ended, refuse_if_live, taken_over
@@ -52,7 +53,7 @@ class LedgerBatch:
         self.clock = clock
         self.is_used = False
         self._is_over = False
-        self.generation = self._version(ledger.listing())
+        self.generation = self._version(self._listing())
 
     def __enter__(self) -> LedgerBatch:
         return self
@@ -73,16 +74,19 @@ class LedgerBatch:
         is calling `foreachBatch`, if known. Raises `LedgerInUse` if another writer is alive, and `NotRepeatable` inside
         `foreachBatch`.
         """
+        self._refuse_in_foreach(run)
+        self.is_used = True
+        listing, location = self.ledger.listing(), self.ledger.location
+        follows = newest_ended(listing, location, is_running, owner)
+        refuse_if_live(listing, location, Writer(self.generation.token, self.generation.query, owner, follows))
+
+    def _refuse_in_foreach(self, run: str | None) -> None:
         if run is not None:
             raise NotRepeatable(
                 f"Spark may repeat a call of foreachBatch, and a batch of ledger '{self.ledger.location}' without a "
                 "number would then drop all its rows. Give query and batch: Ledger.open(…).batch(query=…, "
                 "batch=batch_id)."
             )
-        self.is_used = True
-        listing, location = self.ledger.listing(), self.ledger.location
-        follows = newest_ended(listing, location, is_running, owner)
-        refuse_if_live(listing, location, Writer(self.generation.token, self.generation.query, owner, follows))
 
     def commit(self) -> None:
         """Add the keys of this batch to the ledger.
@@ -116,6 +120,10 @@ class LedgerBatch:
         if all(other.token != token for other in listing.generations):
             self.ledger.delete_runs(run for run in listing.runs if run.token == token)
 
+    def _listing(self) -> Listing:
+        """Return the files of the ledger that this batch begins with."""
+        return self.ledger.listing()
+
     def _version(self, listing: Listing) -> Generation:
         """Return the generation of this batch. It determines which runs the batch sees."""
         return self._next(listing, uuid.uuid4().hex)
@@ -126,6 +134,7 @@ class LedgerBatch:
     def _successor(self, listing: Listing, token: str, query: str) -> Generation:
         return succeed(
             listing.generations,
+            number=listing.next_number,
             token=token,
             query=query,
             first_batch=self.number,
@@ -169,11 +178,14 @@ class QueryBatch(LedgerBatch):
         if run is not None:
             _BEGUN[location] = begun
 
+    def _listing(self) -> Listing:
+        return wait_for_asides(self.ledger, self.number)
+
     def _claim(self, listing: Listing, is_running: Callable[[str], bool]) -> None:
         generation, location = self.generation, self.ledger.location
         if generation in listing.generations:
             return
-        newest, ours = listing.newest, Owner.this_process()
+        newest, ours = listing.main, Owner.this_process()
         if newest is None or (newest.query, newest.owner) != (generation.query, ours):
             follows = newest_ended(listing, location, is_running, ours)
             refuse_if_live(listing, location, Writer(generation.token, generation.query, ours, follows))
@@ -198,7 +210,7 @@ class QueryBatch(LedgerBatch):
             self.ledger.delete_runs(run for run in runs if run.first == here and run.token == token)
 
     def _version(self, listing: Listing) -> Generation:
-        query, newest = IN_QUERY + self._query, listing.newest
+        query, newest = IN_QUERY + self._query, listing.main
         if newest is not None and newest.query == query:
             last = listing.last_recorded()
             if last is not None and self.number < last:
@@ -208,6 +220,7 @@ class QueryBatch(LedgerBatch):
                     "older checkpoint, restore the ledger from the same time."
                 )
             here = Position(newest.number, self.number)
-            if newest.owner == Owner.this_process() and all(run.last < here for run in listing.runs):
+            is_ours = newest is listing.newest and newest.owner == Owner.this_process()
+            if is_ours and all(run.last < here for run in listing.runs):
                 return newest
         return self._successor(listing, uuid.uuid4().hex, query)

@@ -32,13 +32,34 @@ def committed_in(checkpoint: str | os.PathLike[str]) -> Committed | None:
 
     Raises `BadCheckpoint`.
     """
-    folder = os.fspath(checkpoint).rstrip("/")
+    folder, query = _folder(checkpoint), query_of(checkpoint)
+    batch = _newest(f"{folder}/commits")
+    return None if batch is None else Committed(query, batch)
+
+
+def planned_in(checkpoint: str | os.PathLike[str]) -> int | None:
+    """Return the newest batch that the query has planned; None if there is none yet.
+
+    Spark records a batch in the folder `offsets` before any task of the batch runs.
+    """
+    return _newest(f"{_folder(checkpoint)}/offsets")
+
+
+def query_of(checkpoint: str | os.PathLike[str]) -> str:
+    """Return the id of the query whose checkpoint this is. Raises `BadCheckpoint`."""
+    folder = _folder(checkpoint)
     try:
-        query = json.loads(bytes(storage_at(folder).read(_METADATA)))["id"]
+        return str(json.loads(bytes(storage_at(folder).read(_METADATA)))["id"])
     except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
         raise BadCheckpoint(
             f"Folder '{folder}' is not the checkpoint of a streaming query: it has no readable '{_METADATA}'. Give the "
             "query's checkpointLocation."
         ) from error
-    batches = [int(name) for name in storage_at(f"{folder}/commits").names() if name.isdecimal()]
-    return Committed(str(query), max(batches)) if batches else None
+
+
+def _folder(checkpoint: str | os.PathLike[str]) -> str:
+    return os.fspath(checkpoint).rstrip("/")
+
+
+def _newest(folder: str) -> int | None:
+    return max((int(name) for name in storage_at(folder).names() if name.isdecimal()), default=None)

@@ -24,7 +24,8 @@ def forget(ledger: Ledger, batch: LedgerBatch, high: Keys, low: Keys) -> int:
     The batch is discarded if none was. So a forget without effect leaves no trace.
     """
     listing = ledger.listing()
-    _refuse_to_take_over(ledger.location, listing.newest)
+    if not batch.generation.is_aside:
+        _refuse_to_take_over(ledger.location, listing.main)
     batch.begin(lambda _: True, Owner.this_process())
     # The time of a forget must not move the horizon, so that no other key is forgotten.
     horizon = listing.horizon()
@@ -59,5 +60,5 @@ def _refuse_to_take_over(location: str, newest: Generation | None) -> None:
     if newest is not None and not newest.is_batch:
         raise LedgerInUse(
             f"Ledger '{location}' belongs to query {newest.query}. A forget would take the ledger over, and the query "
-            "could not continue from its checkpoint."
+            "could not continue. Give the query's checkpoint, and the forget joins beside it."
         )

@@ -16,6 +16,10 @@ cannot go back before the batch `floor`.
   confirmed.
 - If the predecessor left no run, the new query keeps only the batches that are known to be committed, because a task of
   the predecessor may still be about to publish a run.
+
+A batch beside a query has `"is_aside": true`. It leaves the query its turn: the query continues with a generation that
+begins at the batch `floor` of the aside, or later. See `oncebus.ledger.asides`. If `query` begins with
+"void", the generation only takes a number away from an aside that died, and counts for nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +39,9 @@ BATCH_QUERY = "batch "
 
 IN_QUERY = "foreach "
 """The prefix of `query` for a query that opens its batches one by one, as in `foreachBatch`."""
+
+VOID_QUERY = "void "
+"""The prefix of `query` for a number that is taken so that an aside cannot claim it. It is nobody's turn."""
 
 EVERY_BATCH = 2**62
 REPEATABLE_BATCHES = 8
@@ -88,11 +95,17 @@ class Generation:
     keeps_below: int
     floor: int
     owner: Owner | None
+    is_aside: bool = False
 
     @property
     def is_batch(self) -> bool:
         """Return whether this is a single batch, outside a query."""
         return self.query.startswith(BATCH_QUERY)
+
+    @property
+    def is_void(self) -> bool:
+        """Return whether the number is only taken."""
+        return self.query.startswith(VOID_QUERY)
 
     @property
     def is_in_query(self) -> bool:
@@ -113,7 +126,11 @@ class Generation:
 
     def to_json(self) -> bytes:
         """Return the content of the file."""
-        return json.dumps(asdict(self), indent=1).encode() + b"\n"
+        fields = asdict(self)
+        if not self.is_aside:
+            # Earlier versions of Oncebus can read the file as long as there was no aside.
+            del fields["is_aside"]
+        return json.dumps(fields, indent=1).encode() + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes) -> Generation:
@@ -148,9 +165,15 @@ def lineage(generations: Sequence[Generation]) -> set[int]:
     return numbers
 
 
+def main_writer(generations: Sequence[Generation]) -> Generation | None:
+    """Return the newest generation that is not an aside: the writer whose turn it is."""
+    return next((generation for generation in reversed(generations) if not generation.is_aside), None)
+
+
 def succeed(
     generations: Sequence[Generation],
     *,
+    number: int,
     token: str,
     query: str,
     first_batch: int,
@@ -161,12 +184,22 @@ def succeed(
 ) -> Generation:
     """Return the next generation, for the writer to claim. Raises `CheckpointTooOld` if the query cannot continue.
 
+    `generations` are those that count, in order, and `number` is the first one after all of them that is not taken.
     `last_recorded` is the newest query's newest batch that has a run, and `last_confirmed` is its newest batch that
     is known to be committed. This does not check whether the newest writer is still alive.
     """
-    newest = generations[-1] if generations else None
+    newest, main = generations[-1] if generations else None, main_writer(generations)
     floor = 0
-    if newest is not None and newest.query == query:
+    if newest is not None and newest.is_aside:
+        if main is not None and main.query == query:
+            floor = newest.floor
+            if first_batch < floor:
+                raise too_old(location, query, floor, first_batch)
+        elif any(generation.query == query for generation in generations):
+            raise _taken_over(location, query, newest)
+        # An aside has one batch, whose number is 0 and which counts.
+        keeps_below = 1
+    elif newest is not None and newest.query == query:
         floor = newest.floor
         if last_recorded is not None:
             floor = max(floor, oldest_repeatable(last_recorded))
@@ -174,13 +207,9 @@ def succeed(
             raise too_old(location, query, floor, first_batch)
         keeps_below = first_batch
     elif any(generation.query == query for generation in generations):
-        raise CheckpointTooOld(
-            f"Ledger '{location}' was taken over by query {newest.query if newest else ''} after query {query} "
-            "wrote to it. Start the query with a new checkpoint."
-        )
+        raise _taken_over(location, query, newest)
     else:
         keeps_below = keeps_of_predecessor(last_recorded, last_confirmed)
-    number = newest.number + 1 if newest else 1
     return Generation(number, token, query, first_batch, keeps_below, floor, owner)
 
 
@@ -195,6 +224,14 @@ def too_old(location: str, query: str, floor: int, batch: int) -> CheckpointTooO
         f"Ledger '{location}' can go back to batch {floor} of query {query} at most, but its checkpoint continues at "
         f"batch {batch}. Restore the ledger from the same time as the checkpoint, or start the query with a new "
         "checkpoint."
+    )
+
+
+def _taken_over(location: str, query: str, newest: Generation | None) -> CheckpointTooOld:
+    return CheckpointTooOld(
+        f"Ledger '{location}' was taken over by query {newest.query if newest else ''} after query {query} wrote to "
+        "it. Start the query with a new checkpoint. A batch that leaves a query its turn is opened with "
+        "Ledger.open(…).batch(checkpoint=…)."
     )
 
 

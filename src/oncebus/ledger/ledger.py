@@ -1,5 +1,7 @@
 """Remembers accepted keys and their times, in files that are written once.
 
+This is what tasks and programs call. Users of DataFrames call `oncebus.spark.Ledger`, which wraps it.
+
 There are two kinds of writers. The tasks of a streaming query `join` a generation, and then `judge` and `tidy` their
 part of each batch. A batch job opens a `LedgerBatch`. Its keys are added to the ledger all at once when its block ends
 without an error.
@@ -11,14 +13,18 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from oncebus.detection import NO_HORIZON, Rows, Verdicts, judge, recall_nothing
+import numpy as np
+
+from oncebus.detection import NO_HORIZON, Memories, Policy, Question, Rows, Verdicts, judge, recall_nothing, remembered
+from oncebus.detection.values import Keys
 from oncebus.files import TEMPORARY
+from oncebus.ledger.aside_marks import AsideMark
+from oncebus.ledger.asides import AsideBatch, meets
 from oncebus.ledger.batch import LedgerBatch, QueryBatch
 from oncebus.ledger.commits import Committed, committed_in
-from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, describe_or_check, not_shared
+from oncebus.ledger.description import FILE_NAME, LedgerMismatch, describe_or_check
 from oncebus.ledger.forgetting import forget
 from oncebus.ledger.generations import (
     REPEATABLE_BATCHES,
@@ -30,26 +36,19 @@ from oncebus.ledger.generations import (
     succeed,
     too_old,
 )
+from oncebus.ledger.joining import is_given_up, wait_for_asides
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
-from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
+from oncebus.ledger.ledger_files import LedgerFiles
+from oncebus.ledger.listing import Listing
 from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
-from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
-from oncebus.ledger.run import CorruptRun, Entries, RecallFrom, Run, encode_run
-from oncebus.ledger.storage import Stamp, Storage, abandoned, storage_at
+from oncebus.ledger.names import LANES, NotPartitioned, Position, RunName, horizon_of, visible_runs
+from oncebus.ledger.run import Entries, RecallFrom, encode_run
+from oncebus.ledger.storage import abandoned, storage_at
+from oncebus.ledger.summary import LedgerSummary
 from oncebus.ledger.writers import Writer, claimed_at_once, newest_ended, refuse_if_live, taken_over
 
 _ATTEMPTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSummary:
-    """The size of a ledger at one moment. Counts include tombstones, and ids that are forgotten but not yet deleted."""
-
-    ids: int
-    bytes: int
-    runs: int
-    generation: int
-    horizon: int | None
+_FIRST = Policy()
 
 
 class Decision(NamedTuple):
@@ -63,17 +62,11 @@ class Decision(NamedTuple):
     publish: Callable[[], None]
 
 
-class Ledger:
+class Ledger(LedgerFiles):
     """A ledger at a path or URI.
 
     `Ledger.open` accesses neither disk nor network; the first writer creates the folder.
     """
-
-    def __init__(self, storage: Storage, identity: str | None = None) -> None:
-        self._storage = storage
-        self.location = storage.location
-        self.identity = identity
-        self._open_runs, self._known_generations, self._descriptions = _opened(storage.location)
 
     @classmethod
     def open(cls, location: str | os.PathLike[str], *, identity: str | None = None) -> Ledger:
@@ -85,56 +78,34 @@ class Ledger:
         """
         return cls(storage_at(location), identity)
 
-    def batch(self, *, query: str | None = None, batch: int | None = None) -> LedgerBatch:
-        """Start a batch that sees the keys the ledger holds now.
-
-        Its own keys are added when the block ends without an error.
-
-        ```python
-        with Ledger.open(path).batch() as ledger:
-            detect_duplicates(messages, …, ledger=ledger).write.parquet(out)
-        ```
-
-        Inside `foreachBatch`, give both arguments. If Spark repeats a batch, it then sees what the ledger held before
-        its first attempt, and gets the same verdicts.
-
-        Args: query: A name for the checkpoint. It must stay the same while the checkpoint does, and change with it. The
-        query's id does this, and so does any name you choose. batch: The number of the batch, as Spark gives it to
-        `foreachBatch`.
-        """
+    def batch(
+        self,
+        *,
+        query: str | None = None,
+        batch: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> LedgerBatch:
+        """Start a batch. `oncebus.spark.Ledger.batch` describes the arguments."""
         clock = time.time_ns() // 1000
+        if checkpoint is not None:
+            if query is not None or batch is not None:
+                raise ValueError("Give either a checkpoint, outside foreachBatch, or a query and a batch, inside it.")
+            return AsideBatch(self, clock, checkpoint)
         if query is None and batch is None:
             return LedgerBatch(self, clock)
         if query is None or batch is None or batch < 0:
             raise ValueError(f"Query is {query!r} and batch is {batch!r}: give both, with a batch number of 0 or more.")
         return QueryBatch(self, clock, query, batch)
 
-    def forget(self, keys: Iterable[Any]) -> int:
-        """Forget keys before their window is over: the next row with such a key is new.
+    def forget(self, keys: Iterable[Any], *, checkpoint: str | os.PathLike[str] | None = None) -> int:
+        """Forget keys. `oncebus.spark.Ledger.forget` describes the arguments."""
+        high, low = key_digests(list(keys), self.key_columns(), self.secret())
+        return forget(self, self.batch(checkpoint=checkpoint), high, low)
 
-        This is a small batch of its own. It is durable and visible to later batches when this returns. Rows that were
-        judged before keep their verdicts.
-
-        ```python
-        Ledger.open(path).forget(["order-17"])
-        Ledger.open(path).forget([("order-17", 3)])  # with two key columns
-        ```
-
-        Args:
-            keys: The keys: for one key column its values, for several a tuple for each key, in their order. Values have
-                the types of the columns.
-
-        Returns:
-            How many of the keys were remembered.
-
-        Raises:
-            BadKey: A key does not fit the key columns.
-            LedgerInUse: The ledger belongs to a query, or another writer is writing to it.
-            LedgerMismatch: There is no ledger here, or it is not one of `detect_duplicates`.
-        """
-        columns = self.key_columns()
-        high, low = key_digests(list(keys), columns, self.secret())
-        return forget(self, self.batch(), high, low)
+    def contains(self, key: Any) -> bool:
+        """Return whether the ledger remembers a key now: a value, or a tuple with a value for each key column."""
+        high, low = key_digests([key], self.key_columns(), self.secret())
+        return len(self._remembered_now(high, low).key) > 0
 
     def key_columns(self) -> list[KeyColumn]:
         """Return the key columns. Raises `LedgerMismatch` if there is no ledger of `detect_duplicates` here."""
@@ -161,6 +132,17 @@ class Ledger:
             raise LedgerMismatch(f"Ledger '{self.location}' has no secret for the digests of keys. Start a new ledger.")
         return found
 
+    def _remembered_now(self, high: Keys, low: Keys) -> Memories:
+        question = _at_any_time(high, low)
+        for _ in range(_ATTEMPTS):
+            listing = self._list()
+            newest = listing.newest.number if listing.newest else 0
+            visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
+            with suppress(FileNotFoundError):
+                runs = [self._run(name) for name in visible if name.size]
+                return remembered(RecallFrom(runs)(question), horizon_of(visible))
+        raise self._too_fast("a search")
+
     def exists(self) -> bool:
         """Return whether a writer has created the ledger."""
         return FILE_NAME in self._storage.names()
@@ -183,16 +165,21 @@ class Ledger:
         The listing holds everything that the batch must see. The claim of the generation fixed which earlier batches
         count, and this generation's earlier batches were published before this batch began.
         """
-        listing = self._list()
-        for generation in listing.generations:
+        listing = wait_for_asides(self, batch)
+        for generation in reversed(listing.generations):
             if writer.has_claimed(generation):
-                if generation is not listing.newest:
-                    raise taken_over(self.location, generation, listing.generations[-1])
-                self._refuse_older(listing, generation, batch)
-                return generation, listing
-        refuse_if_live(listing, self.location, writer)
+                if generation is listing.newest:
+                    self._refuse_older(listing, generation, batch)
+                    return generation, listing
+                if generation is listing.main:
+                    # Only asides came later. The query continues, in a new generation that sees them.
+                    break
+                raise taken_over(self.location, generation, listing.generations[-1])
+        else:
+            refuse_if_live(listing, self.location, writer)
         generation = succeed(
             listing.generations,
+            number=listing.next_number,
             token=writer.token,
             query=writer.query,
             first_batch=batch,
@@ -215,6 +202,7 @@ class Ledger:
         parts: int,
         clock: int,
         cut: int | None = None,
+        policy: Policy = _FIRST,
     ) -> Verdicts:
         """Judge the rows of one part of a batch, and publish the accepted keys before returning.
 
@@ -222,9 +210,15 @@ class Ledger:
         a hash of the key modulo `parts`; it selects the runs to search. All writers of the ledger must use the same
         hash. A repeated call with the same rows gives the same verdicts and publishes the same file. `cut` is the time
         at which Spark cut the batch. Rows with the same batch number but a different `cut` are rejected.
+
+        If `parts` is `LANES`, then `part` is a partition of the input, and need not depend on the key. Raises
+        `NotPartitioned` if another call of this batch has published a key of this one. Of two such calls, at least one
+        sees the other's run, because both publish before they look.
         """
-        decision = self.decide(rows, generation, batch, part=part, parts=parts, clock=clock, cut=cut)
+        decision = self.decide(rows, generation, batch, part=part, parts=parts, clock=clock, cut=cut, policy=policy)
         decision.publish()
+        if parts == LANES:
+            self._refuse_shared_keys(generation, batch, part)
         return decision.verdicts
 
     def decide(
@@ -237,6 +231,7 @@ class Ledger:
         parts: int,
         clock: int,
         cut: int | None = None,
+        policy: Policy = _FIRST,
         listing: Listing | None = None,
     ) -> Decision:
         """Judge like `judge`, but let the caller publish: it must call `publish` of the result.
@@ -244,7 +239,7 @@ class Ledger:
         `listing` comes from `enter`.
         """
         if len(rows) == 0:
-            return Decision(judge(rows, recall_nothing, NO_HORIZON), lambda: None)
+            return Decision(judge(rows, recall_nothing, NO_HORIZON, policy), lambda: None)
         below = Position(generation.number, batch)
         for _ in range(_ATTEMPTS):
             found, listing = listing or self._list(), None
@@ -259,13 +254,10 @@ class Ledger:
             except FileNotFoundError:
                 # The run was merged or deleted after the listing. A new listing has its replacement.
                 continue
-            verdicts = judge(rows, RecallFrom(runs), horizon_of(visible))
+            verdicts = judge(rows, RecallFrom(runs), horizon_of(visible), policy)
             break
         else:
-            raise LedgerInUse(
-                f"Ledger '{self.location}' changes faster than batch {batch} of generation {generation.number} can "
-                f"read it: its runs were deleted {_ATTEMPTS} times. Start again."
-            )
+            raise self._too_fast(f"batch {batch} of generation {generation.number}")
         entries = Entries.to_remember(rows, verdicts)
         horizon = min(int(rows.time.max()), clock)
         name = RunName(below, below, part, parts, len(entries), horizon, generation.token, cut)
@@ -286,8 +278,9 @@ class Ledger:
         self._refuse_other_cuts(listing, generation, batch, set())
         here = Position(generation.number, batch)
         visible = self._visible(listing, generation, here)
-        ours = [run for run in listing.runs if run.part % parts == part and run.last < here]
+        ours = [run for run in listing.runs if _is_tidied_by(run, part, parts) and run.last < here]
         garbage = set(ours) - set(visible)
+        spared = self._spared(listing)
 
         numbers = lineage([*(g for g in listing.generations if g.number < generation.number), generation])
         newest_settled = batch - REPEATABLE_BATCHES
@@ -296,6 +289,10 @@ class Ledger:
         # The horizon must survive, so one run with the greatest horizon stays. Every part must pick the same run.
         keeper = max(settled, key=lambda run: (run.horizon, run.last, run.part, str(run)), default=None)
         settled = [run for run in settled if run in set(ours)]
+        if spared is not None:
+            # An aside sees the batches below this one, and is compared with the later ones when it joins.
+            since = Position(generation.number, spared)
+            settled, horizon = [run for run in settled if run.first >= since], NO_HORIZON
         try:
             expired = {run for run in settled if run != keeper and self._is_expired(run, horizon)}
             self._storage.delete([*map(str, garbage | expired), *listing.superseded()])
@@ -312,23 +309,45 @@ class Ledger:
             # A second evaluation of the same part is tidying too. The next batch continues from what it left.
             return
 
-    def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
-        """Record, according to its checkpoint, which output of the last query is committed.
+    def has_met(self, token: str, first: int, last: int) -> bool:
+        """Return whether an aside and the query beside it accepted a key less than a window apart.
 
-        Returns the newest committed batch.
-
-        A later query with another checkpoint then knows all keys of those batches. Without this call, the keys of the
-        last batch count as never output. You can call it at any time, even while the query runs.
-
-        Args:
-            checkpoint: The query's `checkpointLocation`.
-
-        Returns:
-            The number of the newest committed batch, or None if no batch is committed yet.
-
-        Raises:
-            LedgerMismatch: The checkpoint belongs to another query than the last one.
+        `token` is the token of the aside. `first` and `last` are the batches of the query to compare it with.
         """
+        for _ in range(_ATTEMPTS):
+            listing = self._list()
+            newest = listing.newest.number if listing.newest else 0
+            visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
+            tail = [run for run in visible if run.last.generation == newest and first <= run.last.batch <= last]
+            own = [run for run in listing.runs if run.token == token and run.size]
+            with suppress(FileNotFoundError):
+                return any(
+                    meets(
+                        self._run(run).entries(),
+                        RecallFrom([self._run(other) for other in own if other.may_hold_keys_of(run.part, run.parts)]),
+                    )
+                    for run in tail
+                    if run.size
+                )
+        raise self._too_fast(f"a batch beside query {listing.newest and listing.newest.query}")
+
+    def is_given_up(self, mark: AsideMark, listing: Listing) -> bool:
+        """Return whether the open aside with this mark has ended."""
+        try:
+            return is_given_up(bytes(self._storage.read(mark.name)), listing.stamps[mark.name])
+        except FileNotFoundError:
+            return True
+
+    def mark(self, name: str, content: bytes = b"") -> None:
+        """Publish a mark of an aside."""
+        self._storage.publish(name, [content])
+
+    def unmark(self, names: Iterable[str]) -> None:
+        """Delete marks of an aside."""
+        self._storage.delete(names)
+
+    def confirm(self, *, checkpoint: str | os.PathLike[str]) -> int | None:
+        """Record which batches of the last query are committed, according to its checkpoint. Return the newest one."""
         committed = committed_in(checkpoint)
         if committed is not None:
             self.record_committed(committed)
@@ -339,7 +358,7 @@ class Ledger:
 
         For callers that have their own commit log; `confirm` reads Spark's.
         """
-        newest = self._list().newest
+        newest = self._list().main
         if newest is None or newest.query != committed.query:
             raise LedgerMismatch(
                 f"Ledger '{self.location}' was last written by query {newest and newest.query}, not by query "
@@ -381,6 +400,10 @@ class Ledger:
             raise claimed_at_once(self.location, generation, rival)
         return rival
 
+    def claim_first(self, generation: Generation) -> bool:
+        """Claim the generation, and return whether this call was the first to do so."""
+        return self._storage.publish_new(generation.file_name, [generation.to_json()])
+
     def delete_runs(self, runs: Iterable[RunName]) -> None:
         """Delete runs that no batch uses."""
         self._storage.delete([str(run) for run in runs])
@@ -388,6 +411,37 @@ class Ledger:
     def confirm_batch(self, generation: Generation, batch: int) -> None:
         """Record that the output of a generation is committed up to and including a batch."""
         self._storage.publish(f"confirmed-{generation.number:06d}-{batch}", [b""])
+
+    def _too_fast(self, reader: str) -> LedgerInUse:
+        return LedgerInUse(
+            f"Ledger '{self.location}' changes faster than {reader} can read it: its runs were deleted {_ATTEMPTS} "
+            "times. Start again."
+        )
+
+    def _spared(self, listing: Listing) -> int | None:
+        """Return the batch below which an open aside needs the runs as they are; None if no aside is open."""
+        opened = [mark for mark in listing.asides if mark.number >= listing.next_number and not mark.is_joining]
+        spared = []
+        for mark in opened:
+            if self.is_given_up(mark, listing):
+                # First delete the mark: without it, an aside that is still alive after all cannot join.
+                self._storage.delete([mark.name])
+            else:
+                spared.append(mark.batch or 0)
+        return min(spared, default=None)
+
+    def _refuse_shared_keys(self, generation: Generation, batch: int, lane: int) -> None:
+        here = Position(generation.number, batch)
+        listing = self._list()
+        lanes = [run for run in listing.runs if run.first == run.last == here and run.token == generation.token]
+        others = RecallFrom([self._run(run) for run in lanes if run.part != lane and run.size])
+        for run in lanes:
+            entries = self._run(run).entries() if run.part == lane else None
+            if entries is not None and len(others(_at_any_time(entries.high, entries.low)).key):
+                raise NotPartitioned(
+                    f"Partition {lane} of the input has a key that another partition of batch {batch} has too, so the "
+                    "input is not partitioned by the key. Call detect_duplicates without partitioned=True."
+                )
 
     def _refuse_older(self, listing: Listing, generation: Generation, batch: int) -> None:
         """Raise `CheckpointTooOld` if a query was restarted with the same plan from a checkpoint that is too old."""
@@ -431,90 +485,14 @@ class Ledger:
             run.verify()
         return merge([run.entries() for run in runs], horizon)
 
-    def _run(self, name: RunName) -> Run:
-        text = str(name)
-        known = self._open_runs.get(text)
-        stamp = self._stamps[text]
-        if known is not None and known[0] == stamp:
-            return known[1]
-        try:
-            run = self._verified_run(text, stamp)
-        except CorruptRun:
-            if not self._storage.forget(text):
-                raise
-            # The copy on this machine was damaged. If the file itself is damaged too, this raises.
-            run = self._verified_run(text, stamp)
-        self._open_runs[text] = (stamp, run)
-        return run
 
-    def _verified_run(self, name: str, stamp: Stamp) -> Run:
-        run = Run(f"{self.location}/{name}", self._storage.read(name))
-        if not self._storage.is_verified(name, stamp):
-            run.verify()
-            self._storage.set_verified(name, stamp)
-        return run
-
-    def _list(self) -> Listing:
-        while True:
-            # A generation file may be deleted between listing and reading. Then list again.
-            with suppress(FileNotFoundError):
-                return self._list_once()
-
-    def _list_once(self) -> Listing:
-        stamps = self._storage.names()
-        self._check_identity(stamps.get(FILE_NAME))
-        self._stamps = stamps
-        for gone in [name for name in self._open_runs if name not in stamps]:
-            del self._open_runs[gone]
-        generations = []
-        confirmed: dict[int, int] = {}
-        for name, stamp in stamps.items():
-            if match := CONFIRMED.fullmatch(name):
-                number, batch = int(match[1]), int(match[2])
-                confirmed[number] = max(batch, confirmed.get(number, batch))
-            elif GENERATION.fullmatch(name):
-                generations.append(self._generation(name, stamp))
-        generations.sort(key=lambda generation: generation.number)
-        return Listing(stamps, generations, parse_run_names(stamps), confirmed)
-
-    def _check_identity(self, stamp: Stamp | None) -> None:
-        """Raise `LedgerNotShared` if this is not the ledger that the caller asked for."""
-        if self.identity is None:
-            return
-        found = None if stamp is None else self._description(stamp).id
-        if found != self.identity:
-            raise not_shared(self.location, found)
-
-    def _description(self, stamp: Stamp) -> Description:
-        known = self._descriptions.get(stamp)
-        if known is None:
-            known = Description.from_json(bytes(self._storage.read(FILE_NAME)), self.location)
-            # A ledger without an id gets one under the same name: what has none is not kept.
-            if known.id is not None:
-                self._descriptions[stamp] = known
-        return known
-
-    def _generation(self, name: str, stamp: Stamp) -> Generation:
-        known = self._known_generations.get(name)
-        if known is None or known[0] != stamp:
-            try:
-                generation = Generation.from_json(bytes(self._storage.read(name)))
-            except (ValueError, TypeError, KeyError) as error:
-                raise LedgerMismatch(f"Ledger '{self.location}' has an unreadable '{name}': {error}") from error
-            known = self._known_generations[name] = (stamp, generation)
-        return known[1]
+def _at_any_time(high: Keys, low: Keys) -> Question:
+    anything = np.full(len(high), 2**62, np.int64)
+    return Question(high, low, -anything, anything)
 
 
-# Opening a run costs more than searching it, and Spark reuses its Python workers. So a process keeps the open runs of
-# the ledgers that it used last.
-_Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]], dict[Stamp, Description]]
-_OPENED: dict[str, _Opened] = {}
-_MOST_OPENED = 16
-
-
-def _opened(location: str) -> _Opened:
-    found = _OPENED.pop(location, None) or ({}, {}, {})
-    _OPENED[location] = found
-    while len(_OPENED) > _MOST_OPENED:
-        del _OPENED[next(iter(_OPENED))]
-    return found
+def _is_tidied_by(run: RunName, part: int, parts: int) -> bool:
+    """Return whether the task of this part tidies the run. Of lanes, the first also tidies what is not in lanes."""
+    if parts != LANES:
+        return run.part % parts == part
+    return run.part == part if run.parts == LANES else part == 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from oncebus.ledger.generations import Generation, lineage
+from oncebus.ledger.aside_marks import AsideMark
+from oncebus.ledger.generations import Generation, lineage, main_writer
 from oncebus.ledger.names import Position, RunName, horizon_of, visible_runs
 from oncebus.ledger.storage import Stamp
 
@@ -18,12 +19,27 @@ KEPT_GENERATIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All files of a ledger by name, and the generations and runs among them, in order."""
+    """All files of a ledger by name, and the generations and runs among them, in order.
+
+    `voids` are generations that only take a number.
+    """
 
     stamps: dict[str, Stamp]
     generations: list[Generation]
     runs: list[RunName]
     confirmed: dict[int, int]
+    asides: list[AsideMark] = field(default_factory=list)
+    voids: list[Generation] = field(default_factory=list)
+
+    @property
+    def next_number(self) -> int:
+        """Return the number that the next writer claims."""
+        return 1 + max((generation.number for generation in (*self.generations[-1:], *self.voids)), default=0)
+
+    @property
+    def main(self) -> Generation | None:
+        """Return the writer whose turn it is: the newest generation that is not an aside."""
+        return main_writer(self.generations)
 
     @property
     def newest(self) -> Generation | None:
@@ -32,20 +48,22 @@ class Listing:
 
     def last_recorded(self) -> int | None:
         """Return the newest batch of the newest query that has a run which counts; None if there is none."""
-        if self.newest is None:
+        main = self.main
+        if self.newest is None or main is None:
             return None
-        numbers = lineage(self.generations)
+        numbers = lineage([generation for generation in self.generations if generation.number <= main.number])
         counting = visible_runs(self.runs, self.generations, Position(self.newest.number + 1, 0))
         return max((run.last.batch for run in counting if run.last.generation in numbers), default=None)
 
     def last_confirmed(self) -> int | None:
         """Return the newest batch of the newest query that is known to be committed; None if there is none."""
-        if self.newest is None:
+        main = self.main
+        if main is None:
             return None
-        if self.newest.is_batch:
-            return self.newest.first_batch
+        if main.is_batch:
+            return main.first_batch
         # A query starts at a batch only if all earlier batches are committed.
-        return max(self.newest.first_batch - 1, self.confirmed.get(self.newest.number, -1))
+        return max(main.first_batch - 1, self.confirmed.get(main.number, -1))
 
     def horizon(self) -> int:
         """Return the greatest horizon of all runs that count; `NO_HORIZON` if there are none."""
@@ -57,12 +75,23 @@ class Listing:
 
         For a streaming query this is always False, because its files do not show it.
         """
-        if self.newest is None or self.newest.is_batch:
+        main = self.main
+        if main is None or main.is_batch:
             return True
-        if not self.newest.is_in_query:
+        if not main.is_in_query:
             return False
         recorded, confirmed = self.last_recorded(), self.last_confirmed()
         return recorded is None or (confirmed is not None and recorded <= confirmed)
+
+    def joining(self, batch: int) -> AsideMark | None:
+        """Return the mark of an aside that is about to join, if this batch cannot yet know whether it sees the aside.
+
+        The mark without a batch number comes first, and every batch must wait. The mark with a number says which batch
+        will be the first to see the aside: earlier batches continue.
+        """
+        marks = [mark for mark in self.asides if mark.is_joining and mark.number >= self.next_number]
+        decided = {mark.token: mark.batch for mark in marks if mark.batch is not None}
+        return next((mark for mark in marks if batch >= decided.get(mark.token, 0)), None)
 
     def superseded(self) -> list[str]:
         """Return the files to delete: generations that nobody needs any more, and confirmations that were used.
@@ -76,8 +105,10 @@ class Listing:
         oldest = min((run.last.generation for run in self.runs), default=self.newest.number)
         needed = min(oldest, self.newest.number - KEPT_GENERATIONS)
         confirmed = [(name, CONFIRMED.fullmatch(name)) for name in self.stamps]
-        newest_confirmed = (self.newest.number, self.confirmed.get(self.newest.number, -1))
+        main = self.main or self.newest
+        newest_confirmed = (main.number, self.confirmed.get(main.number, -1))
         return [
-            *(generation.file_name for generation in self.generations if generation.number < needed),
+            *(mark.name for mark in self.asides if mark.number < self.next_number),
+            *(one.file_name for one in (*self.generations, *self.voids) if one.number < needed),
             *(name for name, match in confirmed if match and (int(match[1]), int(match[2])) < newest_confirmed),
         ]

@@ -3,6 +3,7 @@
     ledger.json                                        the key columns and the id of the ledger
     generation-000002.json                             see `oncebus.ledger.generations`
     confirmed-000002-17                                batch 17 of generation 2 is known to be committed
+    aside-000003-…                                     see `oncebus.ledger.aside_marks`
     run-2.17-2.17-0.4-50000-1731700000000000-TOKEN.run the keys accepted by generation 2 in batch 17, part 0 of 4:
                                                        50000 entries, horizon 1731700000000000
     run-2.17-2.17-0.4-50000-1731…-1731…-TOKEN.run      the same, of a batch that Spark cut at the second time
@@ -10,6 +11,9 @@
                                                        batch 9 of generation 2, merged
     run-2.17-2.17-0.4-100.50000-…                      a run that had 50000 entries when it was first written, rewritten
                                                        with the 100 that are not forgotten
+
+A part may also be a partition of input that was partitioned by the key already. Its number of parts is then `LANES`, a
+prime that no other number of parts reaches, and it may hold any key.
 
 TOKEN is the token of the generation, or for a merged run of the generation that merged it. A run counts only if its
 generation was claimed with the same token. So runs of a writer that never claimed a generation are never seen.
@@ -24,9 +28,18 @@ from math import gcd
 from typing import NamedTuple
 
 from oncebus.detection import NO_HORIZON
+from oncebus.errors import OncebusError
 from oncebus.ledger.generations import Generation, limits
 
 _RUN = re.compile(r"run-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)\.(\d+)-(\d+)(?:\.(\d+))?-(-?\d+)(?:-(\d+))?-([0-9a-f]+)\.run")
+
+
+LANES = 257
+"""The number of parts in the name of a run whose part is a partition of the input: a *lane*."""
+
+
+class NotPartitioned(OncebusError):
+    """Input that should be partitioned by the key has a key in two partitions, or has too many partitions."""
 
 
 class Position(NamedTuple):
@@ -100,8 +113,11 @@ class RunName:
         return self.size if self.written is None else self.written
 
     def may_hold_keys_of(self, part: int, parts: int) -> bool:
-        """Return whether the run may hold keys of this part. The number of parts may differ between batches."""
-        return (self.part - part) % gcd(self.parts, parts) == 0
+        """Return whether the run may hold keys of this part. The number of parts may differ between batches.
+
+        A lane may hold any key: the source may have been partitioned differently before.
+        """
+        return LANES in (self.parts, parts) or (self.part - part) % gcd(self.parts, parts) == 0
 
 
 def parse_run_names(names: Iterable[str]) -> list[RunName]:

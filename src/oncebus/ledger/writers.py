@@ -46,7 +46,7 @@ def newest_ended(listing: Listing, location: str, is_running: Callable[[str], bo
     `is_running` returns whether a streaming query of the `owner` is running. Raises `LedgerInUse` if the newest writer
     is known to be running.
     """
-    newest = listing.newest
+    newest = listing.main
     if newest is None:
         return None
     if listing.is_at_rest():
@@ -63,10 +63,12 @@ def newest_ended(listing: Listing, location: str, is_running: Callable[[str], bo
 
 def refuse_if_live(listing: Listing, location: str, writer: Writer) -> None:
     """Raise `LedgerInUse` if the newest writer is a different one and may still be running."""
-    newest = listing.newest
+    newest = listing.main
     if newest is None or newest.number == writer.follows or listing.is_at_rest():
         return
     is_same_query = newest.query == writer.query
+    if newest.token == writer.token and not is_same_query:
+        raise started_twice(location, newest.query, writer.query)
     if is_same_query and newest.owner == writer.owner:
         raise second_operator(location, newest.query)
     alive = newest.owner.is_alive() if newest.owner else None
@@ -90,7 +92,17 @@ def in_use(location: str, newest: Generation, where: str) -> LedgerInUse:
     """Return the error for a second writer while the first one runs."""
     return LedgerInUse(
         f"Ledger '{location}' is being written by query {newest.query} of {where}. Stop that query first, or "
-        "give each query a ledger of its own. If it has ended, call detect_duplicates again."
+        "give each query a ledger of its own. If it has ended, call detect_duplicates again. A batch can join while a "
+        "query runs, with the query's checkpoint: Ledger.open(…).batch(checkpoint=…)."
+    )
+
+
+def started_twice(location: str, first: str, second: str) -> LedgerInUse:
+    """Return the error for one result of `detect_duplicates` that is started as two queries."""
+    return LedgerInUse(
+        f"One result of detect_duplicates was started as two queries, {first} and {second}, but ledger '{location}' "
+        "remembers the keys of one. Write new rows and duplicates in one query: "
+        'checked.writeStream.partitionBy("is_duplicate"), or foreachBatch. See "Both outputs" in docs/spark.md.'
     )
 
 
@@ -105,6 +117,8 @@ def taken_over(location: str, ours: Generation, newest: Generation) -> LedgerInU
 
 def claimed_at_once(location: str, ours: Generation, rival: Generation) -> LedgerInUse:
     """Return the error for the slower of two writers that claim the same generation."""
+    if ours.token == rival.token:
+        return started_twice(location, rival.query, ours.query)
     if ours.query == rival.query:
         return second_operator(location, ours.query)
     return LedgerInUse(

@@ -1,6 +1,8 @@
 """Duplicate detection on Spark DataFrames."""
 
-from oncebus.ledger import Ledger, LedgerBatch
+from oncebus.ledger import LedgerBatch
+from oncebus.spark.ledger import Ledger
+from oncebus.spark.metrics import DetectionMetrics
 from oncebus.spark.operator import detect_duplicates
 
-__all__ = ["Ledger", "LedgerBatch", "detect_duplicates"]
+__all__ = ["DetectionMetrics", "Ledger", "LedgerBatch", "detect_duplicates"]

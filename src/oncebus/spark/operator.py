@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
+from oncebus.detection import Policy
 from oncebus.durations import checked_duration, parse_duration
 from oncebus.errors import OncebusError
-from oncebus.ledger import Ledger, LedgerBatch
-from oncebus.spark.columns import CLOCK, PART, Columns, placement, resolve_columns
+from oncebus.ledger import LANES, LedgerBatch
+from oncebus.spark.columns import CLOCK, LATE, PART, Columns, placement, resolve_columns
+from oncebus.spark.ledger import Ledger
+from oncebus.spark.metrics import observed
 from oncebus.spark.places import bind_batch, is_remote, place_of_query
 from oncebus.spark.task import FixedLedger, StreamLedger, Task
 from oncebus.spark.workers import check_workers
@@ -28,13 +32,17 @@ class BadCall(OncebusError, ValueError):
 def detect_duplicates(
     messages: DataFrame,
     *,
-    key: str | Sequence[str],
-    time: str,
-    window: str | timedelta,
+    key: str | Column | Sequence[str | Column],
+    time: str | Column,
+    window: str | timedelta | Column | None,
     ledger: str | os.PathLike[str] | LedgerBatch | None = None,
-    sequence: str | None = None,
+    sequence: str | Column | None = None,
     lateness: str | timedelta | None = None,
+    keep: Literal["first", "last"] = "first",
+    window_from: Literal["first", "last"] = "first",
     parts: int | None = None,
+    partitioned: bool = False,
+    observe: str | Observation | None = None,
 ) -> DataFrame:
     """Mark the duplicates in a DataFrame.
 
@@ -48,18 +56,29 @@ def detect_duplicates(
 
     Args:
         messages: A batch or streaming DataFrame.
-        key: One or more columns. A row with a null in one of them is never a duplicate.
-        time: A timestamp column. A null in it is an error.
-        window: `"10 minutes"`, `"PT10M"`, a timedelta, or the name of a column with an interval or microseconds. If a
-            key was accepted under one window and is checked under another, the shorter counts.
+        key: One or more columns: names, fields of structs like `"header.id"`, or expressions like
+            `F.sha2("body", 256)`. A row with a null in one of them is never a duplicate.
+        time: A timestamp column, or an expression. A null in it is an error.
+        window: `"10 minutes"`, `"PT10M"`, a timedelta, or a column or expression with an interval or microseconds. None
+            or `"ever"` means that keys are never forgotten. If a key was accepted under one window and is checked under
+            another, the shorter counts.
         ledger: Where to remember accepted keys. A stream needs a path or URI. A batch takes the value of
             `with Ledger.open(path).batch() as ledger`, or None to check the DataFrame on its own. All machines of the
             cluster must share the folder.
         sequence: A whole-number column that breaks ties in time (the lower number comes first) and names the original.
         lateness: How much longer than its window to remember a key, for rows that arrive out of order.
+        keep: Which of repeated rows is new: the `"first"`, or in a batch DataFrame the `"last"`. Rows of earlier
+            batches were output already, so a row that repeats one of them is a duplicate in either case.
+        window_from: `"last"` lets every duplicate extend the window: a row is new if its key was not seen at all for
+            one window. Then the ledger remembers every row, and the original of a duplicate may be a duplicate.
         parts: The number of tasks for a batch. The default is the cluster's parallelism with a ledger, and Spark's
             shuffle partitions without one. A Python worker holds a whole part in memory. The number may change from
             run to run.
+        partitioned: Whether all rows of a key are in one partition of each batch already, as in a Kafka topic that is
+            keyed by the id. Then nothing is shuffled. This needs a ledger, and is checked: a key in two partitions is
+            an error.
+        observe: A name under which Spark reports the counts `rows`, `new`, `duplicates` and `late`, in the progress of
+            a streaming query (`observedMetrics`); or an `Observation` for a batch. `DetectionMetrics` exports them.
 
     Raises:
         BadCall: The arguments contradict each other.
@@ -67,34 +86,66 @@ def detect_duplicates(
     """
     spark = messages.sparkSession
     is_case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
-    columns = resolve_columns(messages.schema, key, time, window, sequence, is_case_sensitive=is_case_sensitive)
+    columns = resolve_columns(messages, key, time, window, sequence, is_case_sensitive=is_case_sensitive)
     extra = (
         0 if lateness is None else checked_duration(parse_duration(lateness, "lateness"), lateness, "lateness", least=0)
     )
     if parts is not None and not 1 <= parts <= MOST_PARTS:
         raise BadCall(f"The number of parts is {parts!r}; it must be from 1 to {MOST_PARTS}.")
+    if partitioned and (parts is not None or ledger is None):
+        raise BadCall("partitioned=True needs a ledger, which checks it, and no number of parts.")
     if not is_remote(spark):
         check_workers(spark)
+    tasks = LANES if partitioned else parts
+    policy = _policy(keep, window_from, is_streaming=messages.isStreaming)
     place: StreamLedger | FixedLedger | None
     if messages.isStreaming:
         if ledger is None or isinstance(ledger, Ledger | LedgerBatch):
             raise BadCall("A streaming DataFrame needs a ledger: give the path or URI of a folder.")
         place = StreamLedger(
-            place_of_query(spark, os.fspath(ledger), columns.key_signature), parts or _parallelism(spark)
+            place_of_query(spark, os.fspath(ledger), columns.key_signature), tasks or _parallelism(spark)
         )
     elif ledger is None:
         place = None
     elif isinstance(ledger, LedgerBatch):
-        place = _fixed_ledger(spark, ledger, columns, parts or _parallelism(spark))
+        place = _fixed_ledger(spark, ledger, columns, tasks or _parallelism(spark))
     else:
         location = ledger.location if isinstance(ledger, Ledger) else os.fspath(ledger)
         raise BadCall(
             "A batch DataFrame takes an open ledger batch, not a path. Write: with "
             f"Ledger.open({location!r}).batch() as ledger: detect_duplicates(…, ledger=ledger)"
         )
-    task = Task(columns.key, columns.time, columns.window, extra, columns.sequence, place)
-    spread = _spread(messages, columns, place.parts if place else parts)
-    return spread.mapInArrow(_as_function(task), columns.output)
+    # Spark Connect has an `Observation` of its own.
+    if observe is not None and not (isinstance(observe, str) and observe) and type(observe).__name__ != "Observation":
+        raise BadCall(f"observe is {observe!r}; it must be a name or an Observation.")
+    task = Task(
+        columns.key,
+        columns.time,
+        columns.window,
+        extra,
+        columns.sequence,
+        place,
+        columns.labels,
+        policy,
+        observe is not None,
+    )
+    spread = _spread(columns.prepared(messages), columns, place.parts if place else parts)
+    if observe is None:
+        return spread.mapInArrow(_as_function(task), columns.output)
+    with_late = T.StructType([*columns.output.fields, T.StructField(LATE, T.BooleanType(), False)])
+    return observed(spread.mapInArrow(_as_function(task), with_late), observe)
+
+
+def _policy(keep: str, window_from: str, *, is_streaming: bool) -> Policy:
+    for name, value in (("keep", keep), ("window_from", window_from)):
+        if value not in ("first", "last"):
+            raise BadCall(f"{name} is {value!r}; it must be 'first' or 'last'.")
+    if keep == "last" and is_streaming:
+        raise BadCall(
+            "keep='last' needs a batch DataFrame. A stream outputs the first row of a key before the last one arrives, "
+            "and cannot take it back."
+        )
+    return Policy(keeps_last=keep == "last", extends=window_from == "last")
 
 
 def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFrame:
@@ -103,7 +154,7 @@ def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFra
     if parts is None:
         return messages.repartition(*by)
     # The part, as Spark itself has chosen it: a run's name tells which keys it may hold.
-    added = [F.pmod(F.hash(*by), F.lit(parts)).alias(PART)]
+    added = [] if parts == LANES else [F.pmod(F.hash(*by), F.lit(parts)).alias(PART)]
     if messages.isStreaming:
         # Spark records the current timestamp with the batch, so a repeated batch sees the same one. It puts it into the
         # plan as a number, after optimising. In an ordinary expression that number would be part of the generated code,
@@ -111,7 +162,7 @@ def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFra
         nothing = F.array().cast("array<bigint>")
         clock = F.aggregate(nothing, F.unix_micros(F.current_timestamp()), lambda time, _: time)
         added.append(clock.alias(CLOCK))
-    return messages.repartition(parts, *by).select("*", *added)
+    return (messages if parts == LANES else messages.repartition(parts, *by)).select("*", *added)
 
 
 def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int) -> FixedLedger:

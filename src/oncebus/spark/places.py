@@ -130,6 +130,7 @@ def _run(spark: SparkSession) -> str | None:
 
 
 def _is_running(spark: SparkSession, query: str) -> bool:
+    """Return whether a streaming query of this Spark application, or of this Connect session, is running."""
     if is_remote(spark):
         return any(str(active.id) == query for active in spark.streams.active)
     # `streams.active` lists the queries of one session; the ledger may belong to a query of any session.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,23 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark import TaskContext
 
-from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Rows, Verdicts, judge, recall_nothing
+from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Policy, Rows, Verdicts, is_forgotten, judge, recall_nothing
 from oncebus.detection.hashing import digests_of_keys, digests_of_rows
 from oncebus.detection.values import Numbers
 from oncebus.durations import LONGEST
 from oncebus.errors import OncebusError
-from oncebus.ledger import Generation, Ledger, Owner, Writer
-from oncebus.spark.columns import CLOCK, IS_DUPLICATE, ORIGINAL_SEQUENCE, ORIGINAL_TIME, PART, BadColumn
+from oncebus.ledger import LANES, Generation, Ledger, NotPartitioned, Owner, Writer
+from oncebus.spark.columns import (
+    CLOCK,
+    EVER,
+    EVER_FURTHEST,
+    IS_DUPLICATE,
+    LATE,
+    ORIGINAL_SEQUENCE,
+    ORIGINAL_TIME,
+    PART,
+    BadColumn,
+)
 
 # Spark sets these local properties for every job of a query, and offers user code no call that changes them. We do not
 # use the job group, although Spark sets it to the run id: user code may call `setJobGroup`.
@@ -101,7 +111,11 @@ class FixedLedger:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Everything that a task needs to know. The driver makes it once. `window` is a column name or microseconds."""
+    """Everything that a task needs to know. The driver makes it once.
+
+    `window` is a column name or microseconds. `labels` has the text of each expression, by the name of its helper
+    column. If `reports_late`, the result has a helper column that says which rows are late.
+    """
 
     key: tuple[str, ...]
     time: str
@@ -109,6 +123,9 @@ class Task:
     lateness: int
     sequence: str | None
     ledger: StreamLedger | FixedLedger | None
+    labels: dict[str, str] = field(default_factory=dict)
+    policy: Policy = field(default_factory=Policy)
+    reports_late: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Judge one part of a batch, and yield its rows with verdicts.
@@ -124,7 +141,7 @@ class Task:
         elif self.ledger is None:
             # Nothing keeps these digests, so any secret will do.
             rows = self._rows(pa.Table.from_batches(received), secrets.token_bytes(32))
-            yield from self._marked(received, judge(rows, recall_nothing, NO_HORIZON))
+            yield from self._marked(received, rows, judge(rows, recall_nothing, NO_HORIZON, self.policy))
         else:
             yield from self._judge_fixed(self.ledger, received)
 
@@ -132,9 +149,9 @@ class Task:
         ledger = Ledger.open(place.location, identity=place.identity)
         generation, number, parts = place.generation, place.number, place.parts
         table = pa.Table.from_batches(received)
-        rows, part = self._rows(table, ledger.secret()), _part(table)
-        verdicts = ledger.judge(rows, generation, number, part=part, parts=parts, clock=place.clock)
-        yield from self._marked(received, verdicts)
+        rows, part = self._rows(table, ledger.secret()), _lane() if parts == LANES else _part(table)
+        verdicts = ledger.judge(rows, generation, number, part=part, parts=parts, clock=place.clock, policy=self.policy)
+        yield from self._marked(received, rows, verdicts)
         # A batch outside a query tidies the ledger when it joins.
         if generation.is_in_query and rows.has_key.any():
             ledger.tidy(generation, number, part=part, parts=parts)
@@ -146,17 +163,19 @@ class Task:
         generation = ledger.join(writer, batch)
         if received:
             table = pa.Table.from_batches(received)
-            rows, part = self._rows(table, ledger.secret()), _part(table)
+            rows, part = self._rows(table, ledger.secret()), _lane() if parts == LANES else _part(table)
             cut = int(table.column(CLOCK)[0].as_py())
-            verdicts = ledger.judge(rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut)
-            yield from self._marked(received, verdicts)
+            verdicts = ledger.judge(
+                rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut, policy=self.policy
+            )
+            yield from self._marked(received, rows, verdicts)
             if rows.has_key.any():
                 ledger.tidy(generation, batch, part=part, parts=parts)
 
     def _rows(self, table: pa.Table, secret: bytes) -> Rows:
         high, low, has_key = digests_of_keys([_column(table, name) for name in self.key], secret)
         window = self._windows(table)
-        told_apart = table.drop_columns([name for name in (PART, CLOCK) if name in table.column_names])
+        told_apart = table.drop_columns([name for name in table.column_names if self._is_helper(name)])
         return Rows(
             high,
             low,
@@ -169,25 +188,26 @@ class Task:
         )
 
     def _times(self, table: pa.Table) -> Numbers:
-        time = _microseconds(table, self.time)
-        bad = (time < -_FURTHEST) | (time > _FURTHEST)
+        time = self._microseconds(table, self.time)
+        furthest, years = (EVER_FURTHEST, "36,000") if self.window == EVER else (_FURTHEST, "146,000")
+        bad = (time < -furthest) | (time > furthest)
         if bad.any():
             raise BadColumn(
-                f"The time column '{self.time}' holds {time[np.flatnonzero(bad)[0]]} microseconds since 1970; it must "
-                "be within 146,000 years of 1970. Filter such rows out before detection."
+                f"The time column '{self._label(self.time)}' holds {time[np.flatnonzero(bad)[0]]} microseconds since "
+                f"1970; it must be within {years} years of 1970. Filter such rows out before detection."
             )
         return time
 
     def _windows(self, table: pa.Table) -> Numbers:
         if isinstance(self.window, int):
             return np.full(table.num_rows, self.window, np.int64)
-        window = _microseconds(table, self.window)
+        window = self._microseconds(table, self.window)
         bad = (window <= 0) | (window > LONGEST)
         if bad.any():
             value = window[np.flatnonzero(bad)[0]]
             raise BadColumn(
-                f"The window column '{self.window}' holds {value} microseconds; it must be longer than zero and at "
-                f"most {LONGEST}."
+                f"The window column '{self._label(self.window)}' holds {value} microseconds; it must be longer than "
+                f"zero and at most {LONGEST}."
             )
         return window
 
@@ -195,10 +215,24 @@ class Task:
         if self.sequence is None:
             return np.full(table.num_rows, NO_SEQUENCE, np.int64)
         column = _column(table, self.sequence)
-        _refuse_nulls(column, self.sequence)
+        _refuse_nulls(column, self._label(self.sequence))
         return np.asarray(column.cast(pa.int64()))
 
-    def _marked(self, received: list[pa.RecordBatch], verdicts: Verdicts) -> Iterator[pa.RecordBatch]:
+    def _microseconds(self, table: pa.Table, name: str) -> Numbers:
+        column = _column(table, name)
+        _refuse_nulls(column, self._label(name))
+        if pa.types.is_duration(column.type):
+            column = column.cast(pa.duration("us"))
+        values: npt.NDArray[np.int64] = np.asarray(column.cast(pa.int64()))
+        return values
+
+    def _is_helper(self, name: str) -> bool:
+        return name in (PART, CLOCK) or name in self.labels
+
+    def _label(self, name: str) -> str:
+        return self.labels.get(name, name)
+
+    def _marked(self, received: list[pa.RecordBatch], rows: Rows, verdicts: Verdicts) -> Iterator[pa.RecordBatch]:
         """Yield the received batches with the verdict columns added and the helper columns removed."""
         schema = received[0].schema
         is_new = ~verdicts.is_duplicate
@@ -209,13 +243,26 @@ class Task:
         if self.sequence is not None:
             unknown = is_new | (verdicts.original_sequence == NO_SEQUENCE)
             added[ORIGINAL_SEQUENCE] = pa.array(verdicts.original_sequence, mask=unknown)
-        kept = [name for name in schema.names if name not in (PART, CLOCK)]
+        if self.reports_late:
+            added[LATE] = pa.array(is_forgotten(rows.time, rows.keep, verdicts.horizon))
+        kept = [name for name in schema.names if not self._is_helper(name)]
         at = 0
         for batch in received:
             columns = [batch.column(name) for name in kept]
             columns += [values.slice(at, batch.num_rows) for values in added.values()]
             yield pa.RecordBatch.from_arrays(columns, names=[*kept, *added])
             at += batch.num_rows
+
+
+def _lane() -> int:
+    """Return the number of this partition of the input."""
+    context = TaskContext.get()
+    lane = context.partitionId() if context else 0
+    if lane >= LANES:
+        raise NotPartitioned(
+            f"The input has more than {LANES} partitions. Call detect_duplicates without partitioned=True."
+        )
+    return lane
 
 
 def _part(table: pa.Table) -> int:
@@ -234,15 +281,6 @@ def _part(table: pa.Table) -> int:
 def _column(table: pa.Table, name: str) -> pa.Array:
     column = table.column(name)
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
-def _microseconds(table: pa.Table, name: str) -> Numbers:
-    column = _column(table, name)
-    _refuse_nulls(column, name)
-    if pa.types.is_duration(column.type):
-        column = column.cast(pa.duration("us"))
-    values: npt.NDArray[np.int64] = np.asarray(column.cast(pa.int64()))
-    return values
 
 
 def _refuse_nulls(column: pa.Array, name: str) -> None:

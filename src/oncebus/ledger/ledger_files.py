@@ -1,0 +1,116 @@
+"""Reads the files of a ledger: lists them, and opens its description, generations and runs."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from oncebus.ledger.aside_marks import PREFIX, AsideMark
+from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_shared
+from oncebus.ledger.generations import Generation
+from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
+from oncebus.ledger.names import RunName, parse_run_names
+from oncebus.ledger.run import CorruptRun, Run
+from oncebus.ledger.storage import Stamp, Storage
+
+
+class LedgerFiles:
+    """The files at one place. `identity` is the id that the ledger must have, or None."""
+
+    def __init__(self, storage: Storage, identity: str | None = None) -> None:
+        self._storage = storage
+        self.location = storage.location
+        self.identity = identity
+        self._open_runs, self._known_generations, self._descriptions = _opened(storage.location)
+
+    def _run(self, name: RunName) -> Run:
+        text = str(name)
+        known = self._open_runs.get(text)
+        stamp = self._stamps[text]
+        if known is not None and known[0] == stamp:
+            return known[1]
+        try:
+            run = self._verified_run(text, stamp)
+        except CorruptRun:
+            if not self._storage.forget(text):
+                raise
+            # The copy on this machine was damaged. If the file itself is damaged too, this raises.
+            run = self._verified_run(text, stamp)
+        self._open_runs[text] = (stamp, run)
+        return run
+
+    def _verified_run(self, name: str, stamp: Stamp) -> Run:
+        run = Run(f"{self.location}/{name}", self._storage.read(name))
+        if not self._storage.is_verified(name, stamp):
+            run.verify()
+            self._storage.set_verified(name, stamp)
+        return run
+
+    def _list(self) -> Listing:
+        while True:
+            # A generation file may be deleted between listing and reading. Then list again.
+            with suppress(FileNotFoundError):
+                return self._list_once()
+
+    def _list_once(self) -> Listing:
+        stamps = self._storage.names()
+        self._check_identity(stamps.get(FILE_NAME))
+        self._stamps = stamps
+        for gone in [name for name in self._open_runs if name not in stamps]:
+            del self._open_runs[gone]
+        generations = []
+        asides: list[AsideMark] = []
+        confirmed: dict[int, int] = {}
+        for name, stamp in stamps.items():
+            if match := CONFIRMED.fullmatch(name):
+                number, batch = int(match[1]), int(match[2])
+                confirmed[number] = max(batch, confirmed.get(number, batch))
+            elif GENERATION.fullmatch(name):
+                generations.append(self._generation(name, stamp))
+            elif name.startswith(PREFIX) and (mark := AsideMark.parse(name)):
+                asides.append(mark)
+        generations.sort(key=lambda generation: generation.number)
+        voids = [generation for generation in generations if generation.is_void]
+        counting = [generation for generation in generations if not generation.is_void] if voids else generations
+        return Listing(stamps, counting, parse_run_names(stamps), confirmed, asides, voids)
+
+    def _check_identity(self, stamp: Stamp | None) -> None:
+        """Raise `LedgerNotShared` if this is not the ledger that the caller asked for."""
+        if self.identity is None:
+            return
+        found = None if stamp is None else self._description(stamp).id
+        if found != self.identity:
+            raise not_shared(self.location, found)
+
+    def _description(self, stamp: Stamp) -> Description:
+        known = self._descriptions.get(stamp)
+        if known is None:
+            known = Description.from_json(bytes(self._storage.read(FILE_NAME)), self.location)
+            # A ledger without an id gets one under the same name: what has none is not kept.
+            if known.id is not None:
+                self._descriptions[stamp] = known
+        return known
+
+    def _generation(self, name: str, stamp: Stamp) -> Generation:
+        known = self._known_generations.get(name)
+        if known is None or known[0] != stamp:
+            try:
+                generation = Generation.from_json(bytes(self._storage.read(name)))
+            except (ValueError, TypeError, KeyError) as error:
+                raise LedgerMismatch(f"Ledger '{self.location}' has an unreadable '{name}': {error}") from error
+            known = self._known_generations[name] = (stamp, generation)
+        return known[1]
+
+
+# Opening a run costs more than searching it, and Spark reuses its Python workers. So a process keeps the open runs of
+# the ledgers that it used last.
+_Opened = tuple[dict[str, tuple[Stamp, Run]], dict[str, tuple[Stamp, Generation]], dict[Stamp, Description]]
+_OPENED: dict[str, _Opened] = {}
+_MOST_OPENED = 16
+
+
+def _opened(location: str) -> _Opened:
+    found = _OPENED.pop(location, None) or ({}, {}, {})
+    _OPENED[location] = found
+    while len(_OPENED) > _MOST_OPENED:
+        del _OPENED[next(iter(_OPENED))]
+    return found

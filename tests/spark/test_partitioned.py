@@ -1,0 +1,56 @@
+"""Input that is partitioned by the key needs no shuffle; input that is not is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from oncebus.errors import OncebusError
+from oncebus.spark import Ledger, detect_duplicates
+from spark.streams import SCHEMA, Stream, expected, verdicts
+from spark.test_batch import frame_of
+from spark.test_streaming import history_of
+
+OPTIONS: dict[str, Any] = {"key": "key", "time": "time", "window": "window", "sequence": "sequence"}
+
+
+def test_a_partitioned_stream(spark: SparkSession, tmp_path: Path) -> None:
+    history = history_of(5)
+    stream = Stream(spark, tmp_path)
+
+    def run(by: str, partitions: int, *, partitioned: bool = True) -> None:
+        source = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(stream.source))
+        checked = detect_duplicates(
+            source.repartition(partitions, by), **OPTIONS, ledger=stream.ledger, partitioned=partitioned
+        )
+        writer = checked.writeStream.format("parquet").option("path", str(stream.output))
+        query = writer.option("checkpointLocation", str(stream.checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(300)
+
+    stream.write(history[:2])
+    run("key", 3)
+    stream.write(history[2:4], first=2)
+    run("key", 2)
+    stream.write(history[4:], first=4)
+    with pytest.raises(StreamingQueryException, match=r"NotPartitioned: Partition \d of the input has a key"):
+        run("sequence", 3)
+    run("key", 2, partitioned=False)
+    assert stream.found() == expected(history)
+
+
+def test_a_partitioned_batch(spark: SparkSession, tmp_path: Path) -> None:
+    messages = history_of(1)[0]
+    frame = frame_of(spark, messages).repartition(3, "key")
+    with Ledger.open(tmp_path / "ledger").batch() as ledger:
+        checked = detect_duplicates(frame, **OPTIONS, ledger=ledger, partitioned=True)
+        java: Any = checked._jdf
+        assert java.queryExecution().optimizedPlan().toString().count("Repartition") == 1
+        assert verdicts(checked) == expected([messages])
+    wrong: list[dict[str, Any]] = [{}, {"parts": 3, "ledger": "x"}]
+    for options in wrong:
+        with pytest.raises(OncebusError, match="partitioned=True needs a ledger, which checks it"):
+            detect_duplicates(frame, **OPTIONS, **options, partitioned=True)
