@@ -1,6 +1,7 @@
 """The program that the kill tests kill: messages go from a queue to a table, and from the table to another queue.
 
-`python -m connector.killed FOLDER`, in the folder `tests`. FOLDER/string holds the connection string.
+`python -m connector.killed FOLDER NAME`, in the folder `tests`. FOLDER/string holds the connection string. The queues
+are NAME-source and NAME-target.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from oncebus.connector import register
 from oncebus.connector.schema import SCHEMA
 from oncebus.spark import detect_duplicates
 
-SOURCE, TARGET = "killed-source", "killed-target"
 
-
-def main(folder: Path) -> None:
+def main(folder: Path, name: str) -> None:
     session = (
         SparkSession.builder.master("local[2,20]")
         .config("spark.ui.enabled", "false")
@@ -34,7 +33,12 @@ def main(folder: Path) -> None:
     received = (
         session.readStream.format("servicebus")
         .options(
-            **access, queue=SOURCE, spool=str(folder / "spool"), receivers="2", max_rows="40", wait="300 milliseconds"
+            **access,
+            queue=f"{name}-source",
+            spool=str(folder / "spool"),
+            receivers="2",
+            max_rows="40",
+            wait="300 milliseconds",
         )
         .load()
     )
@@ -55,7 +59,7 @@ def main(folder: Path) -> None:
         .filter("not is_duplicate")
         .select("body", "subject")
         .writeStream.format("servicebus")
-        .options(**access, queue=TARGET)
+        .options(**access, queue=f"{name}-target")
         .option("checkpointLocation", str(folder / "checkpoint-target"))
         .start()
     )
@@ -63,4 +67,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

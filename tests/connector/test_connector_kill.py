@@ -20,8 +20,7 @@ from cluster import QUICK_JVM
 from serve.clients import everything_below
 from serve.programs import TESTS, until
 
-from .bus import DETECTS, QUICK, Bus, running_bus, text
-from .killed import SOURCE, TARGET
+from .bus import DETECTS, QUICK, Bus, text
 
 LIMIT = 240.0
 AT_ONCE = 25
@@ -35,8 +34,9 @@ class Journey:
         self.bus, self.folder, self.chance = bus, folder, random.Random(seed)
         self.sent = 0
         self.kills: Counter[str] = Counter()
-        bus.queue(SOURCE, **DETECTS, **QUICK)
-        bus.queue(TARGET, **DETECTS, **QUICK)
+        self.name = f"killed-{seed}"
+        self.source = bus.queue(f"{self.name}-source", **DETECTS, **QUICK)
+        self.target = bus.queue(f"{self.name}-target", **DETECTS, **QUICK)
         (folder / "string").write_text(bus.string)
         self.driver = self.started()
 
@@ -44,7 +44,7 @@ class Journey:
         errors = (self.folder / "driver.err").open("ab")
         with errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "connector.killed", str(self.folder)],
+                [sys.executable, "-m", "connector.killed", str(self.folder), self.name],
                 cwd=TESTS,
                 env=os.environ | QUICK_JVM,
                 start_new_session=True,
@@ -60,7 +60,7 @@ class Journey:
         deadline = time.monotonic() + LIMIT
         while True:
             try:
-                self.bus.send(SOURCE, batch)
+                self.bus.send(self.source, batch)
             except ServiceBusError:
                 assert time.monotonic() < deadline
                 time.sleep(0.5)
@@ -110,7 +110,7 @@ class Journey:
         """
         found: Counter[str] = Counter()
         deadline = time.monotonic() + LIMIT
-        with self.bus.client() as client, client.get_queue_receiver(TARGET) as receiver:
+        with self.bus.client() as client, client.get_queue_receiver(self.target) as receiver:
             while len(found) < self.sent:
                 assert time.monotonic() < deadline, f"{self.report()}: {len(found)} of {self.sent}"
                 self._has_ended()
@@ -118,7 +118,7 @@ class Journey:
                     found[text(message)] += 1
                     receiver.complete_message(message)
             found.update(map(text, receiver.receive_messages(100, max_wait_time=2)))
-        self.bus.emptied(SOURCE, within=LIMIT)
+        self.bus.emptied(self.source, within=LIMIT)
         self.end()
         assert found == Counter(str(number) for number in range(self.sent)), self.report()
 
@@ -133,29 +133,28 @@ def _command(pid: int) -> str:
     return ""
 
 
-def killed(folder: Path, kills: list[str], seed: int) -> None:
-    with running_bus(folder) as bus:
-        journey = Journey(bus, folder, seed)
-        try:
-            for what in kills:
-                journey.send()
-                journey.until_it_works()
-                journey.kill(what)
+def killed(bus: Bus, folder: Path, kills: list[str], seed: int) -> None:
+    journey = Journey(bus, folder, seed)
+    try:
+        for what in kills:
             journey.send()
-            journey.arrived()
-            print(f"\nseed {seed}: {dict(journey.kills)}, {journey.sent} messages, each once")
-        finally:
-            if journey.driver.poll() is None:
-                journey.end()
+            journey.until_it_works()
+            journey.kill(what)
+        journey.send()
+        journey.arrived()
+        print(f"\nseed {seed}: {dict(journey.kills)}, {journey.sent} messages, each once")
+    finally:
+        if journey.driver.poll() is None:
+            journey.end()
 
 
-def test_killed_three_times(tmp_path: Path) -> None:
-    killed(tmp_path, ["driver", "broker", "driver"], seed=random.randrange(10**6))
+def test_killed_three_times(bus: Bus, tmp_path: Path) -> None:
+    killed(bus, tmp_path, ["driver", "broker", "driver"], seed=random.randrange(10, 10**6))
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(5))
-def test_killed_fifty_times(tmp_path: Path, seed: int) -> None:
+def test_killed_fifty_times(bus: Bus, tmp_path: Path, seed: int) -> None:
     """Each of five journeys has ten kills."""
     kinds = ["driver"] * 3 + ["worker"] * 4 + ["broker"] * 3
-    killed(tmp_path, random.Random(seed).sample(kinds, len(kinds)), seed)
+    killed(bus, tmp_path, random.Random(seed).sample(kinds, len(kinds)), seed)
