@@ -66,6 +66,7 @@ def test_wrong_options_of_a_sink(given: dict[str, str], error: str) -> None:
         ({"spool": "/a", "max_bytes": "2 TB"}, "Option 'max_bytes' '2 TB' must be at most"),
         ({"spool": "/a", "receivers": "65"}, "Option 'receivers' 65 must be between 1 and 64."),
         ({"spool": "/a", "mode": "peek"}, "Option 'mode' 'peek' must be one of: peek_lock, receive_and_delete."),
+        ({"spool": "/a", "mode": "receive_and_delete", "sessions": "true"}, "cannot be combined with sessions"),
         ({"spool": "/a", "sub_queue": "dlq"}, "must be one of: dead_letter, transfer_dead_letter."),
         ({"spool": "/a", "wait": "1 hour"}, "must be at most"),
         ({"spool": "/a", "subscription": "s"}, "Option 'subscription' needs the option 'topic'"),

@@ -165,18 +165,24 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         )
     if "://" in spool:
         raise BadOption(f"Option 'spool' {shown(spool)} must be a folder of a file system, not an object store.")
+    deletes = options.one_of("mode", ("peek_lock", "receive_and_delete")) == "receive_and_delete"
+    sessions = options.one_of("sessions", ("true", "false")) == "true"
+    if deletes and sessions:
+        # A link leaves its session after each micro-batch. The messages that are under way then would be lost.
+        raise BadOption("The mode 'receive_and_delete' cannot be combined with sessions: use 'peek_lock'.")
     return StreamOptions(
         access=access_from(options.values),
         entity=_entity(options),
         retry_timeout=options.seconds("retry_timeout"),
         spool=spool,
-        deletes=options.one_of("mode", ("peek_lock", "receive_and_delete")) == "receive_and_delete",
-        sessions=options.one_of("sessions", ("true", "false")) == "true",
+        deletes=deletes,
+        sessions=sessions,
         receivers=options.number("receivers", 64),
         partitions=options.number("partitions", 1000),
         max_rows=options.number("max_rows", 1_000_000),
         max_bytes=options.size("max_bytes", 1024 * MIB),
-        wait=options.seconds("wait", 60),
+        # Locks are not renewed while a link waits.
+        wait=options.seconds("wait", 10),
     )
 
 

@@ -39,6 +39,7 @@ T = TypeVar("T")
 _TOGETHER = 200
 """How many settlements or renewals of a link are under way at the same time."""
 _MOST_AT_ONCE = 1000
+_FIRST_SHARE = 16
 _FURTHER_WAIT = 0.2
 _LONGEST_RECEIVE = 3.0
 _SESSION_WAIT = 2.0
@@ -146,7 +147,7 @@ class Receivers:
 
     def _share(self, rows: int, size: int, links: int) -> int:
         """Return how many messages each link asks for. Few while nobody knows how large they are."""
-        by_size = size / self._average if self._average else 64
+        by_size = size / self._average if self._average else _FIRST_SHARE
         return max(1, min(_MOST_AT_ONCE, int(min(rows, by_size) / links)))
 
     async def _pull(self, link: _Link, most: int, wait: float) -> list[Delivery] | None:
