@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -175,10 +174,3 @@ def test_errors_are_one_clear_line(session: SparkSession, bus: Bus, tmp_path: Pa
     assert "ExpiredToken" in failed(expired, tmp_path / "2")
     needs = failed(stream(session, bus, tmp_path / "3", queue=sessions, **quick), tmp_path / "3")
     assert "an entity that requires sessions" in needs
-    # A checkpoint whose spool is gone, while Spark still needs a batch of it.
-    bus.send(queue, messages(1))
-    frame = stream(session, bus, tmp_path / "4", queue=queue)
-    assert drained(frame, tmp_path / "4") == ["1"]
-    shutil.rmtree(tmp_path / "4" / "checkpoint" / "commits")
-    shutil.rmtree(tmp_path / "4" / "spool")
-    assert "BadSpool: The checkpoint needs batches of another spool" in failed(frame, tmp_path / "4")
