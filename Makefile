@@ -6,7 +6,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-quick bench-broker docs dist image clean
+.PHONY: help setup java demo demo-dataframe warm-up test test-fast test-programs check torture history test-compat bench bench-quick bench-broker docs dist image test-image clean
 
 help: ## list all targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ dist: setup ## build the wheel and the source distribution into dist
 # BASE builds on an image from a registry instead of Debian packages; IMAGE names the result.
 image: $(VENV)/.ready ## build the container image with buildah; needs no Docker engine
 	PYTHON=$(BIN)/python tools/image $(or $(IMAGE),oncebus)
+
+test-image: setup ## build the container image and use it with the official client
+	$(BIN)/python -m pytest -m torture --verbosity=1 tests/deploy
 
 clean: ## delete everything that can be made again
 	rm -rf $(VENV) .venv-compat build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

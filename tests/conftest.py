@@ -65,7 +65,13 @@ def _only_slow_tests_start_processes(request: pytest.FixtureRequest) -> Iterator
         yield
 
 
-_TOGETHER = ("tests/clients/", "tests/connector/", "tests/serve/staged/", "tests/administration/")
+_TOGETHER = (
+    "tests/clients/",
+    "tests/connector/",
+    "tests/serve/staged/",
+    "tests/administration/",
+    "tests/frameworks/",
+)
 """The tests in each of these folders share a service that starts slowly, so one process runs all of them."""
 
 

@@ -142,7 +142,7 @@ def test_peeking_at_nested_messages_delays_nobody(gateway: Gateway, times: int) 
                 visitor = Visitor(cast(Any, None), client)
                 await visitor.sign_in(gateway.root)
                 for start in (0, 20):
-                    page = await client.get(link("entity/messages", path="nested", **{"from": start}))
+                    page = await client.get(link("entity/messages", path="nested", **{"from": start, "show": 20}))
                     assert page.status_code == 200, page.text
                     assert "Body that is too large to be read here" in page.text
 

@@ -37,6 +37,9 @@ def test_the_client_keeps_a_detection_key_that_it_does_not_know(tmp_path: Path) 
         assert [each.name for each in client.list_queues()] == ["q"]
         changed = service.broker.catalogue.queue("q")
         assert (changed.max_delivery_count, changed.detection_key) == (3, "property:order")
+        found.requires_duplicate_detection = False
+        with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection property of an existing Queue cannot"):
+            client.update_queue(found)
 
 
 def test_the_client_cannot_switch_on_detection_but_the_operation_can(tmp_path: Path) -> None:

@@ -289,7 +289,7 @@ def test_stored_times_may_be_a_little_ahead_and_that_is_logged(
     if is_fine:
         check_stored_times(stored, START, Path("data"))
         assert [record.message for record in caplog.records] == [
-            "The newest message was accepted at 2026-09-21T14:23:20Z, but the clock says 2026-09-21T14:13:20Z; "
+            "The newest message was sent at 2026-09-21T14:23:20Z, but the clock says 2026-09-21T14:13:20Z; "
             "new messages get the same time until then"
         ]
     else:
@@ -312,7 +312,7 @@ def test_a_start_after_a_long_pause_works_and_asks_whether_it_was_one(caplog: py
     assert not caplog.records
     check_stored_times({"store": START}, START + 30 * DAY, Path("data"))
     assert [record.message for record in caplog.records] == [
-        "The newest message was accepted at 2026-09-21T14:13:20Z, and the clock says 2026-10-21T14:13:20Z: "
+        "The newest message was sent at 2026-09-21T14:13:20Z, and the clock says 2026-10-21T14:13:20Z: "
         "unless the broker was stopped for so long, stop it now and correct the clock"
     ]
 

@@ -45,6 +45,12 @@ def test_a_commit_counts_from_its_fsync_until_it_is_ingested(tmp_path: Path) -> 
         scene.pipeline.is_paused = False
         await scene.flow()
         assert (latencies.batch.counts, latencies.batch.total) == (bucket_of(2 * SECOND), 2 * SECOND)
+        # Judging and ingesting are the two parts of it.
+        assert sum(latencies.judge.counts) == sum(latencies.ingest.counts) == 1
+        assert latencies.judge.total + latencies.ingest.total == 2 * SECOND
+        [batch] = scene.broker.batches
+        assert (batch.rows, batch.commits, batch.entries, batch.waited) == (2, 1, 1, 2 * SECOND)
+        assert batch.ingesting == latencies.ingest.total
 
     play(tmp_path, plot)
 

@@ -77,7 +77,7 @@ def test_stored_times_in_the_future_are_refused_and_can_be_repaired(tmp_path: Pa
         with pytest.raises(TimesAhead) as refused:
             await opens(tmp_path, time)
         assert str(refused.value) == (
-            f"The newest message in store '{tmp_path}/store.db' was accepted at 2027-09-21T14:14:20Z, "
+            f"The newest message in store '{tmp_path}/store.db' was sent at 2027-09-21T14:14:20Z, "
             "but the clock says 2026-09-21T14:14:20Z. If the clock is wrong now, correct it. "
             f"If it was wrong then, run: oncebus repair clock --data '{tmp_path}'"
         )

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent / "java"
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 """For programs that run for seconds."""
 
-_FETCH = ("mvn", "--batch-mode", "--quiet", "--file", "pom.xml", "dependency:copy-dependencies")
+FETCH = ("mvn", "--batch-mode", "--quiet", "--file", "pom.xml", "dependency:copy-dependencies")
 _SCENARIO = re.compile(r"@Test\s+void (\w+)\(")
 _STORE_PASSWORD = "changeit"
 
@@ -40,7 +40,7 @@ def libraries() -> Path:
     """Return the folder with the libraries of pom.xml. Maven fetches them if the pom has changed."""
     with suite.made("java/libraries", [HERE / "pom.xml"]) as (folder, is_made):
         if not is_made:
-            suite.build(HERE, *_FETCH, f"-DoutputDirectory={folder}")
+            suite.build(HERE, *FETCH, f"-DoutputDirectory={folder}")
     return folder
 
 

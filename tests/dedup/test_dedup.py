@@ -108,12 +108,13 @@ def test_the_example_of_the_help_runs_with_progress_on_a_terminal_and_one_json_o
             os.close(controller)
         answer, _ = process.communicate(timeout=LIMIT)
     summary = json.loads(answer)
-    assert summary | {"seconds": 0, "rows_per_second": 0} == {
+    assert summary | {"seconds": 0, "start_seconds": 0, "rows_per_second": 0} == {
         "rows": 120,
-        "accepted": 100,
+        "new": 100,
         "duplicates": 20,
         "without_key": 0,
         "seconds": 0,
+        "start_seconds": 0,
         "rows_per_second": 0,
         "out": str(tmp_path / "unique"),
         "duplicates_out": str(tmp_path / "dropped"),
@@ -169,7 +170,7 @@ def test_after_a_kill_the_next_run_loses_and_repeats_nothing(tmp_path: Path) -> 
     # A third run does nothing and loses nothing.
     last = run(*arguments, "--json", cwd=tmp_path)
     assert json.loads(last.stdout)["finished_before"]
-    assert json.loads(last.stdout)["accepted"] == 120
+    assert json.loads(last.stdout)["new"] == 120
     assert len(parquet_rows(out / "second")) == 120
     other = run(*arguments, "--lateness", "1 hour", cwd=tmp_path)
     assert (other.returncode, other.stdout) == (1, "")
@@ -225,7 +226,7 @@ def test_following_continues_where_it_was_stopped(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         answer, errors = process.communicate(timeout=LIMIT)
         assert (process.returncode, errors) == (0, "")
-        assert (json.loads(answer)["rows"], json.loads(answer)["accepted"]) == (36, 20)
+        assert (json.loads(answer)["rows"], json.loads(answer)["new"]) == (36, 20)
     assert sorted(int(row["id"][1:]) for row in json_rows(out)) == list(range(80))
     assert len(json_rows(dropped)) == 60 + 24 + 36 - 80
     other = run(inbox, *ARGUMENTS, "--key", "n", "--out", out, "--duplicates", dropped, "--follow", cwd=tmp_path)

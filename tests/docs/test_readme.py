@@ -43,9 +43,9 @@ def test_the_second_terminal_shows_one_received_and_one_dropped_message(
         for words in commands:
             result = reader.served.run(*words)
             assert result.exit_code == 0, result.output
-            said[words[0]] = result.output
+            said[words[0]] = result.stdout
     assert list(said) == ["send", "receive", "duplicates"]
-    assert said["send"] == "1 message accepted by 'orders'.\n"
+    assert said["send"] == "1 message sent to 'orders'.\n"
     assert said["receive"] == "1  order-1  one coffee\n"
     assert "order-1" in said["duplicates"]
     assert "No duplicates" not in said["duplicates"]

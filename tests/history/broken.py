@@ -174,6 +174,22 @@ def within_a_short_window(story: Story) -> None:
     story.consume("window", ("b", 2), enqueued=19.05)
 
 
+def forgotten_before_both(story: Story) -> None:
+    story.add("forget", result={"number": 1}, entity="window", id="x")
+    story.send("window", "a", name="x")
+    story.consume("window", ("a", 2), enqueued=0.25)
+    story.send("window", "b", name="x")
+    story.consume("window", ("b", 3), enqueued=1.0)
+
+
+def forgotten_and_dropped(story: Story) -> None:
+    story.send("window", "a", name="x")
+    story.consume("window", ("a", 1))
+    story.add("forget", result={"number": 2}, entity="window", id="x")
+    story.send("window", "b", name="x")
+    story.drop("window", "x", 3, 1)
+
+
 def dropped_after_its_window(story: Story) -> None:
     story.send("window", "a", name="x")
     story.send("window", "b", name="x")
@@ -384,6 +400,8 @@ BROKEN: dict[Callable[[Story], None], str] = {
     both_delivered: "duplicate delivered",
     delivered_though_a_cancelled_one_had_its_id: "duplicate delivered",
     within_a_short_window: "duplicate delivered",
+    forgotten_before_both: "duplicate delivered",
+    forgotten_and_dropped: "remembers the forgotten",
     dropped_after_its_window: "dropped wrongly",
     dropped_by_the_longer_window_of_another: "dropped wrongly",
     dropped_by_the_longer_window_of_its_original: "dropped wrongly",

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .detection import dropped_wrongly, duplicate_delivered
+from .detection import dropped_wrongly, duplicate_delivered, remembers_the_forgotten
 from .entities import DEAD_LETTERS, NEWS, PLAIN, RECREATED, SINKS
 from .history import FAILED, NEVER, OK, UNKNOWN, History
 from .model import MILLISECOND, Attempt, Model
@@ -272,6 +272,7 @@ RULES: tuple[Rule, ...] = (
     batch_torn,
     duplicate_delivered,
     dropped_wrongly,
+    remembers_the_forgotten,
     wrong_time,
     routed_wrongly,
     remembers_the_deleted,

@@ -23,6 +23,7 @@ from .operations import (
     Cancel,
     ChangeRule,
     ChangeWindow,
+    Forget,
     Message,
     Pause,
     Receive,
@@ -81,6 +82,8 @@ class PlannedClient:
                 self._until_known(
                     "window", lambda: self._http.change_window(entity, window, **_LOCKED), entity=entity, window=window
                 )
+            case Forget(entity, name):
+                self._forget(entity, name)
             case ChangeRule(place, colour):
                 self._until_known("rule", lambda: self._http.change_rule(place, colour), place=place, colour=colour)
             case Recreate(entity):
@@ -219,6 +222,10 @@ class PlannedClient:
                     self._settle(link, letters, None, found, message, COMPLETE)
 
     # Entities
+
+    def _forget(self, entity: str, name: str) -> None:
+        with self._recorded("forget", entity=entity, id=name) as answer:
+            answer.result["number"] = self._http.forget(entity, name)
 
     def _until_known(self, kind: str, do: Callable[[], None], **args: Any) -> bool:
         """Retry until it succeeds. Return False if the run ends first.

@@ -6,18 +6,24 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from .entities import SINKS
-from .history import OK
+from .history import OK, Operation
 from .model import MILLISECOND, Attempt, Model
 
 
 def duplicate_delivered(model: Model) -> Iterator[str]:
-    """Of two messages with the same id, none is accepted less than a window after the other."""
+    """Of two messages with the same id, none is accepted less than a window after the other.
+
+    Unless the id may have been forgotten in between.
+    """
     for (entity, _, name), attempts in model.by_key.items():
         accepted = [each for each in attempts if model.has_arrived(each) or model.was_cancelled(each) == OK]
         for at, one in enumerate(accepted):
             for other in accepted[at + 1 :]:
                 shortest = min(model.windows(one) + model.windows(other))
                 apart = _apart(model, one, other)
+                forgets = model.forgets[entity, name]
+                if any(_may_separate(forget, one.operation, other.operation) for forget in forgets):
+                    continue
                 if apart is None or apart + MILLISECOND < shortest:
                     yield f"{name} of {entity}: {one.uid} and {other.uid}, {apart} µs apart"
 
@@ -53,6 +59,22 @@ def dropped_wrongly(model: Model) -> Iterator[str]:
         )
         if drop.time - drop.original_time >= longest:
             yield f"{drop.id} of {drop.entity}: {drop.time - drop.original_time} µs after its original"
+
+
+def remembers_the_forgotten(model: Model) -> Iterator[str]:
+    """No message is dropped for an original from before a forget of its id."""
+    for drop in model.drops:
+        for forget in model.forgets[drop.entity, drop.id]:
+            number = forget.result.get("number")
+            if number is not None and drop.original < number < drop.number:
+                yield f"{drop.id} of {drop.entity}: {drop.number} for {drop.original}, forgotten at {number}"
+
+
+def _may_separate(forget: Operation, one: Operation, other: Operation) -> bool:
+    """Return whether a forget may have taken effect between two sends, in either order."""
+    return any(
+        not forget.is_before(first) and not second.is_before(forget) for first, second in ((one, other), (other, one))
+    )
 
 
 def _may_be_dropped(model: Model, attempt: Attempt, number: int, numbered: list[tuple[Attempt, int]]) -> bool:

@@ -110,6 +110,12 @@ class HttpClient:
             after = page["next"]
         return found
 
+    def forget(self, entity: str, name: str) -> int | None:
+        """Forget an id. Return the number that the forget took; None if the pipeline has not processed it yet."""
+        _, _, body = self._ask("POST", f"/{entity}/$forgets?message-id={name}")
+        record = json.loads(body)["forget"]
+        return None if record is None else int(record["sequenceNumber"])
+
     def metrics(self) -> dict[str, dict[str, int]]:
         """Return the counters of each entity. The number of messages in a state is under the name of the state."""
         _, _, body = self._ask("GET", "/metrics")

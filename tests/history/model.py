@@ -92,6 +92,10 @@ class Model:
         for resubmit in history.of("resubmit"):
             for uid in resubmit.args["uids"]:
                 self.resubmits[resubmit.args["place"], uid].append(resubmit)
+        self.forgets: dict[tuple[str, str], list[Operation]] = defaultdict(list)
+        for forget in history.of("forget"):
+            if forget.outcome != FAILED:
+                self.forgets[forget.args["entity"], forget.args["id"]].append(forget)
         ends = history.of("end")
         if not ends:
             raise ValueError("The history has no end: its run was cut short, so we cannot tell what is missing.")

@@ -96,6 +96,14 @@ class ChangeWindow:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """Make an entity forget an id."""
+
+    entity: str
+    id: str
+
+
+@dataclass(frozen=True)
 class ChangeRule:
     """Change a rule to select another colour."""
 
@@ -117,7 +125,7 @@ class Pause:
     seconds: float
 
 
-Step = Send | Receive | Cancel | ReceiveDeferred | Resubmit | ChangeWindow | ChangeRule | Recreate | Pause
+Step = Send | Receive | Cancel | ReceiveDeferred | Resubmit | ChangeWindow | Forget | ChangeRule | Recreate | Pause
 
 _SHARED = 200
 _DEAD_LETTERED = tuple(place for place in PLACES if place not in (WINDOW, RECREATED))
@@ -231,13 +239,15 @@ def _changing(planner: _Planner) -> Iterator[Step]:
     names = [f"again-{number}" for number in range(12)]
     for number in range(1 << 60):
         draw = chance.random()
-        if draw < 0.55:
+        if draw < 0.45:
             # Few ids, so that each is repeated both before and after the end of its window.
             sent = tuple(
                 Message(f"w.{number}.{at}", chance.choice(names), chance.choice(COLOURS))
                 for at in range(chance.choice([1, 1, 2]))
             )
             yield Send(WINDOW, sent, chance.choice([AMQP, HTTP]))
+        elif draw < 0.55:
+            yield Forget(WINDOW, chance.choice(names))
         elif draw < 0.62:
             yield ChangeWindow(WINDOW, chance.choice(windows))
         elif draw < 0.70:

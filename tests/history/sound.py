@@ -84,6 +84,20 @@ def scheduled(story: Story) -> None:
     story.count("direct", new=3, duplicates=0)
 
 
+def forgotten(story: Story) -> None:
+    """The second is new because of the forget. The third is its duplicate; the last forget may come before or after."""
+    story.send("window", "a", name="x")
+    story.consume("window", ("a", 1), enqueued=0.05)
+    story.add("forget", result={"number": 2}, entity="window", id="x")
+    story.send("window", "b", name="x")
+    story.consume("window", ("b", 3), enqueued=1.0)
+    story.send("window", "c", name="x")
+    story.drop("window", "x", 4, 3)
+    story.add("forget", UNKNOWN, entity="window", id="x")
+    story.send("window", "d", name="x")
+    story.consume("window", ("d", 6), enqueued=2.0)
+
+
 def scheduled_with_a_clock_ahead(story: Story) -> None:
     story.add("fault", fault="clock ahead")
     story.send("direct", "a", due=20.0, number=1)
@@ -189,6 +203,7 @@ SOUND = [
     hidden,
     concurrent,
     scheduled,
+    forgotten,
     scheduled_with_a_clock_ahead,
     dead_lettered,
     resubmitted_at_once,

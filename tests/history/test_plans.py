@@ -7,7 +7,18 @@ from itertools import islice
 import pytest
 
 from . import faults, operations
-from .operations import Cancel, ChangeRule, ChangeWindow, Receive, ReceiveDeferred, Recreate, Resubmit, Send, Step
+from .operations import (
+    Cancel,
+    ChangeRule,
+    ChangeWindow,
+    Forget,
+    Receive,
+    ReceiveDeferred,
+    Recreate,
+    Resubmit,
+    Send,
+    Step,
+)
 
 
 def steps(seed: int, client: str) -> list[Step]:
@@ -26,7 +37,7 @@ def test_a_seed_always_gives_the_same_faults_and_another_seed_different_ones() -
 
 def test_every_kind_of_step_action_and_fault_occurs() -> None:
     done = [step for client in operations.CLIENTS for step in steps(7, client)]
-    kinds = {Send, Receive, Cancel, ReceiveDeferred, Resubmit, ChangeWindow, ChangeRule, Recreate}
+    kinds = {Send, Receive, Cancel, ReceiveDeferred, Resubmit, ChangeWindow, Forget, ChangeRule, Recreate}
     assert kinds <= {type(step) for step in done}
     actions = {action for step in done if isinstance(step, Receive) for action in step.actions}
     assert actions == {"complete", "abandon", "defer", "dead-letter", "renew"}

@@ -232,7 +232,7 @@ def test_quarantined_messages_are_discarded_by_their_numbers(tmp_path: Path) -> 
         page = (await front.ask("GET", "/$quarantine")).json
         assert [row["number"] for row in page["quarantined"]] == [second]
         answer = await front.ask("DELETE", "/$quarantine", query=f"number={first}")
-        assert (answer.status, f"Nothing is in quarantine under '{first}'." in answer.text) == (404, True)
+        assert (answer.status, f"No such message in quarantine: '{first}'." in answer.text) == (404, True)
 
     scenario(tmp_path, play)
 

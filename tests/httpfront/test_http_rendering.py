@@ -112,9 +112,16 @@ def test_the_portal_decodes_no_large_values_and_none_in_the_loop(
     async def play(visitor: Visitor) -> None:
         await send(visitor.front, *[nested(60_000)] * 12, *[nested(250_000)] * 8)
         page = await visitor.get("entity/messages", path="q")
-        assert page.text.count("Body, a value") == 8
-        assert page.text.count("Body that is too large to be read here") == 12
+        assert page.text.count('class="foreign body"') == 8
+        assert page.text.count(" bytes</span>") == 12
         assert decoded == [(len(nested(60_000)), False)] * 8
+        decoded.clear()
+        page = await visitor.get("entity/messages", path="q", show=1)
+        assert "Body, a value" in page.text
+        page = await visitor.get("entity/messages", path="q", show=20)
+        assert "Body that is too large to be read here" in page.text
+        # The panel has an allowance of its own.
+        assert decoded == [(len(nested(60_000)), False)] * 17
 
     visit(tmp_path, play)
 

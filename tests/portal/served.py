@@ -37,20 +37,20 @@ class Served:
     def string(self, rule: AuthorizationRule = ROOT) -> str:
         return connection_string("localhost", self.port, rule, emulator=True)
 
-    def run(self, doing: Coroutine[Any, Any, T]) -> T:
+    def run(self, doing: Coroutine[Any, Any, T], seconds: float = 60) -> T:
         """Run a coroutine on the broker's own loop, and return its result."""
-        return asyncio.run_coroutine_threadsafe(doing, self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(doing, self.loop).result(seconds)
 
 
 @contextmanager
-def served(data: Path, tier: Tier = Tier.STANDARD) -> Iterator[Served]:
-    """Run a broker until the block ends. The test moves its clock."""
+def served(data: Path, tier: Tier = Tier.STANDARD, *, has_real_time: bool = False) -> Iterator[Served]:
+    """Run a broker until the block ends. The test moves its clock, unless it `has_real_time`."""
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Served]:
         loop = asyncio.get_running_loop()
         time = FakeTime()
-        async with running_broker(data, time, tier=tier) as broker:
+        async with running_broker(data, None if has_real_time else time, tier=tier) as broker:
             app = make_app(broker, namespace_rules=lambda: NAMESPACE)
             running = server(app, listen("127.0.0.1", 0))
             await running.start()

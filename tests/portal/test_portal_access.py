@@ -18,13 +18,16 @@ OWN_LISTENER = AuthorizationRule("own-listener", frozenset({Right.LISTEN}), "ear
 GETS = {
     "": (True, True, True),
     "live": (True, False, False),
+    "search": (True, False, False),
+    "duplicates": (True, False, False),
+    "pipeline": (True, False, False),
     "create": (True, False, False),
     "entity": (True, True, True),
     "entity/live": (True, False, False),
     "entity/change": (True, False, False),
     "entity/detection": (True, False, False),
     "entity/delete": (True, False, False),
-    "entity/drops": (True, True, False),
+    "entity/duplicates": (True, True, False),
     "entity/messages": (True, True, False),
     "entity/send": (True, False, True),
     "quarantine": (True, False, False),
@@ -37,6 +40,8 @@ POSTS = {
     "entity/forget": (True, False, False),
     "entity/purge": (True, False, False),
     "entity/resubmit": (True, False, False),
+    "entity/discard": (True, True, False),
+    "entity/download": (True, True, False),
     "entity/send": (True, False, True),
     "quarantine": (True, False, False),
 }
@@ -77,7 +82,7 @@ def test_each_page_needs_its_right(tmp_path: Path, rule: AuthorizationRule, colu
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue()
         for page, permitted in GETS.items():
-            answer = await visitor.get(page, path="orders", kind="queue")
+            answer = await visitor.get(page, path="orders", kind="queue", message_id="x" if page == "search" else None)
             assert (answer.status_code == 200) == permitted[column], page
             if not permitted[column]:
                 assert answer.status_code == 403
@@ -97,7 +102,7 @@ def test_without_the_right_to_list_an_entity_opens_by_its_path(shared: Shared) -
         assert "orders" not in page.text
         page = await visitor.get("entity", path="orders")
         assert "You need Manage" in words(page)
-        assert "Dropped duplicates" in words(page)
+        assert "Messages Dead letters Duplicates" in words(page)
         assert "data-value" not in page.text
         assert "Delete" not in words(page)
 
@@ -114,7 +119,7 @@ def test_a_key_of_an_entity_opens_that_entity_and_no_other(tmp_path: Path) -> No
         assert "other" not in overview.text
         assert (await visitor.get("entity", path="orders")).status_code == 200
         assert (await visitor.get("entity/change", path="ORDERS")).status_code == 200
-        for page in ("entity", "entity/live", "entity/drops", "entity/messages", "entity/change"):
+        for page in ("entity", "entity/live", "entity/duplicates", "entity/messages", "entity/change"):
             assert (await visitor.get(page, path="other")).status_code == 403
         assert (await visitor.get("quarantine")).status_code == 403
         assert (await visitor.post("create", {"kind": "queue", "name": "more"})).status_code == 403
@@ -131,7 +136,7 @@ def test_a_key_of_an_entity_with_listen_alone_sees_its_drops(tmp_path: Path) -> 
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("orders", authorization_rules=(OWN_LISTENER,))
         await visitor.sign_in(OWN_LISTENER, entity="orders")
-        assert (await visitor.get("entity/drops", path="orders")).status_code == 200
+        assert (await visitor.get("entity/duplicates", path="orders")).status_code == 200
         assert (await visitor.get("entity/change", path="orders")).status_code == 403
 
     visit(tmp_path, play, rule=None)

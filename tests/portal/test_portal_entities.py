@@ -11,6 +11,7 @@ import pytest
 from oncebus.durations import DAY, HOUR, MINUTE, SECOND
 from oncebus.entities import NO_LIMIT, EntityStatus, Queue, Rule, SqlFilter, Tier, TrueFilter
 from oncebus.portal import entity
+from oncebus.portal.entity_table import FIGURES
 from oncebus.portal.markup import visible
 
 from .conftest import Shared
@@ -444,7 +445,7 @@ def test_many_subscriptions_and_rules_come_in_pages(tmp_path: Path, monkeypatch:
         assert "$Default and 2 more" in words(page)
         live = (await visitor.get("entity/live", path="news", page=1)).json()["values"]
         two = visitor.front.broker.catalogue.subscription("news", "two").id
-        assert {name for name in live if name[0].isdigit()} == {f"{two}-active", f"{two}-dead", f"{two}-incoming"}
+        assert {name for name in live if name[0].isdigit()} == {f"{two}-{name}" for name in FIGURES}
         page = await visitor.get("entity", path="news/Subscriptions/two", page=1)
         assert ("<h3>green</h3>" in page.text, "<h3>red</h3>" in page.text) == (True, False)
 

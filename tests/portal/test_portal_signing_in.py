@@ -252,7 +252,7 @@ def test_signing_in_redirects_only_within_the_portal(shared: Shared, onward: str
 def test_signing_in_leads_to_the_requested_page(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("a/b")
-        sent = await visitor.get("entity/drops", path="a/b", message_id="x&y")
+        sent = await visitor.get("entity/duplicates", path="a/b", message_id="x&y")
         page = await visitor.client.get(sent.headers["location"])
         assert "onward" in page.text
         assert "a/b" in words(page) or "path=a/b" in page.text

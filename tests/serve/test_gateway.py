@@ -256,7 +256,7 @@ def test_after_a_start_with_a_clock_far_ahead_it_needs_a_repair_and_then_works_a
     with gateway(tmp_path, name="refused", within=clock.within) as running:
         assert running.process.wait(60) == 1
         [line] = running.err.read_text().splitlines()
-        assert line.startswith(f"oncebus: The newest message in store '{data}/store.db' was accepted at ")
+        assert line.startswith(f"oncebus: The newest message in store '{data}/store.db' was sent at ")
         assert line.endswith(f"If it was wrong then, run: oncebus repair clock --data '{data}'")
 
     repaired = CliRunner().invoke(main, ["repair", "clock", "--data", str(data)])

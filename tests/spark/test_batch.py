@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
 
@@ -180,3 +181,30 @@ def test_a_batch_is_used_once(spark: SparkSession, tmp_path: Path) -> None:
         checked(frame, ledger=ledger)
         with pytest.raises(BadCall, match="Open a new batch for each"):
             checked(frame, ledger=ledger)
+
+
+def test_a_key_of_any_type_is_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    """`Ledger.forget` computes the same digests as Spark's tasks."""
+    values = (
+        "select 'ödeme' as text, x'00ff' as bytes, true as flag, 1y as tiny, 2s as small, 3 as whole, 4L as big, "
+        "1.50bd as exact, date'2026-01-31' as day, timestamp'2026-01-31 08:00:00Z' as at, "
+        "timestamp_ntz'2026-01-31 08:00:00' as plain"
+    )
+    frame = spark.sql(values)
+    keys = frame.columns
+    frame = frame.withColumn("time", F.timestamp_micros(F.lit(START)))
+    ledger = Ledger.open(tmp_path / "ledger")
+
+    def is_duplicate() -> bool:
+        with ledger.batch() as batch:
+            result = detect_duplicates(frame, key=keys, time="time", window="10 minutes", ledger=batch, parts=2)
+            return bool(result.collect()[0]["is_duplicate"])
+
+    morning = datetime(2026, 1, 31, 8)
+    key = ("ödeme", b"\0\xff", True, 1, 2, 3, 4, Decimal("1.50"), morning.date(), morning.replace(tzinfo=UTC), morning)
+    assert not is_duplicate()
+    assert is_duplicate()
+    assert ledger.forget([(*key[:-1], morning + timedelta(seconds=1))]) == 0
+    assert ledger.forget([key]) == 1
+    assert not is_duplicate()
+    assert is_duplicate()

@@ -135,7 +135,10 @@ class KeyFile:
         self._change(change)
 
     def rotate(self, name: str, which: WhichKey, key: str | None = None) -> AuthorizationRule:
-        """Replace one key with the given or a random one. Tokens signed with the old key are refused from now on."""
+        """Replace one key with `key`, or with a random one if `key` is None.
+
+        Tokens signed with the old key are refused from now on.
+        """
 
         def change(rules: Rules) -> Rules:
             old = _find(self.path, rules, name)

@@ -199,7 +199,7 @@ def _array_content(value: Array, depth: int) -> bytes:
 def _elements(value: Array, depth: int) -> tuple[int, bytes]:
     of = Long if value.of is int else value.of
     if of not in _ELEMENTS:
-        raise EncodeError(f"AMQP has no array of a Python {of.__qualname__}.")
+        raise EncodeError(f"AMQP has no array type for Python's {of.__qualname__}.")
     code, base, content = _ELEMENTS[of]
     for item in value:
         if not isinstance(item, base):

@@ -25,7 +25,7 @@ class NotSendable(OncebusError):
 
 @dataclass(slots=True, eq=False)
 class OutgoingDelivery:
-    """A delivery to the peer. `id` is unique in the session; `context` is free for the caller of `send`."""
+    """A delivery to the peer. `id` is unique in the session. `context` is for the caller of `send`."""
 
     id: int
     tag: bytes

@@ -54,7 +54,9 @@ _NO_LINK = b"\x40" * 7
 
 
 class Session:
-    """A session that the peer has begun. `channel` is ours. `context` is free for the code that answers its links.
+    """A session that the peer has begun.
+
+    `channel` is ours. The code that handles the session's links may store anything in `context`.
 
     Only the connection and the links call methods that begin with `on_`.
     """

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from oncebus.broker.addresses import parse_address
+from oncebus.broker.batches import Batches
 from oncebus.broker.clock import Clock
 from oncebus.broker.consumers import Consumers
 from oncebus.broker.core import Core
@@ -89,6 +90,11 @@ class BrokerBase:
     def latencies(self) -> Latencies:
         """Return how long each step of a message's path has taken since the start."""
         return self._core.latencies
+
+    @property
+    def batches(self) -> Batches:
+        """Return the newest batches that the store has ingested."""
+        return self._core.batches
 
     @property
     def clock(self) -> Clock:

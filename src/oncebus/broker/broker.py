@@ -9,6 +9,7 @@ from functools import partial
 from oncebus.broker import addresses
 from oncebus.broker.addresses import Address
 from oncebus.broker.bodies import Received
+from oncebus.broker.looking import Looking
 from oncebus.broker.receiving import Receiving
 from oncebus.broker.sending import Incoming, stored_id, with_body_ids
 from oncebus.broker.transactions import Transactions
@@ -25,8 +26,11 @@ MOST_PURGED = 50_000
 """The number of messages that one call of `purge` deletes at most."""
 
 
-class Broker(Receiving):
-    """All operations of the broker. See `BrokerBase` for the contract and `Receiving` for receivers."""
+class Broker(Receiving, Looking):
+    """All operations of the broker. See `BrokerBase` for the contract.
+
+    `Receiving` has the operations for receivers, and `Looking` has queries for people.
+    """
 
     # Sending
 

@@ -52,18 +52,18 @@ def check_stored_times(stored: Mapping[str, int], now: int, data: Path, held_unt
         f"oncebus repair clock --data '{data}'"
     )
     if newest - now > MOST_LEAP:
-        raise TimesAhead(f"The newest message in {part} was accepted at {utc_text(newest)}, {repair}")
+        raise TimesAhead(f"The newest message in {part} was sent at {utc_text(newest)}, {repair}")
     if held_until - LONGEST_LOCK - now > MOST_LEAP:
         raise TimesAhead(f"A message or session in the store is locked until {utc_text(held_until)}, {repair}")
     if newest - now > _NOTED:
         log.warning(
-            "The newest message was accepted at %s, but the clock says %s; new messages get the same time until then",
+            "The newest message was sent at %s, but the clock says %s; new messages get the same time until then",
             utc_text(newest),
             utc_text(now),
         )
     elif newest and now - newest > LONG_PAUSE:
         log.warning(
-            "The newest message was accepted at %s, and the clock says %s: unless the broker was stopped for so long, "
+            "The newest message was sent at %s, and the clock says %s: unless the broker was stopped for so long, "
             "stop it now and correct the clock",
             utc_text(newest),
             utc_text(now),

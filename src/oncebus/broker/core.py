@@ -16,6 +16,7 @@ from oncebus.broker.acceptor import Acceptor, Answer, Appending, Charge, resolve
 from oncebus.broker.admission import Admission
 from oncebus.broker.agreement import check_bodies, check_inbox_is_there, check_parts
 from oncebus.broker.backlog import Backlog, spread
+from oncebus.broker.batches import Batches, IngestedBatch
 from oncebus.broker.bodies import Bodies, sweep_bodies
 from oncebus.broker.chores import Chores
 from oncebus.broker.clock import Clock, check_stored_times
@@ -85,6 +86,7 @@ class Core:
         self.policies = policies_of(catalogue)
         self._copies = copies_by_topic(catalogue, above=1)
         self.latencies = Latencies()
+        self.batches = Batches()
         self.acceptor = Acceptor(inbox, self._appended, self.latencies.commit, self.clock.passed)
         self.bodies = Bodies(BodyFiles(folders.body_files), self.start_task)
         self.arrivals = Arrivals()
@@ -465,24 +467,39 @@ class Core:
         oldest = self.backlog.oldest
         return 0 if oldest is None else max(self.clock.passed() - oldest, 0)
 
-    def ingested(self, commit: int, report: IngestReport, sizes: Mapping[int, int]) -> None:
-        """Record that the store has ingested everything up to a commit, and the new sizes of entities."""
+    def ingested(
+        self, commit: int, report: IngestReport, sizes: Mapping[int, int], entries: int, rows: int, since_judged: int
+    ) -> None:
+        """Record that the store has ingested everything up to a commit, and the new sizes of entities.
+
+        It took `entries` with a total of `rows`, which were complete for `since_judged` microseconds.
+        """
         self.note_sizes(sizes)
         self.last_ingest_at = time.monotonic()
+        commits = commit - self.progress.position
         self.progress.reach(commit)
-        self._remove_ingested(commit)
+        waited = self._remove_ingested(commit, since_judged)
+        ingesting = min(since_judged, waited)
+        self.batches.add(IngestedBatch(self.clock.passed(), entries, commits, rows, waited, ingesting))
         self.arrivals.notify(report.arrived)
         for watch in self.watchers:
             watch(report)
         if report.to_requeue or report.scheduled:
             self.wake_chores()
 
-    def _remove_ingested(self, commit: int) -> None:
-        """Remove everything up to a commit from the backlog, because the pipeline has processed it."""
+    def _remove_ingested(self, commit: int, since_judged: int = 0) -> int:
+        """Remove everything up to a commit from the backlog, because the pipeline has processed it.
+
+        Return how long the oldest of these commits was on its way.
+        """
         now = self.clock.passed()
-        self.latencies.batch.observe_all(now - since for since in self.backlog.take(commit))
+        waits = [now - since for since in self.backlog.take(commit)]
+        self.latencies.batch.observe_all(waits)
+        self.latencies.judge.observe_all(max(wait - since_judged, 0) for wait in waits)
+        self.latencies.ingest.observe_all(min(wait, since_judged) for wait in waits)
         self.overhead.take(commit)
         self.shares.take(commit)
+        return max(waits, default=0)
 
     async def forget_up_to(self, commit: int) -> None:
         """Delete commits that nobody reads any more, and the versions of the catalogue that only they name."""

@@ -47,11 +47,15 @@ class Latencies:
 
     `send`: from the request until it is answered *accepted*, per request.
     `commit`: appending to the inbox with its fsync, per commit.
-    `batch`: from a durable commit until the store has ingested it, per commit.
+    `judge`: from a durable commit until its verdicts are in the outbox, per commit.
+    `ingest`: from there until the store has ingested it, per commit.
+    `batch`: from a durable commit until the store has ingested it, per commit: both of these.
     `end_to_end`: from *accepted* until a receiver gets the message for the first time, per message.
     """
 
     send: Latency = field(default_factory=Latency)
     commit: Latency = field(default_factory=Latency)
+    judge: Latency = field(default_factory=Latency)
+    ingest: Latency = field(default_factory=Latency)
     batch: Latency = field(default_factory=Latency)
     end_to_end: Latency = field(default_factory=Latency)

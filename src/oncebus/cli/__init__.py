@@ -27,6 +27,7 @@ COMMANDS = {
     "receive": "messages",
     "peek": "messages",
     "top": "top",
+    "watch": "watch",
     "duplicates": "duplicates",
     "forget": "forget",
     "purge": "purge",
@@ -36,6 +37,7 @@ COMMANDS = {
     "warm-up": "warm_up",
     "dedup": "dedup",
     "ledger": "ledger",
+    "completion": "completion",
 }
 """The module of each command. It is imported only when the command runs, because Spark and the servers load slowly."""
 

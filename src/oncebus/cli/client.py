@@ -104,7 +104,7 @@ class Client:
     def readiness_note(self) -> str:
         """Return a sentence to append to "there are no messages" if the broker is not ready yet, else "".
 
-        Until Spark is ready, accepted messages wait in the pipeline, and nobody can see them yet.
+        Until Spark is ready, messages wait in the pipeline, and nobody can see them yet.
         """
         try:
             self.ask("GET", "/health/ready")
@@ -112,7 +112,7 @@ class Client:
             if error.status != 503:
                 raise
             return (
-                " But the pipeline is not ready (it may still be starting), so accepted messages may be waiting in it:"
+                " But the pipeline is not ready (it may still be starting), so messages may be waiting in it:"
                 f" {_detail(error.content.decode(errors='replace'))}"
             )
         return ""

@@ -21,7 +21,7 @@ _EXAMPLE = "oncebus dedup orders.jsonl --key id --time at --window '10 minutes' 
 @click.option(
     "--window", required=True, metavar="TEXT", help="10m, PT10M, '10 minutes', or a column that holds the window."
 )
-@click.option("--out", required=True, metavar="DIR", help="Folder for the accepted rows.")
+@click.option("--out", required=True, metavar="DIR", help="Folder for the rows that are not duplicates.")
 @click.option("--duplicates", metavar="DIR", help="Folder for the duplicates, each with the time of its original.")
 @click.option("--ledger", metavar="DIR", help="Folder that remembers keys from run to run.")
 @click.option("--sequence", metavar="COL", help="Whole-number column that breaks ties in time.")
@@ -51,7 +51,7 @@ def dedup(
 ) -> None:
     """Copy the rows of SRC (files or folders of Parquet, JSON lines or CSV) without duplicates.
 
-    A row is a duplicate if a row with the same key was accepted less than one window away in time. A row with null in a
+    A row is a duplicate if a row with the same key was kept less than one window away in time. A row with null in a
     key column is never a duplicate. If a run fails or is killed, run it again. A finished run is not repeated.
     """
     request = Request(

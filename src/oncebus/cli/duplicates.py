@@ -16,7 +16,7 @@ from oncebus.cli.printing import print_line, print_table, visible
 
 _EXAMPLE = "oncebus duplicates orders --since 2026-01-31T08:30:00Z --json"
 _PAGE = 1000
-_COLUMNS = ("message id", "sequence number", "accepted", "original's sequence number", "original accepted")
+_COLUMNS = ("message id", "sequence number", "dropped", "original's sequence number", "original sent")
 
 
 @click.command(short_help="Show the messages that were dropped as duplicates.", epilog=f"Example: {_EXAMPLE}")

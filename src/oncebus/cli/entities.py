@@ -196,7 +196,7 @@ _from_now_on = click.option(
     "--from-now-on",
     is_flag=True,
     help="With --enable-duplicate-detection: switch on detection although it exists. Azure refuses this. Messages that "
-    "were accepted before are not remembered. Detection cannot be switched off again.",
+    "were sent before are not remembered. Detection cannot be switched off again.",
 )
 
 

@@ -33,7 +33,7 @@ class Flag(NamedTuple):
 
 
 _HELP = {
-    "requires_duplicate_detection": "Drop messages whose id was accepted within the window. Cannot be changed later.",
+    "requires_duplicate_detection": "Drop messages whose id came before, within the window. Cannot be changed later.",
     "duplicate_detection_history_time_window": f"How long an id is remembered: {in_words(SHORTEST_WINDOW)} to "
     f"{in_words(LONGEST_WINDOW)}, {in_words(DEFAULT_WINDOW)} by default.",
     "detection_key": "What counts as the id, beyond Azure: messageId, body or property:NAME. Cannot be changed later.",
@@ -49,9 +49,9 @@ _HELP = {
     "forward_to": "Queue or topic to forward messages to; '' for none.",
     "forward_dead_lettered_messages_to": "Queue or topic to forward dead letters to; '' for none.",
     "auto_delete_on_idle": "Delete it after it was unused for this long.",
-    "enable_express": "Accepted for compatibility; has no effect. Cannot be combined with detection.",
-    "support_ordering": "Accepted for compatibility; messages are always in order.",
-    "enable_batched_operations": "Accepted for compatibility; has no effect.",
+    "enable_express": "For compatibility with Azure; has no effect. Cannot be combined with detection.",
+    "support_ordering": "For compatibility with Azure; messages are always in order.",
+    "enable_batched_operations": "For compatibility with Azure; has no effect.",
     "status": f"Whether it accepts and delivers messages: {', '.join(EntityStatus)}.",
     "user_metadata": "Any text.",
 }

@@ -14,7 +14,7 @@ from oncebus.cli.options import json_lines_option
 from oncebus.cli.printing import print_line, print_table, visible
 
 _PAGE = 1000
-_COLUMNS = ("message id", "session or partition key", "forgotten", "original's sequence number", "original accepted")
+_COLUMNS = ("message id", "session or partition key", "forgotten", "original's sequence number", "original sent")
 
 
 @click.command(
@@ -38,7 +38,7 @@ def forget(
 ) -> None:
     """Make the queue or topic ENTITY forget the message id ID: the next message with it is not a duplicate.
 
-    Messages that were accepted before are not changed. Azure Service Bus has no such operation.
+    Messages that were sent before are not changed. Azure Service Bus has no such operation.
     """
     if lists != (message_id is None):
         raise click.UsageError("Give either an ID to forget, or --list.")

@@ -11,7 +11,7 @@ from oncebus.ledger.keys import parse_key
 
 
 @click.group(
-    short_help="Work on a ledger of accepted keys.", epilog="Example: oncebus ledger forget /data/ledger order-17"
+    short_help="Work on a ledger of remembered keys.", epilog="Example: oncebus ledger forget /data/ledger order-17"
 )
 def ledger() -> None:
     """Work on a ledger of detect_duplicates or of oncebus dedup. PATH is its folder, or the URI of an object store."""

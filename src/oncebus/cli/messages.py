@@ -11,15 +11,16 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import click
 
 from oncebus.broker.clock import wall_time
-from oncebus.cli.client import TIMEOUT_SECONDS, Answer, Client
+from oncebus.cli.client import TIMEOUT_SECONDS, Answer, Client, NotAnswered
 from oncebus.cli.connector import Connector, broker_options
 from oncebus.cli.errors import RequestError
 from oncebus.cli.options import DURATION, json_lines_option, json_option
+from oncebus.cli.paths import at_entity, below, no_such_target
 from oncebus.cli.printing import counted, print_line, print_table, shortened, visible
 from oncebus.durations import MINUTE, SECOND, NotADuration
 from oncebus.entities.timespans import FORMS, duration_in
@@ -31,6 +32,15 @@ LARGEST_BATCH = 1 << 20
 NUMBER = "{n}"
 _LONGEST_WAIT = 50.0
 _DEAD_LETTERS = "/$DeadLetterQueue"
+_REASON = ("DeadLetterReason", "DeadLetterErrorDescription")
+_TIMES = ("EnqueuedTimeUtc", "DeliveryCount")
+_TITLES = {
+    "State": "state",
+    "DeadLetterReason": "reason",
+    "DeadLetterErrorDescription": "description",
+    "EnqueuedTimeUtc": "enqueued",
+    "DeliveryCount": "deliveries",
+}
 
 _TEXTS = {
     "session_id": ("SessionId", "Session of the message."),
@@ -99,14 +109,19 @@ def send(
     items = (_item(content, system if each is None else {**system, "MessageId": each}, own) for each in ids)
     with connector.connect() as client:
         for batch in _batches(items):
-            client.ask("POST", _path(entity, "messages"), batch, {"Content-Type": BATCH_TYPE})
+            try:
+                client.ask("POST", below(entity, "messages"), batch, {"Content-Type": BATCH_TYPE})
+            except NotAnswered as error:
+                raise no_such_target(client, entity, error) from None
     if as_json:
-        print_line({"entity": entity, "accepted": count})
+        print_line({"entity": entity, "sent": count})
     else:
-        click.echo(f"{counted(count, 'message')} accepted by '{entity}'.")
+        click.echo(f"{counted(count, 'message')} sent to '{entity}'.")
 
 
-@click.command(short_help="Receive messages.", epilog="Example: oncebus receive orders --count 10 --wait 0.5")
+@click.command(
+    short_help="Receive messages and remove them.", epilog="Example: oncebus receive orders --count 10 --wait 0.5"
+)
 @click.argument("entity")
 @click.option(
     "--count",
@@ -133,7 +148,7 @@ def send(
 @click.option(
     "--abandon", is_flag=True, help=("Abandon the messages after printing them. This counts as a delivery attempt.")
 )
-@click.option("--dead-letters", is_flag=True, help="Receive the entity's dead letters.")
+@click.option("--dead-letters", is_flag=True, help="Receive the entity's dead letters, and remove them.")
 @json_lines_option
 @broker_options
 def receive(
@@ -146,31 +161,41 @@ def receive(
     dead_letters: bool,
     as_json: bool,
 ) -> None:
-    """Receive messages from the queue ENTITY, or from a subscription: TOPIC/Subscriptions/NAME.
+    """Receive messages from the queue ENTITY, or from the subscription TOPIC/NAME, and remove them.
 
-    Prints the sequence number, id and body of each message.
+    Prints the sequence number, id and body of each message, and the reason of a dead letter. To look at messages
+    without removing them, use `oncebus peek`.
     """
     if abandon and not is_held:
         raise click.UsageError("--abandon needs --peek-lock, because a deleted message cannot be put back.")
-    path = _path(entity + (_DEAD_LETTERS if dead_letters else ""), "messages/head")
     taken = 0
+
+    def next_from(path: str) -> Answer | None:
+        place = below(path + (_DEAD_LETTERS if dead_letters else ""), "messages/head")
+        return _next(client, place, is_held, wait)
+
     with connector.connect(30 * MINUTE + count * round(wait) * SECOND) as client:
         held = []
-        while taken < count and (answer := _next(client, path, is_held, wait)) is not None:
+        entity, answer = at_entity(entity, next_from)
+        while answer is not None:
             taken += 1
-            _print_message(_received(answer, with_properties=as_json), as_json)
-            if not is_held:
-                continue
-            location = urlsplit(answer.headers["location"]).path
+            _print_message(_received(answer, with_properties=as_json or dead_letters), as_json)
+            location = urlsplit(answer.headers["location"]).path if is_held else ""
             if abandon:
                 # Abandon at the end: at once, the same message would come next.
                 held.append(location)
-            else:
+            elif is_held:
                 client.ask("DELETE", location)
+            answer = next_from(entity) if taken < count else None
         for location in held:
             client.ask("PUT", location)
-        if not taken and not as_json:
-            click.echo(f"No message arrived from '{entity}'.{client.readiness_note()}")
+        if not as_json:
+            what = "dead letter" if dead_letters else "message"
+            if not taken:
+                click.echo(f"No {what} arrived from '{entity}'.{client.readiness_note()}")
+            elif not abandon:
+                # On standard error: scripts read the messages.
+                click.echo(f"{counted(taken, what)} removed from '{entity}'.", err=True)
 
 
 @click.command(
@@ -190,27 +215,28 @@ def receive(
 def peek(
     connector: Connector, entity: str, start: int, count: int, session_id: str | None, dead_letters: bool, as_json: bool
 ) -> None:
-    """Show the messages of the queue ENTITY, or of a subscription: TOPIC/Subscriptions/NAME.
+    """Show the messages of the queue ENTITY, or of the subscription TOPIC/NAME.
 
-    Shows messages in all states, including locked, scheduled and deferred ones. It changes nothing.
+    Shows messages in all states, including locked, scheduled and deferred ones, and the reasons of dead letters. It
+    changes nothing.
     """
-    path = _path(entity + (_DEAD_LETTERS if dead_letters else ""), "$messages")
+
+    def peeked(path: str) -> list[dict[str, Any]]:
+        place = below(path + (_DEAD_LETTERS if dead_letters else ""), "$messages")
+        return list(_peeked(client, place, start, count, session_id))
+
     with connector.connect() as client:
-        found = list(_peeked(client, path, start, count, session_id))
+        entity, found = at_entity(entity, peeked)
         note = "" if found or as_json else client.readiness_note()
     if as_json:
         for message in found:
             print_line(message)
     elif not found:
-        click.echo(f"There are no messages in '{entity}'.{note}")
+        click.echo(f"There are no {'dead letters' if dead_letters else 'messages'} in '{entity}'.{note}")
     else:
-        print_table(
-            None, ("sequence number", "message id", "state", "enqueued", "deliveries", "body"), map(_row, found)
-        )
-
-
-def _path(entity: str, below: str) -> str:
-    return f"/{quote(entity.strip('/'), safe='/$~')}/{below}"
+        names = (*_REASON, *_TIMES) if dead_letters else ("State", *_TIMES)
+        columns = ("sequence number", "message id", *(_TITLES[name] for name in names), "body")
+        print_table(None, columns, (_row(each, names) for each in found))
 
 
 def _moment(text: str) -> str:
@@ -314,11 +340,13 @@ def _print_message(message: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_line(message)
         return
-    system = message["BrokerProperties"]
-    click.echo(f"{system.get('SequenceNumber')}  {visible(str(system.get('MessageId')))}  {visible(message['Body'])}")
+    system, own = message["BrokerProperties"], message.get("UserProperties", {})
+    words = [str(system.get("SequenceNumber")), str(system.get("MessageId")), message["Body"]]
+    # The names of headers are in lower case.
+    why = [str(own[name.lower()]) for name in _REASON if own.get(name.lower())]
+    click.echo("  ".join(map(visible, words)) + (f"  [{visible(': '.join(why))}]" if why else ""))
 
 
-def _row(message: dict[str, Any]) -> list[str]:
-    system = message["BrokerProperties"]
-    names = ("SequenceNumber", "MessageId", "State", "EnqueuedTimeUtc", "DeliveryCount")
-    return [*(str(system.get(name, "")) for name in names), shortened(message["Body"])]
+def _row(message: dict[str, Any], names: Sequence[str]) -> list[str]:
+    known = message.get("UserProperties", {}) | message["BrokerProperties"]
+    return [*(str(known.get(name, "")) for name in ("SequenceNumber", "MessageId", *names)), shortened(message["Body"])]

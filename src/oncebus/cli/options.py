@@ -42,9 +42,7 @@ json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print 
 
 def azure_options(command: Command) -> Command:
     """Add the options that `az` requires, so that its command lines work unchanged."""
-    group = click.option(
-        "--resource-group", "-g", metavar="NAME", help="Accepted for compatibility with `az`; has no effect."
-    )
+    group = click.option("--resource-group", "-g", metavar="NAME", help="For compatibility with `az`; has no effect.")
     named = click.option(
         "--namespace-name", metavar="NAME", help="If given, must be the name of the broker's namespace."
     )

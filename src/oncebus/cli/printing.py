@@ -11,6 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from oncebus.entities.timespans import NO_LIMIT_ISO
+
 PIPE_WIDTH = 160
 
 
@@ -66,7 +68,12 @@ def print_properties(title: str, properties: dict[str, Any]) -> None:
 
 
 def as_text(value: Any) -> str:
-    """Return a JSON value as text for a table: strings without quotes, everything else as JSON."""
+    """Return a JSON value as text for a table: strings without quotes, everything else as JSON.
+
+    The longest duration of the protocol means that the thing never happens.
+    """
+    if value == NO_LIMIT_ISO:
+        return "never"
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)

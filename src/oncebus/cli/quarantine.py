@@ -22,10 +22,18 @@ _PAGE = 1000
 )
 @click.option("--entity", metavar="PATH", help="Show only messages of this queue or topic.")
 @click.option(
-    "--release", multiple=True, type=click.IntRange(1), metavar="NUMBER", help="Process it again; repeatable."
+    "--release",
+    multiple=True,
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Process the message with this number again; repeatable.",
 )
 @click.option(
-    "--discard", multiple=True, type=click.IntRange(1), metavar="NUMBER", help="Delete it for good; repeatable."
+    "--discard",
+    multiple=True,
+    type=click.IntRange(1),
+    metavar="NUMBER",
+    help="Delete the message with this number for good; repeatable.",
 )
 @json_lines_option
 @broker_options

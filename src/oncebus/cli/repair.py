@@ -29,9 +29,9 @@ def repair() -> None:
 def clock(settings_file: str | None, **given: Any) -> None:
     """Set every stored time in the future to now, after the machine's clock was ahead. Correct the clock first.
 
-    No message is lost. Ids accepted under the wrong clock are remembered for one window from now. Messages enqueued
-    under it count as enqueued now, and their time to live begins again. Scheduled times stay. Stop the broker first. If
-    the command is interrupted, run it again: the broker does not start before the repair is complete.
+    No message is lost. Ids of messages sent under the wrong clock are remembered for one window from now. Messages
+    enqueued under it count as enqueued now, and their time to live begins again. Scheduled times stay. Stop the broker
+    first. If the command is interrupted, run it again: the broker does not start before the repair is complete.
     """
     settings = settings_of(given, settings_file)
     from oncebus.broker.clock import wall_time

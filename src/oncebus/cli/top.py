@@ -2,72 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from typing import Any
 
 import click
 from rich.live import Live
 from rich.table import Table
 
-from oncebus.cli.client import Client
 from oncebus.cli.connector import Connector, broker_options
+from oncebus.cli.figures import STATES, TOTALS, Load, Rates, age, look, looks
 from oncebus.cli.printing import console, print_line, table
 from oncebus.durations import DAY
 
-_STATES = {"active": "active", "scheduled": "scheduled", "dead_letter": "dead letters"}
-_NAMES = ("incoming", "duplicates", "outgoing", "completed")
-_TOTALS = {f"oncebus_messages_{name}_total": name for name in _NAMES}
-COLUMNS = ("entity", "kind", *_STATES.values(), *_NAMES, *(f"{name}/s" for name in _NAMES))
+_COUNTS = ("active", "oldest", "receivers", "dead_letter", "incoming", "duplicates", "outgoing", "completed")
+_SPEEDS = ("incoming", "outgoing")
+_TITLES = [name.replace("dead_letter", "dead letters") for name in _COUNTS] + [f"{name}/s" for name in _SPEEDS]
+COLUMNS = ("entity", "kind", *_TITLES)
 
-
-@dataclass(slots=True)
-class Load:
-    """The message counts of one entity, by column of the table."""
-
-    entity: str
-    kind: str
-    figures: dict[str, int] = field(default_factory=dict)
-
-
-def loads_of(metrics: str) -> list[Load]:
-    """Return the counts of each entity from the metrics' text, sorted by name."""
-    # Imported late, because no other command needs it.
-    from prometheus_client.parser import text_string_to_metric_families
-
-    found: dict[str, Load] = {}
-    lines = (line for line in metrics.splitlines() if line.startswith("oncebus_messages"))
-    for family in text_string_to_metric_families("\n".join(lines)):
-        for sample in family.samples:
-            labels = sample.labels
-            figure = _TOTALS.get(sample.name) or _STATES.get(labels.get("state", ""))
-            if figure is not None and "entity" in labels:
-                load = found.setdefault(labels["entity"], Load(labels["entity"], labels.get("kind", "")))
-                load.figures[figure] = int(sample.value)
-    return [found[name] for name in sorted(found)]
-
-
-def rates_of(before: list[Load] | None, after: list[Load], seconds: float) -> dict[str, dict[str, float]]:
-    """Return the totals per second, by entity and column, for each entity in both lists.
-
-    The rate is 0 for an entity that was deleted and created again in between, because its counters were reset.
-    """
-    known = {load.entity: load for load in before or []}
-    rates = {}
-    for load in after:
-        old = known.get(load.entity)
-        if old is not None and seconds > 0:
-            rates[load.entity] = {
-                total: max(0, load.figures.get(total, 0) - old.figures.get(total, 0)) / seconds
-                for total in _TOTALS.values()
-            }
-    return rates
-
-
-@click.command(short_help="Show message counts and rates, live.", epilog="Example: oncebus top --once")
-@click.option("--once", is_flag=True, help="Print the table once and exit.")
-@click.option(
+interval_option = click.option(
     "--interval",
     default=2.0,
     type=click.FloatRange(0.1),
@@ -75,49 +27,54 @@ def rates_of(before: list[Load] | None, after: list[Load], seconds: float) -> di
     show_default=True,
     help="Time between two updates.",
 )
+
+
+@click.command(short_help="Show message counts and rates, live.", epilog="Example: oncebus top --once")
+@click.option("--once", is_flag=True, help="Print the table once and exit.")
+@interval_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and entity, at each update.")
 @broker_options
 def top(connector: Connector, once: bool, interval: float, as_json: bool) -> None:
-    """Show all queues, topics and subscriptions with their active and scheduled messages and dead letters. In total and
-    per second, show the messages that came in, the duplicates among them, the deliveries that went out to receivers,
-    and the messages that receivers completed. Stop it with Ctrl-C."""
+    """Show all queues, topics and subscriptions: active messages, the age of the oldest one that waits, attached
+    receivers, dead letters; how many messages came in, how many of these were duplicates, how many deliveries went out,
+    and how many messages were completed. Stop it with Ctrl-C."""
     with connector.connect(DAY) as client, suppress(KeyboardInterrupt):
         if once:
-            _print(_look(client), {}, as_json)
+            _print(look(client), {}, as_json)
         elif as_json or not console().is_terminal:
-            for loads, rates in _looks(client, interval):
+            for loads, rates in looks(client, interval):
                 _print(loads, rates, as_json)
         else:
             with Live(console=console(), auto_refresh=False, screen=True) as live:
-                for loads, rates in _looks(client, interval):
+                for loads, rates in looks(client, interval):
                     live.update(_table(loads, rates), refresh=True)
 
 
-def _look(client: Client) -> list[Load]:
-    return loads_of(client.ask("GET", "/metrics").body.decode())
+def in_json(load: Load, rates: Rates) -> dict[str, Any]:
+    """Return the figures of an entity as JSON. `perSecond` is null the first time."""
+    counts = {_camel(name): load.count(name) for name in (*STATES, *TOTALS)}
+    speeds = rates.get(load.entity)
+    per_second = None if speeds is None else {_camel(name): round(speed, 3) for name, speed in speeds.items()}
+    consumers = {"oldestSeconds": load.figures.get("oldest"), "receivers": load.figures.get("receivers")}
+    return {"entity": load.entity, "kind": load.kind, **counts, **consumers, "perSecond": per_second}
 
 
-def _looks(client: Client, interval: float) -> Iterator[tuple[list[Load], dict[str, dict[str, float]]]]:
-    before, seen_at = None, 0.0
-    while True:
-        loads, now = _look(client), time.monotonic()
-        yield loads, rates_of(before, loads, now - seen_at)
-        before, seen_at = loads, now
-        time.sleep(interval)
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.title, rest))
 
 
-def _print(loads: list[Load], rates: dict[str, dict[str, float]], as_json: bool) -> None:
+def _print(loads: list[Load], rates: Rates, as_json: bool) -> None:
     if as_json:
         for load in loads:
-            figures = {name: load.figures.get(name, 0) for name in (*_STATES.values(), *_TOTALS.values())}
-            print_line({"entity": load.entity, "kind": load.kind, **figures, "perSecond": rates.get(load.entity)})
+            print_line(in_json(load, rates))
     elif not loads:
         click.echo("There are no entities.")
     else:
         console().print(_table(loads, rates))
 
 
-def _table(loads: list[Load], rates: dict[str, dict[str, float]]) -> Table:
+def _table(loads: list[Load], rates: Rates) -> Table:
     made = table(None, COLUMNS, [_row(load, rates.get(load.entity)) for load in loads])
     for column in made.columns[2:]:
         column.justify = "right"
@@ -125,6 +82,12 @@ def _table(loads: list[Load], rates: dict[str, dict[str, float]]) -> Table:
 
 
 def _row(load: Load, rates: dict[str, float] | None) -> list[str]:
-    figures = [str(load.figures.get(name, 0)) for name in (*_STATES.values(), *_TOTALS.values())]
-    speeds = ["" if rates is None else f"{rates[total]:.1f}" for total in _TOTALS.values()]
-    return [load.entity, load.kind, *figures, *speeds]
+    speeds = ["" if rates is None else f"{rates[name]:.1f}" for name in _SPEEDS]
+    return [load.entity, load.kind, *(_shown(load, name) for name in _COUNTS), *speeds]
+
+
+def _shown(load: Load, name: str) -> str:
+    if name == "oldest":
+        return age(load.figures[name]) if load.figures.get(name) else ""
+    # A topic has no receivers of its own.
+    return str(load.count(name)) if name != "receivers" or name in load.figures else ""

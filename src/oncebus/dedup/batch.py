@@ -54,10 +54,12 @@ def _run(request: Request, files: Sources, places: Outputs, started: float) -> t
     try:
         with display() as shown, spark_session(request.master) as spark:
             batch = Ledger.open(request.ledger).batch() if request.ledger is not None else None
+            shown.count_from_here()
             counts = _write_both(request, files, places, batch, spark, shown)
             _refuse_changes(files)
+            working = shown.seconds
         rows = counts["rows"]
-        summary = counts | speed(rows, clock.monotonic() - started) | _places(request)
+        summary = counts | speed(rows, clock.monotonic() - started, working) | _places(request)
         # Without rows there is nothing to commit, so the marker names no generation to look for in the ledger.
         generation = _as_dict(batch.generation) if batch is not None and rows else None
         written = places.publish(summary, generation)
@@ -92,7 +94,6 @@ def _write_both(
         lateness=request.lateness,
         parts=_parts(spark, files),
     ).persist(StorageLevel.MEMORY_AND_DISK)
-    shown.count_from_here()
     shown.phase("detecting")
     with shown.watching(spark):
         counts = frames.count_verdicts(checked, request.key)

@@ -47,10 +47,10 @@ _PATIENCE_SECONDS = 20.0
 
 
 class _BatchWriter:
-    """Writes the accepted rows and the duplicates of each batch, and counts them."""
+    """Writes the new rows and the duplicates of each batch, and counts them."""
 
     def __init__(self, request: Request, format_name: str, places: Outputs, shown: Display) -> None:
-        self.counts = {"rows": 0, "accepted": 0, "duplicates": 0, "without_key": 0}
+        self.counts = {"rows": 0, "new": 0, "duplicates": 0, "without_key": 0}
         self.batches = 0
         self._request, self._format, self._places, self._shown = request, format_name, places, shown
         self._columns: list[str] = []
@@ -63,7 +63,7 @@ class _BatchWriter:
         checked.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = frames.count_verdicts(checked, self._request.key)
-            sizes = (counts["accepted"], counts["duplicates"])
+            sizes = (counts["new"], counts["duplicates"])
             for folder, rows, size in zip(
                 self._places.folders, frames.both_sides(checked, self._columns), sizes, strict=False
             ):
@@ -132,12 +132,13 @@ def run_follow(request: Request, *, as_json: bool) -> None:
                 shown.phase("following")
                 _wait(query, stop)
                 _end(query, stop)
+            working = shown.seconds
             # Confirming lets other runs with this ledger see the ids of the last batch too. It fails for a query that
             # has not run a batch, which has nothing to confirm.
             with suppress(BadCheckpoint, LedgerMismatch):
                 Ledger.open(ledger).confirm(checkpoint=checkpoint)
     summary: dict[str, Any] = {"batches": writer.batches, **writer.counts}
-    summary |= speed(writer.counts["rows"], clock.monotonic() - started)
+    summary |= speed(writer.counts["rows"], clock.monotonic() - started, working)
     summary |= {
         "out": str(request.out),
         "duplicates_out": str(request.duplicates) if request.duplicates else None,

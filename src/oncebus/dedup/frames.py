@@ -112,7 +112,7 @@ def count_verdicts(checked: DataFrame, key: tuple[str, ...]) -> dict[str, int]:
     if counted is None:
         raise RuntimeError("an aggregate without groups has one row")
     rows, duplicates, without = counted
-    return {"rows": rows, "accepted": rows - duplicates, "duplicates": duplicates, "without_key": without}
+    return {"rows": rows, "new": rows - duplicates, "duplicates": duplicates, "without_key": without}
 
 
 def _batch_paths(sources: Sources) -> list[str]:

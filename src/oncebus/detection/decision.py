@@ -23,6 +23,7 @@ All times, windows and horizons are whole microseconds.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,19 +60,21 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     first = np.flatnonzero(starts_key)
     key = np.cumsum(starts_key) - 1
 
-    forgets = np.unique(key[window < 0])
-    question = _question(high, low, time, np.abs(window), first)
-    if len(forgets):
-        # A forget concerns all that is remembered about its key, at any time.
-        question.earliest[forgets], question.latest[forgets] = -_ANY_TIME, _ANY_TIME
-    memories = remembered(recall(question), horizon)
-    if len(forgets) == 0:
-        new = _judge(rows, order, key, memories, verdicts)
+    is_forget = window < 0
+    if not is_forget.any():
+        memories = remembered(recall(_question(high, low, time, window, first)), horizon)
+        new = _judge(rows, order, _Places(key, time, window), memories, verdicts)
         return replace(verdicts, accepted=order[new])
+    forgets = np.unique(key[is_forget])
+    question = _question(high, low, time, np.abs(window), first)
+    # A forget concerns all that is remembered about its key, at any time.
+    question.earliest[forgets], question.latest[forgets] = -_ANY_TIME, _ANY_TIME
+    memories = remembered(recall(question), horizon)
     is_special = np.isin(key, forgets)
     plain, special = np.flatnonzero(~is_special), np.flatnonzero(is_special)
     of_special = np.isin(memories.key, forgets)
-    new = plain[_judge(rows, order[plain], key[plain], memories.take(~of_special), verdicts)]
+    places = _Places(key[plain], time[plain], window[plain])
+    new = plain[_judge(rows, order[plain], places, memories.take(~of_special), verdicts)]
     memories = memories.take(of_special)
     kept, cancelled = judge_with_forgets(rows, order[special], key[special], memories, verdicts)
     gone = memories.take(cancelled)
@@ -82,9 +85,17 @@ def judge(rows: Rows, recall: Recall, horizon: int) -> Verdicts:
     return replace(verdicts, accepted=accepted, tombstones=tombstones if len(tombstones) else None)
 
 
-def _judge(rows: Rows, order: Index, key: Index, memories: Memories, verdicts: Verdicts) -> Index:
+class _Places(NamedTuple):
+    """The key, time and window of each row, in the order of keys and times."""
+
+    key: Index
+    time: Numbers
+    window: Numbers
+
+
+def _judge(rows: Rows, order: Index, places: _Places, memories: Memories, verdicts: Verdicts) -> Index:
     """Write the verdicts on rows without forgets, given in `order`. Return the places in `order` of the new rows."""
-    time, window = rows.time[order], rows.window[order]
+    key, time, window = places
     blocked, by = _blocked_by_memories(key, time, window, memories)
     dropped = order[blocked]
     verdicts.is_duplicate[dropped] = True

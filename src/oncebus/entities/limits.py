@@ -228,7 +228,9 @@ def _check_queue_or_topic(entity: Queue | Topic, occasion: Occasion) -> None:
         raise BadRequest("Both DelayedPersistence and RequiresDuplicateDetection property cannot be enabled together.")
     if entity.is_anonymous_accessible:
         raise BadRequest("Anonymous access is not supported.\nParameter name: IsAnonymousAccessible")
-    check_detection_key(entity.detection_key, entity.requires_duplicate_detection)
+    if not isinstance(occasion.old, Queue | Topic) or occasion.old.detection_key != entity.detection_key:
+        # Otherwise only detection may have changed, and that is refused in the service's own words.
+        check_detection_key(entity.detection_key, entity.requires_duplicate_detection)
     _check_window(entity, occasion)
     _check_size(entity, tier)
     _check_message_size(entity, occasion)

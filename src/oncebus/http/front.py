@@ -352,7 +352,7 @@ class Front:
         numbers = numbers_in(query_of(request.scope["query_string"]), "number", self._limits.page)
         outcomes = await decision(numbers)
         if Outcome.DONE not in outcomes:
-            raise Refused(404, f"Nothing is in quarantine under {shown(', '.join(map(str, numbers)))}.")
+            raise Refused(404, f"No such message in quarantine: {shown(', '.join(map(str, numbers)))}.")
         return JSONResponse(decided(done, numbers, outcomes))
 
     async def _metrics(self, _: HttpRequest, __: MessagePath) -> Response:

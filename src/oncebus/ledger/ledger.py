@@ -43,7 +43,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
-    """The size of a ledger at one moment. Counts include ids that are forgotten but not yet deleted."""
+    """The size of a ledger at one moment. Counts include tombstones, and ids that are forgotten but not yet deleted."""
 
     ids: int
     bytes: int

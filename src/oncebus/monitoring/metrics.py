@@ -84,7 +84,7 @@ def _of_entities(broker: Broker, held: list[tuple[Entity, Counts]], gone: Counts
     by_entity = {
         "entity_size_bytes": ("Bytes held.", [counts.size for _, counts in held]),
         "entity_pipeline_bytes": (
-            "Bytes that are accepted and still in the pipeline.",
+            "Bytes of messages that are still in the pipeline.",
             [pipeline.bytes_of(entity) for entity, _ in held],
         ),
         "entity_waiting_sends": (
@@ -159,10 +159,12 @@ def _of_broker(broker: Broker, health: Health) -> Iterator[Metric]:
 def _latencies(broker: Broker) -> Iterator[Metric]:
     latencies = broker.latencies
     for name, text, latency in (
-        ("send", "Time from a send to its answer, for sends that were accepted.", latencies.send),
+        ("send", "Time from a send to its answer, for sends that were not refused.", latencies.send),
         ("commit", "Time to append a commit to the inbox and make it durable.", latencies.commit),
+        ("judge", "Time from a durable commit until its verdicts are in the outbox.", latencies.judge),
+        ("ingest", "Time from the verdicts until the store has ingested the commit.", latencies.ingest),
         ("batch", "Time from a durable commit until the store has ingested it.", latencies.batch),
-        ("end_to_end", "Time from accepting a message until a receiver first gets it.", latencies.end_to_end),
+        ("end_to_end", "Time from the answer to a send until a receiver first gets the message.", latencies.end_to_end),
     ):
         yield _histogram(f"oncebus_{name}_seconds", text, latency)
 

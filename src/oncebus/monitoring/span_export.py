@@ -117,6 +117,8 @@ class _Bounded(BatchSpanProcessor):
 
     def on_end(self, span: ReadableSpan) -> None:
         """See `SpanProcessor`."""
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
         with self._lock:
             if self._passed_on - self._to.taken >= self._most:
                 self._to.counts[_DROPPED] += 1

@@ -70,7 +70,7 @@ def follow(
 ) -> Iterator[tuple[OutboxPart, int]]:
     """Process commits as they arrive. Yields each part with its number of inbox rows.
 
-    Returns at the end of the turn; early if there is work for several tasks, or if another query has begun.
+    Returns at the end of the turn, or earlier if there is work for several tasks or another query has begun.
     """
     (after, batch), seconds, patience = turn
     earliest = busy = time.monotonic()

@@ -16,6 +16,7 @@ from oncebus.portal.wording import number
 
 LONGEST_TEXT = 4000
 LONGEST_HEX = 512
+LONGEST_PREVIEW = 120
 LONGEST_VALUE = 500
 MOST_PROPERTIES = 100
 _HEX_WIDTH = 16
@@ -25,8 +26,15 @@ _FIELDS = {
     "correlation_id": "CorrelationId",
     "to": "To",
     "reply_to": "ReplyTo",
+    "reply_to_group_id": "ReplyToSessionId",
     "content_type": "ContentType",
+    "content_encoding": "ContentEncoding",
+    "user_id": "UserId",
+    "creation_time": "CreationTime",
+    "absolute_expiry_time": "AbsoluteExpiryTime",
+    "group_sequence": "GroupSequence",
 }
+"""The properties that the sender set, except those that the broker keeps apart from the head."""
 
 
 def label_of(head: bytes) -> str | None:
@@ -35,6 +43,31 @@ def label_of(head: bytes) -> str | None:
         return amqp.properties(head).subject
     except amqp.DecodeError:
         return None
+
+
+def preview(body: bytes, allowance: Allowance) -> Markup:
+    """Return the first characters of a body in one line, or its size if it is not text."""
+    size = bytes_to_read(body)
+    text: str | None = None
+    if size <= LARGEST_SHOWN_VALUE and allowance.take(size):
+        try:
+            content = amqp.decode_body(body)
+        except amqp.DecodeError:
+            return tag("span", "cannot be read", class_="none")
+        value = content.value if isinstance(content, amqp.AmqpValue) else content
+        if isinstance(value, amqp.AmqpSequence):
+            value = list(value.items)
+        if isinstance(value, bytes):
+            if not value:
+                return tag("span", "empty", class_="none")
+            text = _as_text(value[: 4 * LONGEST_PREVIEW], is_cut=len(value) > 4 * LONGEST_PREVIEW)
+            size = len(value)
+        else:
+            text = value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False)
+    if text is None:
+        return tag("span", f"{number(size or len(body))} bytes", class_="none")
+    line = " ".join(text[: 2 * LONGEST_PREVIEW].split())
+    return foreign(line[:LONGEST_PREVIEW], class_="foreign body")
 
 
 def properties_list(head: bytes, allowance: Allowance) -> Markup:
@@ -47,10 +80,11 @@ def properties_list(head: bytes, allowance: Allowance) -> Markup:
         return tag("p", f"The properties cannot be read: {error}", class_="error")
     known = [(title, getattr(fields, field)) for field, title in _FIELDS.items() if getattr(fields, field) is not None]
     rows = [_row(title, value) for title, value in known]
-    rows += [_row(str(name), value, is_own=True) for name, value in list(own.items())[:MOST_PROPERTIES]]
+    of_sender = [_row(str(name), value, is_own=True) for name, value in list(own.items())[:MOST_PROPERTIES]]
     left = len(own) - MOST_PROPERTIES
     more = tag("p", f"{number(left)} more properties", class_="note") if left > 0 else None
-    return tag("div", tag("dl", rows, class_="facts plain") if rows else None, more)
+    application = [tag("h3", "Application properties"), tag("dl", of_sender, class_="facts plain")]
+    return tag("div", tag("dl", rows, class_="facts plain") if rows else None, application if of_sender else None, more)
 
 
 def body_shown(body: bytes, allowance: Allowance) -> Markup:
@@ -87,15 +121,18 @@ def _row(title: str, value: object, *, is_own: bool = False) -> Markup:
 def _either(content: bytes, title: str) -> Markup:
     if not content:
         return tag("p", f"{title}: empty", class_="note")
-    some = content[: 4 * LONGEST_TEXT]
+    text = _as_text(content[: 4 * LONGEST_TEXT], is_cut=len(content) > 4 * LONGEST_TEXT)
+    return _bytes(content, title) if text is None else _text(text, title, len(content))
+
+
+def _as_text(some: bytes, *, is_cut: bool) -> str | None:
+    """Return bytes as text, or None if they are not text."""
     try:
         # The end may split a character.
-        text = codecs.getincrementaldecoder("utf-8")().decode(some, final=len(some) == len(content))
+        text = codecs.getincrementaldecoder("utf-8")().decode(some, final=not is_cut)
     except UnicodeDecodeError:
-        return _bytes(content, title)
-    if any(character < " " and character not in "\t\n\r" for character in text):
-        return _bytes(content, title)
-    return _text(text, title, len(content))
+        return None
+    return None if any(character < " " and character not in "\t\n\r" for character in text) else text
 
 
 def _text(text: str, title: str, size: int | None = None) -> Markup:

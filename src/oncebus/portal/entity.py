@@ -9,16 +9,20 @@ from starlette.responses import Response
 from oncebus.access import Operation
 from oncebus.entities import Entity, Queue, Subscription, Topic
 from oncebus.entities.timespans import in_words
+from oncebus.portal.consumer_words import consumer_state
 from oncebus.portal.entity_head import heading, seen
+from oncebus.portal.entity_table import add_figures
 from oncebus.portal.fields import button, form_to, hidden
-from oncebus.portal.figures import Figures, series_of
-from oncebus.portal.layout import page_links, page_of
+from oncebus.portal.figures import SPANS, Figures, chosen_span
+from oncebus.portal.layout import empty, page_links, page_of, section_head
 from oncebus.portal.links import link
 from oncebus.portal.markup import Markup, tag
 from oncebus.portal.rule_words import rule_in_words
+from oncebus.portal.tables import Column, Row, table
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import number, rate, size_in_words
-from oncebus.store import Counts
+from oncebus.portal.wording import number, size_in_words
+from oncebus.portal.wording import span as words_of
+from oncebus.store import Counts, Span
 
 PAGE = 100
 """The maximum number of subscriptions of a topic, or rules of a subscription, on one page."""
@@ -48,11 +52,28 @@ _TITLES = {
     "outgoing": "Outgoing: deliveries to receivers",
     "completed": "Completed",
     "abandoned": "Abandoned, or lock expired",
-    "dead_lettered": "Dead-lettered",
     "expired": "Expired",
+    "dead_lettered": "Dead-lettered",
     "unrouted": "Matched by no subscription",
     "quarantined": "Quarantined",
     "discarded": "Discarded because their subscription was deleted",
+}
+
+
+_SUBSCRIPTION_COLUMNS = (
+    Column("Name"),
+    Column("Rules"),
+    Column("Incoming / s", is_number=True),
+    Column("Last 10 min", is_wide=True),
+    Column("Backlog", is_number=True),
+    Column("Oldest", is_number=True),
+    Column("Dead letters", is_number=True),
+    Column("Consumers", is_number=True),
+)
+_SERIES: dict[type[Entity], tuple[str, ...]] = {
+    Queue: ("new", "duplicates", "outgoing"),
+    Topic: ("new", "duplicates"),
+    Subscription: ("new", "outgoing"),
 }
 
 
@@ -60,19 +81,20 @@ async def show(visit: Visit) -> Response:
     """Return the page of the entity."""
     entity = seen(visit)
     if not visit.may(Operation.READ_ENTITY, entity.path):
-        return _without_figures(visit, entity)
+        return await _without_figures(visit, entity)
     # This waits for the pipeline, so that senders see the messages that they sent a moment ago.
     figures = await _figures(visit, entity, await visit.desk.broker.counts(entity.path))
+    page, span = visit.query.get("page"), visit.query.get("range")
     return visit.page(
         entity.name,
-        heading(visit, entity, "entity"),
+        await heading(visit, entity, "entity"),
         _detection(visit, entity),
         _tiles(entity, figures),
-        figures.plot(),
+        figures.plot(lambda name: link("entity", path=entity.path, page=page, range=name)),
         tag("div", _held(entity, figures), _totals(entity, figures), class_="columns"),
         _subscriptions(visit, entity, figures) if isinstance(entity, Topic) else None,
         _rules(visit, entity) if isinstance(entity, Subscription) else None,
-        live=link("entity/live", path=entity.path, page=visit.query.get("page")),
+        live=link("entity/live", path=entity.path, page=page, range=span),
     )
 
 
@@ -85,20 +107,34 @@ async def live(visit: Visit) -> Response:
 
 
 async def _figures(visit: Visit, entity: Entity, counts: Counts) -> Figures:
-    samples = visit.desk.rates.samples(entity.id)
-    names = ("copies",) if isinstance(entity, Subscription) else ("new", "dropped")
-    figures = Figures(series=series_of(samples, *names))
-    for name, per_second in zip(("new", "dropped", "copies"), samples.per_second(), strict=True):
-        figures.values[f"{name}-rate"] = rate(per_second)
-    for name in (*_HELD, *_TITLES):
-        figures.values[name] = number(getattr(counts, name))
-    figures.values["size"] = size_in_words(visit.desk.broker.held(entity))
+    desk, name = visit.desk, chosen_span(visit.query)
+    figures = Figures(name)
+    recent = await desk.broker.history(entity, Span.TEN_MINUTES)
+    span = SPANS[name][1]
+    samples = recent if span is Span.TEN_MINUTES else await desk.broker.history(entity, span)
+    figures.add_history(samples, recent, *_SERIES[type(entity)])
+    for each in (*_HELD, *_TITLES):
+        figures.values[each] = number(getattr(counts, each))
+    figures.values["size"] = size_in_words(desk.broker.held(entity))
     if isinstance(entity, Topic):
-        below = _below(visit, entity)
-        for each, held in zip(below, await visit.desk.counts_of(below), strict=True):
-            figures.values |= {f"{each.id}-active": number(held.active), f"{each.id}-dead": number(held.dead_letter)}
-            figures.values[f"{each.id}-incoming"] = number(held.incoming)
+        await add_figures(desk, _below(visit, entity), figures)
+    else:
+        await _add_consumers(visit, entity, counts, figures)
+    if counts.dead_letter:
+        figures.states["dead_letter"] = "bad"
     return figures
+
+
+async def _add_consumers(visit: Visit, entity: Queue | Subscription, counts: Counts, figures: Figures) -> None:
+    broker = visit.desk.broker
+    [oldest] = await broker.oldest_waiting([entity.id])
+    waited = "nothing waits" if oldest is None else f"oldest {words_of(max(broker.clock.steady() - oldest, 0))}"
+    figures.values["oldest"] = waited
+    text, state = consumer_state(broker, entity, counts.active)
+    figures.values["consumers"] = text
+    figures.values["consumers-note"] = "messages wait, nobody receives" if state == "bad" else "attached now"
+    if state:
+        figures.states["consumers"] = state
 
 
 def _detection(visit: Visit, entity: Entity) -> Markup:
@@ -110,14 +146,17 @@ def _detection(visit: Visit, entity: Entity) -> Markup:
 
 
 def _tiles(entity: Entity, figures: Figures) -> Markup:
-    tiles = []
+    tiles = [figures.tile("Incoming / s", "incoming-rate", figures.shown("incoming-sum"))]
     if not isinstance(entity, Subscription):
-        tiles += [figures.tile("New / s", "new-rate"), figures.tile("Duplicates / s", "dropped-rate")]
-    else:
-        tiles.append(figures.tile("New / s", "copies-rate"))
+        tiles.append(figures.tile("Duplicates", "dropped-sum", figures.shown("dropped-share")))
     if not isinstance(entity, Topic):
-        tiles += [figures.tile("Active", "active"), figures.tile("Dead letters", "dead_letter")]
-    tiles.append(figures.tile("Size", "size"))
+        tiles += [
+            figures.tile("Outgoing / s", "outgoing-rate", figures.shown("outgoing-sum")),
+            figures.tile("Backlog", "active", figures.shown("oldest")),
+            figures.tile("Dead letters", "dead_letter", "in this entity"),
+            figures.tile("Consumers", "consumers", figures.shown("consumers-note")),
+        ]
+    tiles.append(figures.tile("Size", "size", "counts towards its quota"))
     return tag("div", tiles, class_="tiles")
 
 
@@ -138,14 +177,14 @@ def _below(visit: Visit, topic: Topic) -> Sequence[Subscription]:
 
 def _subscriptions(visit: Visit, topic: Topic, figures: Figures) -> Markup:
     # Only subscriptions that existed when the figures were read.
-    below = [each for each in _below(visit, topic) if f"{each.id}-active" in figures.values]
+    below = [each for each in _below(visit, topic) if f"{each.id}-backlog" in figures.values]
     create = None
     if visit.may(Operation.CREATE_ENTITY, topic.path):
         address = link("create", kind="subscription", topic=topic.name)
-        create = tag("p", tag("a", "Create a subscription", href=address, class_="button"))
-    content = _subscription_table(below, figures) if below else tag("p", "None yet. Messages sent here go nowhere.")
+        create = tag("a", "Create subscription", href=address, class_="button")
+    content = _subscription_table(below, figures) if below else empty("None yet. Messages sent here go nowhere.")
     total = len(visit.desk.catalogue.subscriptions_of(topic))
-    return tag("section", tag("h2", "Subscriptions"), content, _pages(visit, topic, total), create)
+    return tag("section", section_head("Subscriptions", create), content, _pages(visit, topic, total))
 
 
 def _pages(visit: Visit, entity: Entity, total: int) -> Markup | None:
@@ -153,25 +192,16 @@ def _pages(visit: Visit, entity: Entity, total: int) -> Markup | None:
 
 
 def _subscription_table(below: Sequence[Subscription], figures: Figures) -> Markup:
-    titles = ("Name", "Rules", "Active", "Dead letters", "Incoming")
-    head = tag(
-        "thead",
-        tag(
-            "tr", [tag("th", title, scope="col", class_="number" if title in titles[2:] else None) for title in titles]
-        ),
-    )
     rows = []
     for each in below:
-        name = tag("th", tag("a", each.name, href=link("entity", path=each.path)), scope="row")
         named = ", ".join(rule.name for rule in each.rules[:MOST_NAMED]) or "none"
         more = f" and {number(len(each.rules) - MOST_NAMED)} more" if len(each.rules) > MOST_NAMED else ""
-        rules = tag("td", f"{named}{more}", data_title="Rules")
-        cells = [
-            tag("td", figures.shown(f"{each.id}-{figure}"), data_title=title, class_="number")
-            for title, figure in zip(titles[2:], ("active", "dead", "incoming"), strict=True)
-        ]
-        rows.append(tag("tr", name, rules, cells))
-    return tag("table", tag("caption", "Subscriptions", class_="unseen"), head, tag("tbody", rows), class_="stacked")
+        rate, *others = (
+            figures.shown(f"{each.id}-{name}") for name in ("rate", "backlog", "oldest", "dead", "consumers")
+        )
+        name = tag("a", each.name, href=link("entity", path=each.path))
+        rows.append(Row(name, [f"{named}{more}", rate, figures.spark(str(each.id)), *others]))
+    return table("Subscriptions", _SUBSCRIPTION_COLUMNS, rows)
 
 
 def _rules(visit: Visit, subscription: Subscription) -> Markup:
@@ -188,16 +218,16 @@ def _rules(visit: Visit, subscription: Subscription) -> Markup:
         items.append(tag("li", tag("h3", rule.name), rule_in_words(rule), remove, class_="card"))
     add = None
     if visit.may(Operation.CREATE_ENTITY, subscription.path):
-        add = tag("p", tag("a", "Add a rule", href=link("entity/rule", path=subscription.path), class_="button"))
+        add = tag("a", "Add rule", href=link("entity/rule", path=subscription.path), class_="button")
     explanation = "The subscription gets a message if one of the rules matches it."
-    listed = tag("ul", items, class_="cards") if items else tag("p", "None: this subscription gets no messages.")
+    listed = tag("ul", items, class_="cards") if items else empty("None: this subscription gets no messages.")
     further = _pages(visit, subscription, len(subscription.rules))
-    return tag("section", tag("h2", "Rules"), tag("p", explanation, class_="hint"), listed, further, add)
+    return tag("section", section_head("Rules", add), tag("p", explanation, class_="hint"), listed, further)
 
 
-def _without_figures(visit: Visit, entity: Entity) -> Response:
+async def _without_figures(visit: Visit, entity: Entity) -> Response:
     explanation = "Your key does not permit viewing the properties and counts of this entity. You need Manage."
     rules = None
     if isinstance(entity, Subscription) and visit.may(Operation.READ_RULES, entity.path):
         rules = _rules(visit, entity)
-    return visit.page(entity.name, heading(visit, entity, "entity"), tag("p", explanation, class_="lead"), rules)
+    return visit.page(entity.name, await heading(visit, entity, "entity"), tag("p", explanation, class_="lead"), rules)

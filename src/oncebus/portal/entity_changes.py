@@ -25,7 +25,7 @@ from oncebus.portal.entity_form import (
 from oncebus.portal.entity_head import heading
 from oncebus.portal.entity_properties import read_window, written
 from oncebus.portal.fields import Filled, button, form_to, hidden, problems, text_field
-from oncebus.portal.layout import trail
+from oncebus.portal.layout import top
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, tag
 from oncebus.portal.rule_form import RULE_NAME, described_rule, filter_fields
@@ -94,13 +94,13 @@ def _create_page(
     title = f"Create a {kind.__name__.lower()}"
     refusal = tier_refusal(kind, None, namespace)
     if refusal is not None:
-        return visit.page(title, tag("h1", title), tag("p", refusal, class_="lead"))
-    above: Content = None
+        return visit.page(title, top(title, ("Overview", link())), tag("p", refusal, class_="lead"))
+    above = [("Overview", link())]
     brought: list[Content] = [hidden("kind", kind.__name__.lower())]
     rules: Content = None
     if isinstance(new, Subscription):
         visit.desk.catalogue.topic(new.topic)
-        above = trail(("Overview", link()), (new.topic, link("entity", path=new.topic)))
+        above.append((new.topic, link("entity", path=new.topic)))
         brought.append(hidden("topic", new.topic))
         rules = filter_fields(form, is_first=True)
     content = form_to(
@@ -112,10 +112,9 @@ def _create_page(
         rules,
         entity_fields(kind, form, namespace, None),
         button("Create", class_="main"),
-        class_="wide",
+        class_="wide create",
     )
-    here = link("create", kind=kind.__name__.lower())
-    return visit.page(title, above, tag("h1", title), content, status=status, here=here)
+    return visit.page(title, top(title, *above), content, status=status)
 
 
 _NAMES: dict[type[Entity], str] = {
@@ -132,7 +131,7 @@ async def show_change(visit: Visit) -> Response:
     """Return the page of an entity's properties: a form if the key permits changes."""
     visit.require(Operation.READ_ENTITY, visit.path)
     entity = visit.entity()
-    return _change_page(visit, entity, Filled({**written(entity), _VERSION: str(entity.updated_at)}))
+    return await _change_page(visit, entity, Filled({**written(entity), _VERSION: str(entity.updated_at)}))
 
 
 async def change(visit: Visit) -> Response:
@@ -143,10 +142,10 @@ async def change(visit: Visit) -> Response:
     form = Filled({**_fixed(seen), **visit.posted.values(), _VERSION: str(seen.updated_at)})
     if visit.posted[_VERSION] != str(seen.updated_at):
         form.general.append(f"'{seen.path}' was changed meanwhile. Check whether you still want these changes.")
-        return _change_page(visit, seen, form, status=409)
+        return await _change_page(visit, seen, form, status=409)
     new = described(seen, visit.posted, form)
     if form.is_wrong:
-        return _change_page(visit, seen, form, status=400)
+        return await _change_page(visit, seen, form, status=400)
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         if catalogue.entity(seen.id) != seen:
@@ -158,7 +157,7 @@ async def change(visit: Visit) -> Response:
         await visit.desk.broker.change(how)
     except OncebusError as error:
         place(error, form)
-        return _change_page(visit, seen, form, status=status_of(error))
+        return await _change_page(visit, seen, form, status=status_of(error))
     return visit.go_to(link("entity/change", path=seen.path), "The changes are in effect.")
 
 
@@ -172,7 +171,7 @@ def _check_forwarding(visit: Visit, old: Entity | None, new: Entity) -> None:
     visit.desk.guard.require_forwarding(visit.grant, forward_targets(old), forward_targets(new))
 
 
-def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
+async def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
     fields = entity_fields(type(entity), form, visit.desk.catalogue.namespace, entity)
     brought = [hidden("path", entity.path), hidden(_VERSION, form.value(_VERSION))]
     content = form_to(
@@ -187,7 +186,7 @@ def _change_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) 
     made = ["Made at ", moment(entity.created_at), ", last changed at ", moment(entity.updated_at), "."]
     return visit.page(
         f"Properties of {entity.name}",
-        heading(visit, entity, "change"),
+        await heading(visit, entity, "change"),
         tag("p", made, class_="hint"),
         content,
         _detection_link(visit, entity),
@@ -211,7 +210,7 @@ async def show_detection(visit: Visit) -> Response:
     """Return the page that asks for a window and for confirmation."""
     visit.require(Operation.SWITCH_ON_DETECTION, visit.path)
     entity = visit.entity()
-    return _detection_page(visit, entity, Filled(written(entity)))
+    return await _detection_page(visit, entity, Filled(written(entity)))
 
 
 async def switch_on_detection(visit: Visit) -> Response:
@@ -227,16 +226,16 @@ async def switch_on_detection(visit: Visit) -> Response:
     except OncebusError as error:
         place(error, form)
     if form.is_wrong:
-        return _detection_page(visit, entity, form, status=400)
+        return await _detection_page(visit, entity, form, status=400)
     try:
         await visit.desk.broker.change(lambda catalogue, now: catalogue.detecting(entity.path, window, now, key))
     except OncebusError as error:
         place(error, form)
-        return _detection_page(visit, entity, form, status=status_of(error))
+        return await _detection_page(visit, entity, form, status=status_of(error))
     return visit.go_to(link("entity/change", path=entity.path), "Duplicates are detected from now on.")
 
 
-def _detection_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
+async def _detection_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
     kind = type(entity).__name__.lower()
     content = form_to(
         link("entity/detection"),
@@ -255,7 +254,7 @@ def _detection_page(visit: Visit, entity: Entity, form: Filled, status: int = 20
     )
     return visit.page(
         f"Switch on duplicate detection for {entity.name}",
-        heading(visit, entity, "change"),
+        await heading(visit, entity, "change"),
         tag("p", explanation, class_="lead"),
         content,
         status=status,
@@ -268,7 +267,7 @@ def _detection_page(visit: Visit, entity: Entity, form: Filled, status: int = 20
 async def show_delete(visit: Visit) -> Response:
     """Return the page that asks for confirmation."""
     visit.require(Operation.DELETE_ENTITY, visit.path)
-    return _delete_page(visit, visit.entity(), Filled({}))
+    return await _delete_page(visit, visit.entity(), Filled({}))
 
 
 async def delete(visit: Visit) -> Response:
@@ -278,7 +277,7 @@ async def delete(visit: Visit) -> Response:
     form = Filled(visit.posted.values())
     if form.value("confirm").strip() != entity.name:
         form.errors["confirm"] = f"The name does not match. Type '{entity.name}' to delete it."
-        return _delete_page(visit, entity, form, status=400)
+        return await _delete_page(visit, entity, form, status=400)
 
     def how(catalogue: Catalogue, _: int) -> Catalogue:
         if catalogue.entity(entity.id) is None:
@@ -290,7 +289,7 @@ async def delete(visit: Visit) -> Response:
     return visit.go_to(back, f"The {type(entity).__name__.lower()} '{entity.name}' was deleted.")
 
 
-def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
+async def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) -> Response:
     kind = type(entity).__name__.lower()
     below = len(visit.desk.catalogue.subscriptions_of(entity)) if isinstance(entity, Topic) else 0
     also = f" This also deletes {counted(below, 'subscription')}." if below else ""
@@ -307,7 +306,7 @@ def _delete_page(visit: Visit, entity: Entity, form: Filled, status: int = 200) 
     )
     return visit.page(
         f"Delete {entity.name}",
-        heading(visit, entity, "delete"),
+        await heading(visit, entity, "delete"),
         tag("p", explanation, class_="lead"),
         content,
         status=status,

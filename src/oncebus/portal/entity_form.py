@@ -114,10 +114,12 @@ def entity_fields(kind: type[Entity], form: Filled, namespace: Namespace, old: E
     For an existing entity, properties that cannot change are read-only.
     """
     known = properties_of(kind)
-    usual = [_shown(each, kind, form, namespace, old) for each in known if not each.is_further]
-    further = [_shown(each, kind, form, namespace, old) for each in known if each.is_further]
-    is_open = any(each.field in form.errors for each in known if each.is_further)
-    return [usual, tag("details", tag("summary", "More"), further, open=is_open)]
+    # Most people decide only about detection when they create an entity.
+    first = [each for each in known if (each.field in (DETECTION, WINDOW) if old is None else not each.is_further)]
+    further = [each for each in known if each not in first]
+    is_open = any(each.first_field in form.errors for each in further)
+    usual, more = ([_shown(each, kind, form, namespace, old) for each in some] for some in (first, further))
+    return [usual, tag("details", tag("summary", "More"), more, open=is_open)]
 
 
 def _shown(
@@ -175,18 +177,17 @@ def _window(
         for unit, _ in WINDOW_UNITS
     ]
     iso = text_field(
-        form, f"{each.field}-iso", "Or as ISO 8601", hint="Like PT10M or P7D. If given, it takes precedence."
+        form, f"{each.field}-iso", "Or as ISO 8601", placeholder="PT10M", title="If given, it takes precedence."
     )
     error = tag("p", form.errors[first], id=f"{first}-error", class_="error") if first in form.errors else None
     explanation = "Duplicates are not detected here." if is_off else window_hint(namespace.longest_window)
     return group(
         each.title,
         tag("p", explanation, class_="hint"),
-        tag("div", units, class_="units"),
+        tag("div", units, iso, class_="units"),
         error,
-        iso,
         disabled=is_off,
-        # The script disables the field while the box for detection is not checked.
+        # The script hides the field while the box for detection is not checked.
         data_needs=needs if old is None and not is_off else None,
         class_="wrong" if error else None,
     )

@@ -1,13 +1,14 @@
-"""The top of every page about one entity: its name, the breadcrumbs, and the tabs."""
+"""The top of every page about one entity: the breadcrumbs, its name, the actions on it, and the tabs."""
 
 from __future__ import annotations
 
 from oncebus.access import Operation
 from oncebus.entities import Entity, Queue, Subscription, Topic
-from oncebus.portal.layout import tabs, trail
+from oncebus.portal.layout import Tab, tabs, top
 from oncebus.portal.links import link
-from oncebus.portal.markup import Markup, joined, tag
+from oncebus.portal.markup import Content, Markup, joined, tag
 from oncebus.portal.visits import Visit
+from oncebus.store import Counts
 
 LOOKS = (Operation.READ_ENTITY, Operation.PEEK, Operation.READ_DROPS, Operation.SEND)
 """With any of these rights, a visitor may see the pages of an entity."""
@@ -20,31 +21,42 @@ def seen(visit: Visit) -> Entity:
     return visit.entity()
 
 
-def heading(visit: Visit, entity: Entity, here: str) -> Markup:
-    """Return the top of a page. `here` names the current tab."""
-    above = None
+async def heading(visit: Visit, entity: Entity, here: str) -> Markup:
+    """Return the top of a page. `here` names the current tab. The counts on the tabs need Manage."""
+    counts = None
+    if visit.may(Operation.READ_ENTITY, entity.path):
+        [counts] = await visit.desk.counts_of([entity])
+    above = [("Overview", link())]
     if isinstance(entity, Subscription):
-        above = trail(("Overview", link()), (entity.topic, link("entity", path=entity.topic)))
-    kind = tag("span", type(entity).__name__, class_="kind")
-    title = tag("h1", entity.name, " ", kind)
-    return joined([above, title, tabs("About this entity", here, _pages(visit, entity))])
+        above.append((entity.topic, link("entity", path=entity.topic)))
+    kind = type(entity).__name__
+    actions: Content = None
+    if visit.may(Operation.DELETE_ENTITY, entity.path) and here != "delete":
+        address = link("entity/delete", path=entity.path)
+        actions = tag("a", f"Delete {kind.lower()}", href=address, class_="button risky")
+    title = [entity.name, " ", tag("span", kind, class_="kind")]
+    return joined([top(title, *above, actions=actions), tabs("About this entity", here, _pages(visit, entity, counts))])
 
 
-def _pages(visit: Visit, entity: Entity) -> list[tuple[str, str, str]]:
+def _pages(visit: Visit, entity: Entity, counts: Counts | None) -> list[Tab]:
     path = entity.path
-    listed = [("entity", "Activity", link("entity", path=path))]
+    listed = [Tab("entity", "Activity", link("entity", path=path))]
     if not isinstance(entity, Topic) and visit.may(Operation.PEEK, path):
-        listed.append(("messages", "Messages", link("entity/messages", path=path)))
-        listed.append(("dead-letters", "Dead letters", link("entity/messages", path=path, of="dead-letters")))
+        held = None if counts is None else counts.active + counts.scheduled + counts.deferred
+        listed.append(Tab("messages", "Messages", link("entity/messages", path=path), held))
+        address = link("entity/messages", path=path, of="dead-letters")
+        dead = None if counts is None else counts.dead_letter
+        listed.append(Tab("dead-letters", "Dead letters", address, dead, is_bad=True))
+        if counts is not None and counts.transfer_dead_letter:
+            address = link("entity/messages", path=path, of="transfer-dead-letters")
+            title = "Could not be forwarded"
+            listed.append(Tab("transfer-dead-letters", title, address, counts.transfer_dead_letter, is_bad=True))
     if isinstance(entity, Queue | Topic):
         if visit.may(Operation.READ_DROPS, path):
-            listed.append(("drops", "Dropped duplicates", link("entity/drops", path=path)))
+            dropped = None if counts is None else counts.duplicates
+            listed.append(Tab("duplicates", "Duplicates", link("entity/duplicates", path=path), dropped))
         if visit.may(Operation.SEND, path):
-            listed.append(("send", "Send", link("entity/send", path=path)))
-    if visit.may(Operation.QUARANTINE) and isinstance(entity, Queue | Topic):
-        listed.append(("quarantine", "Quarantine", link("quarantine", path=path)))
+            listed.append(Tab("send", "Send", link("entity/send", path=path)))
     if visit.may(Operation.READ_ENTITY, path):
-        listed.append(("change", "Properties", link("entity/change", path=path)))
-    if visit.may(Operation.DELETE_ENTITY, path):
-        listed.append(("delete", "Delete", link("entity/delete", path=path)))
+        listed.append(Tab("change", "Properties", link("entity/change", path=path)))
     return listed

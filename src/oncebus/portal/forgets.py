@@ -7,10 +7,12 @@ from starlette.responses import Response
 from oncebus.access import Operation
 from oncebus.entities import Queue, Topic
 from oncebus.portal.fields import Filled, button, check_box, form_to, hidden, text_field
+from oncebus.portal.layout import section_head
 from oncebus.portal.links import link
-from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.markup import Content, Markup, foreign, joined, tag
+from oncebus.portal.tables import Column, Row, table
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import moment
+from oncebus.portal.wording import ago
 from oncebus.store import Forget
 
 SHOWN = 20
@@ -20,7 +22,7 @@ async def forget(visit: Visit) -> Response:
     """Forget an id if the visitor has confirmed it."""
     visit.require(Operation.FORGET, visit.path)
     entity, identity = visit.entity(), visit.posted["message-id"]
-    address = link("entity/drops", path=entity.path, message_id=identity)
+    address = link("entity/duplicates", path=entity.path, message_id=identity)
     if not visit.posted["sure"]:
         return visit.go_to(address, "Nothing was forgotten. Check the box to confirm.")
     session, partition_key = visit.posted["session-id"] or None, visit.posted["partition-key"] or None
@@ -66,19 +68,15 @@ async def forgotten(visit: Visit, entity: Queue | Topic) -> Markup | None:
     forgets = await visit.desk.broker.newest_forgets(entity.path, SHOWN)
     if not forgets:
         return None
-    titles = ("MessageId", "Forgotten at", "Number of the original", "Accepted at")
-    head = tag("thead", tag("tr", [tag("th", title, scope="col") for title in titles]))
-    caption = tag("caption", "Forgotten ids", class_="unseen")
-    body = tag("tbody", [_row(each, titles) for each in forgets])
-    return tag("section", tag("h2", "Forgotten ids"), tag("table", caption, head, body, class_="stacked"))
+    now = visit.now
+    columns = [Column("MessageId"), Column("Forgotten"), Column("Original"), Column("Accepted")]
+    rows = [_row(each, now) for each in forgets]
+    return tag("section", section_head("Forgotten ids"), table("Forgotten ids", columns, rows))
 
 
-def _row(forget: Forget, titles: tuple[str, ...]) -> Markup:
-    original: Content = "was not remembered"
-    accepted: Content = "–"
+def _row(forget: Forget, now: int) -> Row:
+    original, accepted = "was not remembered", joined("–")
     if forget.original_sequence is not None:
-        original = str(forget.original_sequence)
-        accepted = moment(forget.original_time) if forget.original_time is not None else "unknown"
-    cells: list[Content] = [moment(forget.time), original, accepted]
-    name = tag("th", foreign(forget.message_id, class_="foreign id"), scope="row")
-    return tag("tr", name, [tag("td", cell, data_title=title) for title, cell in zip(titles[1:], cells, strict=True)])
+        original = f"number {forget.original_sequence}"
+        accepted = ago(forget.original_time, now) if forget.original_time is not None else joined("unknown")
+    return Row(foreign(forget.message_id, class_="foreign id"), [ago(forget.time, now), original, accepted])

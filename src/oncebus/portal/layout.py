@@ -14,6 +14,9 @@ from oncebus.portal.wording import number
 
 T = TypeVar("T")
 
+LONGEST_ID = 128
+"""The longest MessageId, in characters."""
+
 SAFETY = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -33,7 +36,7 @@ PRIVATE = {"cache-control": "no-store"}
 class PageFrame:
     """The namespace and the authorization rule that every page shows; empty if nobody is signed in.
 
-    `seal` is the seal of the sign-out form.
+    `seal` is the seal of the sign-out form. `searches` says whether the header has the search for a MessageId.
     """
 
     namespace: str = ""
@@ -41,6 +44,18 @@ class PageFrame:
     rule: str = ""
     seal: str = ""
     links: Sequence[tuple[str, str]] = ()
+    searches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab. `is_bad` says that any count but 0 is a reason to look."""
+
+    name: str
+    title: str
+    address: str
+    count: int | None = None
+    is_bad: bool = False
 
 
 def page(
@@ -71,19 +86,57 @@ def page(
     return Response(written.encode(), status, {**SAFETY, **PRIVATE}, "text/html; charset=utf-8")
 
 
-def trail(*steps: tuple[str, str]) -> Markup:
-    """Return the breadcrumbs: titles and addresses of the pages above this one."""
-    items = [tag("li", tag("a", title, href=address)) for title, address in steps]
-    return tag("nav", tag("ol", items), class_="trail", aria_label="Way back")
+def top(title: Content, *steps: tuple[str, str], actions: Content = None) -> Markup:
+    """Return the top of a page: the breadcrumbs to it, its title, and the actions on the thing it shows."""
+    crumbs = [tag("li", tag("a", name, href=address)) for name, address in steps]
+    way = tag("nav", tag("ol", crumbs), class_="trail", aria_label="Breadcrumbs") if crumbs else None
+    buttons = tag("div", actions, class_="actions") if actions else None
+    return tag("div", way, tag("div", tag("h1", title), buttons, class_="title"), class_="top")
 
 
-def tabs(label: str, here: str, listed: Sequence[tuple[str, str, str]]) -> Markup:
-    """Return the tabs of related pages, each given as name, title and address."""
+def section_head(title: str, *actions: Content) -> Markup:
+    """Return the heading of a section, with the actions beside it."""
+    buttons = tag("div", actions, class_="actions") if any(actions) else None
+    return tag("div", tag("h2", title), buttons, class_="title")
+
+
+def tabs(label: str, here: str, listed: Sequence[Tab]) -> Markup:
+    """Return the tabs of related pages."""
+    items = []
+    for each in listed:
+        count = None
+        if each.count is not None:
+            state = "bad" if each.is_bad and each.count else None
+            count = [" ", tag("span", number(each.count), class_="count", data_state=state)]
+        current = "page" if each.name == here else None
+        items.append(tag("li", tag("a", each.title, count, href=each.address, aria_current=current)))
+    return tag("nav", tag("ul", items), class_="tabs", aria_label=label)
+
+
+def ranges(label: str, here: str, listed: Iterable[tuple[str, str, str]]) -> Markup:
+    """Return links to choose one of several ranges, each given as name, title and address."""
     items = [
-        tag("li", tag("a", title, href=address, aria_current="page" if name == here else None))
+        tag("li", tag("a", title, href=address, aria_current="true" if name == here else None))
         for name, title, address in listed
     ]
-    return tag("nav", tag("ul", items), class_="tabs", aria_label=label)
+    return tag("nav", tag("ul", items), class_="ranges", aria_label=label)
+
+
+def tile(title: str, value: str, note: str, state: str | None = None) -> Markup:
+    """Return a large figure with a title and a note."""
+    large = tag("p", value, class_="large", data_state=state)
+    return tag("div", tag("h2", title), large, tag("p", note, class_="note"), class_="tile")
+
+
+def follow_box(region: str, *, is_on: bool = False) -> Markup:
+    """Return the box that makes the script read a region of the page again every two seconds."""
+    box = tag("input", type="checkbox", id="follow", data_follow=region, checked=is_on)
+    return tag("div", box, tag("label", "Follow", for_="follow"), class_="check", data_scripted=True, hidden=True)
+
+
+def empty(text: Content, *actions: Content) -> Markup:
+    """Return the notice in place of a list that has no items."""
+    return tag("div", tag("p", text), actions, class_="empty")
 
 
 def page_of(items: Sequence[T], here: int, size: int) -> Sequence[T]:
@@ -108,7 +161,7 @@ def _header(frame: PageFrame, here: str) -> Markup:
     brand = tag("a", tag("span", "Oncebus", class_="brand-name"), href=link(), class_="brand")
     if not frame.seal:
         return tag("header", tag("div", brand, class_="bar"))
-    place = tag("p", frame.namespace, " ", tag("span", frame.tier, class_="tier"), class_="place")
+    place = tag("span", frame.namespace, " ", tag("span", frame.tier, class_="tier"), class_="place")
     items = [
         tag("li", tag("a", title, href=address, aria_current="page" if address == here else None))
         for title, address in frame.links
@@ -117,14 +170,31 @@ def _header(frame: PageFrame, here: str) -> Markup:
     leave = tag(
         "form",
         tag("input", type="hidden", name="seal", value=frame.seal),
-        tag("span", frame.rule, class_="who"),
+        tag("span", frame.rule, class_="who", title="The rule you signed in with"),
         tag("button", "Sign out", type="submit", class_="quiet"),
         method="post",
         action=link("sign-out"),
         class_="leave",
     )
     nav = tag("nav", tag("ul", items), class_="menu", aria_label="Portal")
-    return tag("header", tag("div", brand, place, leave, class_="bar"), nav)
+    return tag("header", tag("div", brand, place, nav, _search() if frame.searches else None, leave, class_="bar"))
+
+
+def _search() -> Markup:
+    box = tag(
+        "input",
+        type="search",
+        name="message-id",
+        aria_label="Find a MessageId",
+        placeholder="Find a MessageId",
+        required=True,
+        maxlength=LONGEST_ID,
+        autocomplete="off",
+        autocapitalize="none",
+        spellcheck="false",
+    )
+    find = tag("button", "Find", type="submit", class_="quiet")
+    return tag("form", box, find, method="get", action=link("search"), class_="find", role="search")
 
 
 def _silence(live: str | None) -> Markup | None:

@@ -1,29 +1,35 @@
-"""The pages that peek at messages and resubmit dead letters."""
+"""The page that shows messages or dead letters of an entity as a table, with a panel for one of them."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from starlette.responses import Response
 
 from oncebus.access import Operation
 from oncebus.broker.addresses import Address
-from oncebus.broker.broker import Broker, Received
-from oncebus.entities import NO_LIMIT, Queue, Subscription, Topic
+from oncebus.broker.broker import Received
+from oncebus.broker.looking import MOST_READ, Peeked
+from oncebus.entities import Queue, Subscription, Topic
 from oncebus.errors import shown
 from oncebus.http.errors import bad
-from oncebus.http.paths import LAST_NUMBER, number_in
 from oncebus.http.rendering import Allowance
-from oncebus.portal.contents import body_shown, label_of, properties_list
+from oncebus.portal.contents import label_of, preview
 from oncebus.portal.entity_head import heading
-from oncebus.portal.fields import Filled, button, check_box, form_to, hidden, text_field
+from oncebus.portal.fields import Filled, button, form_to, hidden, text_field
+from oncebus.portal.layout import empty
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, foreign, joined, tag
+from oncebus.portal.message_panel import STATES, no_panel, panel
+from oncebus.portal.tables import Column, Row, choice_box, table
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import counted, moment, number, size_in_words
-from oncebus.store import Outcome, State, SubQueue
+from oncebus.portal.wording import ago, number, size_in_words
+from oncebus.store import SubQueue
 
-PAGE = 20
+PAGE = 50
 MOST_BYTES = 16 << 20
-"""The maximum total size of the bodies on one page, in bytes. Bodies are read as a whole."""
+"""The maximum total size of the messages on one page, in bytes. Bodies are read as a whole."""
+_LONGEST_LABEL = 80
 
 PLACES = {
     "messages": SubQueue.MAIN,
@@ -35,206 +41,231 @@ _TITLES = {
     "dead-letters": "Dead letters",
     "transfer-dead-letters": "Messages that could not be forwarded",
 }
-_STATES = {State.ACTIVE: "Active", State.DEFERRED: "Deferred", State.SCHEDULED: "Scheduled"}
+_NONE = {
+    "messages": "There are no messages.",
+    "dead-letters": "There are no dead letters.",
+    "transfer-dead-letters": "There are none.",
+}
+_HINTS = {
+    "messages": "Looking at messages does not take them: receivers still get them.",
+    "dead-letters": "A resubmitted dead letter becomes a new message of this entity. It skips duplicate detection.",
+    "transfer-dead-letters": "Messages that the forwarding target refused, or that were forwarded too often.",
+}
 
 
-async def show(visit: Visit) -> Response:
-    """Return a page of messages that starts at the requested sequence number."""
-    visit.require(Operation.PEEK, visit.path)
-    entity = visit.entity()
-    of = visit.query.get("of") or "messages"
-    sub_queue = _place(of)
-    if isinstance(entity, Topic):
-        raise bad(f"The topic '{entity.path}' holds no messages: look into its subscriptions.")
-    start = visit.number("from")
-    may_resubmit = of == "dead-letters" and visit.may(Operation.RESUBMIT, entity.path)
-    renderer = visit.desk.renderer
-    async with renderer.page():
-        found = await _peek(
-            visit.desk.broker, Address(entity.path, sub_queue), start, visit.desk.catalogue.largest_message(entity)
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The parameters of the page."""
+
+    path: str
+    of: str
+    start: int
+    message_id: str
+    session: str
+    shown: int | None
+
+    @property
+    def is_search(self) -> bool:
+        return bool(self.message_id or self.session)
+
+    def address(self, **changed: int | None) -> str:
+        """Return the address of the page with some parameters changed: `start` or `show`."""
+        given = {"from": self.start or None, "show": None, **changed}
+        return link(
+            "entity/messages",
+            path=self.path,
+            of=self.of if self.of != "messages" else None,
+            message_id=self.message_id or None,
+            session=self.session or None,
+            **given,
         )
-        # The page may have ended early because of its size.
-        has_more = len(found) > PAGE or sum(len(each.body) for each in found) >= MOST_BYTES
-        page = found[:PAGE]
-        size = sum(len(each.message.head) + len(each.body) for each in page)
-        cards = await renderer.make(size, lambda: _cards(page, may_resubmit))
-    return visit.page(
-        f"{_TITLES[of]} of {entity.name}",
-        heading(visit, entity, "messages" if of == "messages" else "dead-letters"),
-        tag("h2", _TITLES[of]),
-        _explained(of, entity),
-        _from(entity.path, of, start),
-        _list(visit, entity, cards, may_resubmit),
-        _further(entity.path, of, page, start, has_more),
-        _purge_form(visit, entity, of) if page and visit.may(Operation.PURGE, entity.path) else None,
-    )
 
 
-async def purge(visit: Visit) -> Response:
-    """Delete the messages if the visitor has confirmed it."""
-    visit.require(Operation.PURGE, visit.path)
-    entity, of = visit.entity(), visit.posted["of"] or "messages"
-    sub_queue = _place(of)
-    address = link("entity/messages", path=entity.path, of=of)
-    if not visit.posted["sure"]:
-        return visit.go_to(address, "Nothing was deleted. Check the box to confirm.")
-    done = await visit.desk.broker.purge(Address(entity.path, sub_queue))
-    notice = f"{counted(done.deleted, 'message')} deleted."
-    if done.has_more:
-        notice += f" There were too many for one step. {number(done.left)} are left: purge again."
-    elif done.left:
-        notice += f" {number(done.left)} are left: locked, deferred, scheduled, or new."
-    return visit.go_to(address, notice)
-
-
-async def resubmit(visit: Visit) -> Response:
-    """Resubmit the chosen dead letters."""
-    visit.require(Operation.RESUBMIT, visit.path)
-    entity = visit.entity()
-    numbers = [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in visit.posted.all("number")]
-    address = link("entity/messages", path=entity.path, of="dead-letters")
-    if not numbers:
-        return visit.go_to(address, "Nothing was chosen.")
-    outcomes = await visit.desk.broker.resubmit(entity.path, numbers)
-    done = outcomes.count(Outcome.DONE)
-    notice = f"{counted(done, 'dead letter')} resubmitted."
-    if done < len(numbers):
-        notice += f" {number(len(numbers) - done)} could not be resubmitted: a receiver holds them, or they are gone."
-    return visit.go_to(address, notice)
-
-
-def _place(of: str) -> SubQueue:
+def place_of(of: str) -> SubQueue:
+    """Return the sub-queue that the parameter `of` names. Raises `BadRequest`."""
     if of not in PLACES:
         raise bad(f"The parameter 'of' has value {shown(of)}. Not one of {', '.join(PLACES)}.")
     return PLACES[of]
 
 
-async def _peek(broker: Broker, address: Address, start: int, largest: int) -> list[Received]:
-    """Return the messages of a page, and one more if there is a next page.
-
-    Returns fewer if their bodies exceed `largest`.
-    """
-    at_once = max(min(PAGE + 1, MOST_BYTES // largest), 1)
-    found: list[Received] = []
-    size = 0
-    while len(found) <= PAGE and size < MOST_BYTES:
-        some = await broker.peek(address, start, min(at_once, PAGE + 1 - len(found)))
-        if not some:
-            break
-        found += some
-        size += sum(len(each.body) for each in some)
-        start = some[-1].message.sequence + 1
-    return found
+def holder(visit: Visit) -> Queue | Subscription:
+    """Return the requested queue or subscription. Raises `BadRequest` for a topic."""
+    entity = visit.entity()
+    if isinstance(entity, Topic):
+        raise bad(f"The topic '{entity.path}' holds no messages: look into its subscriptions.")
+    return entity
 
 
-def _explained(of: str, entity: Queue | Subscription) -> Markup:
-    if of == "messages":
-        return tag("p", "Looking at messages does not take them: receivers still get them.", class_="hint")
-    if of == "dead-letters":
-        other = tag(
-            "a",
-            "could not be forwarded",
-            href=link("entity/messages", path=entity.path, of="transfer-dead-letters"),
+async def show(visit: Visit) -> Response:
+    """Return a page of messages that starts at the requested sequence number."""
+    visit.require(Operation.PEEK, visit.path)
+    of = visit.query.get("of") or "messages"
+    sub_queue = place_of(of)
+    entity = holder(visit)
+    chosen = visit.number("show") if visit.query.get("show") else None
+    ask = _Request(
+        entity.path,
+        of,
+        visit.number("from"),
+        visit.query.get("message-id", ""),
+        visit.query.get("session", ""),
+        chosen,
+    )
+    address = Address(entity.path, sub_queue)
+    renderer = visit.desk.renderer
+    async with renderer.page():
+        page = await _peek(visit, address, ask)
+        shown_one = await _shown(visit, address, page.found, ask)
+        size = sum(len(each.message.head) + len(each.body) for each in page.found)
+        now = visit.now
+        rows, beside = await renderer.make(
+            size, lambda: (_table(page.found, ask, now), _panel(visit, shown_one, ask) if chosen is not None else None)
         )
-        notice = "A resubmitted dead letter becomes a new message of this entity. It skips duplicate detection. "
-        return tag("p", notice, "See also: messages that ", other, ".", class_="hint")
-    return tag("p", "Messages that the forwarding target refused, or that were forwarded too often.", class_="hint")
-
-
-def _from(path: str, of: str, start: int) -> Markup:
-    form = Filled({"from": str(start) if start else ""})
-    box = text_field(form, "from", "From number", inputmode="numeric", class_="short")
-    brought = [hidden("path", path), hidden("of", of)]
-    return tag("form", brought, box, button("Show"), method="get", action=link("entity/messages"), class_="inline")
-
-
-def _purge_form(visit: Visit, entity: Queue | Subscription, of: str) -> Markup:
-    explanation = (
-        "Deletes all active messages that are here now, also on other pages. Locked, deferred and scheduled messages "
-        "stay. The ids of deleted messages stay remembered."
-    )
-    return tag(
-        "details",
-        tag("summary", "Purge"),
-        form_to(
-            link("entity/purge"),
-            visit.seal,
-            hidden("path", entity.path),
-            hidden("of", of),
-            tag("p", explanation, class_="hint"),
-            check_box(Filled({}), "sure", "I understand that deleted messages cannot be restored."),
-            button("Delete all", class_="danger"),
-            class_="wide",
-        ),
+    content = tag("div", _list(visit, ask, rows), _further(ask, page), class_="list")
+    return visit.page(
+        f"{_TITLES[of]} of {entity.name}",
+        await heading(visit, entity, of),
+        tag("h2", _TITLES[of], class_="unseen"),
+        _search(ask),
+        tag("div", content, beside or no_panel(), class_="split"),
     )
 
 
-def _cards(page: list[Received], are_choosable: bool) -> Markup | None:
-    """Return the list of messages for the page. Runs in a worker thread."""
+async def _peek(visit: Visit, address: Address, ask: _Request) -> Peeked:
+    """Return the messages of the page, and where the next page begins."""
+    broker = visit.desk.broker
+    if ask.is_search:
+        return await broker.search(
+            address,
+            ask.start,
+            PAGE,
+            message_id=ask.message_id or None,
+            session=ask.session or None,
+            most_bytes=MOST_BYTES,
+        )
+    found = await broker.peek(address, ask.start, PAGE + 1, most_bytes=MOST_BYTES)
+    # The page may have ended early because of its size.
+    is_cut = (
+        sum(each.message.size for each in found) + visit.desk.catalogue.largest_message(visit.entity()) > MOST_BYTES
+    )
+    if len(found) > PAGE:
+        return Peeked(found[:PAGE], found[PAGE].message.sequence)
+    return Peeked(found, found[-1].message.sequence + 1 if found and is_cut else None)
+
+
+async def _shown(visit: Visit, address: Address, page: list[Received], ask: _Request) -> Received | None:
+    """Return the message for the panel."""
+    if ask.shown is None:
+        return None
+    there = next((each for each in page if each.message.sequence == ask.shown), None)
+    if there is None:
+        found = await visit.desk.broker.peek(address, ask.shown, 1)
+        there = next((each for each in found if each.message.sequence == ask.shown), None)
+    return there
+
+
+def _panel(visit: Visit, received: Received | None, ask: _Request) -> Markup:
+    if received is None:
+        return no_panel(f"Message {ask.shown} is no longer here: it was received, moved or deleted.")
+    return panel(received, visit.desk.catalogue, ask.address())
+
+
+def _search(ask: _Request) -> Markup:
+    values = {"message-id": ask.message_id, "session": ask.session, "from": str(ask.start) if ask.start else ""}
+    form = Filled(values)
+    fields = [
+        text_field(form, "message-id", "MessageId", type_="search"),
+        text_field(form, "session", "Session", type_="search"),
+        text_field(form, "from", "From number", inputmode="numeric", class_="short"),
+    ]
+    brought = [hidden("path", ask.path), hidden("of", ask.of)]
+    hint = tag("p", _HINTS[ask.of], class_="hint")
+    search = tag(
+        "form",
+        brought,
+        fields,
+        button("Find"),
+        method="get",
+        action=link("entity/messages"),
+        class_="inline",
+        role="search",
+        aria_label="In this table",
+    )
+    return joined([hint, search])
+
+
+def _table(page: list[Received], ask: _Request, now: int) -> Markup | None:
+    """Return the table of messages. Runs in a worker thread."""
+    if not page:
+        return None
     allowance = Allowance()
-    return tag("ol", [_card(each, are_choosable, allowance) for each in page], class_="cards") if page else None
+    has_reason = ask.of != "messages"
+    columns = [Column("MessageId"), Column("Number", is_number=True)]
+    columns += [Column("Reason")] if has_reason else [Column("State", is_wide=True)]
+    columns += [
+        Column("Body"),
+        Column("Enqueued"),
+        Column("Deliveries", is_number=True, is_wide=True),
+        Column("Size", is_number=True, is_wide=True),
+    ]
+    rows = [_row(each, ask, has_reason, allowance, now) for each in page]
+    return table(_TITLES[ask.of], columns, rows, choose_all=True)
 
 
-def _list(visit: Visit, entity: Queue | Subscription, cards: Markup | None, may_resubmit: bool) -> Markup:
-    if cards is None:
-        return tag("p", "None.")
-    if not may_resubmit:
-        return cards
-    brought = hidden("path", entity.path)
-    return form_to(link("entity/resubmit"), visit.seal, brought, cards, button("Resubmit the chosen", class_="main"))
-
-
-def _card(received: Received, is_choosable: bool, allowance: Allowance) -> Markup:
+def _row(received: Received, ask: _Request, has_reason: bool, allowance: Allowance, now: int) -> Row:
     message = received.message
     label = label_of(message.head)
-    title: list[Content] = [foreign(message.message_id, class_="foreign id")]
-    if label:
-        title += [" ", foreign(label[:200], class_="foreign label")]
-    choose = None
-    if is_choosable:
-        box = f"choose-{message.sequence}"
-        choose = tag(
-            "div",
-            tag("input", type="checkbox", name="number", value=message.sequence, id=box),
-            tag("label", "Choose", tag("span", f" number {message.sequence}", class_="unseen"), for_=box),
-            class_="check",
-        )
-    facts: list[tuple[str, Content]] = [
-        ("Number", str(message.sequence)),
-        ("Enqueued", moment(message.enqueued)),
-        ("State", _STATES[message.state]),
-        ("Deliveries", number(message.deliveries)),
-        ("Size", size_in_words(message.size)),
-    ]
-    if message.session is not None:
-        facts.append(("Session", foreign(message.session)))
-    if message.partition_key is not None:
-        facts.append(("Partition key", foreign(message.partition_key)))
-    if message.scheduled is not None:
-        facts.append(("Scheduled for", moment(message.scheduled)))
-    if message.expires is not None and message.expires < message.enqueued + NO_LIMIT:
-        facts.append(("Expires", moment(message.expires)))
-    if message.reason is not None:
-        facts.append(("Reason", foreign(message.reason)))
-    if message.description is not None:
-        facts.append(("Description", foreign(message.description[:1000])))
-    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
-    details = tag(
-        "details",
-        tag("summary", "Properties and body"),
-        properties_list(message.head, allowance),
-        body_shown(received.body, allowance),
+    identity = tag(
+        "a",
+        foreign(message.message_id, class_="foreign id"),
+        href=ask.address(show=message.sequence),
+        data_panel=True,
     )
-    return tag("li", tag("h3", title), choose, tag("dl", rows, class_="facts row"), details, class_="card")
+    name: list[Content] = [identity]
+    if label:
+        name += [" ", foreign(label[:_LONGEST_LABEL], class_="foreign label")]
+    why: Content = STATES[message.state]
+    if has_reason:
+        why = foreign(message.reason[:_LONGEST_LABEL]) if message.reason else tag("span", "none", class_="none")
+    cells: list[Content] = [
+        str(message.sequence),
+        why,
+        preview(received.body, allowance),
+        ago(message.enqueued, now),
+        number(message.deliveries),
+        size_in_words(message.size),
+    ]
+    box = choice_box("number", message.sequence, f"Choose number {message.sequence}")
+    return Row(name, cells, choose=box, is_current=ask.shown == message.sequence)
 
 
-def _further(path: str, of: str, page: list[Received], start: int, has_more: bool) -> Markup | None:
-    links = []
-    if start:
-        links.append(tag("a", "From the beginning", href=link("entity/messages", path=path, of=of)))
-    if has_more and page:
-        following = page[-1].message.sequence + 1
-        links.append(
-            tag("a", "Next", href=link("entity/messages", path=path, of=of, **{"from": following}), rel="next")
-        )
+def _list(visit: Visit, ask: _Request, rows: Markup | None) -> Markup:
+    if rows is None:
+        if ask.is_search:
+            return empty("No message matches.")
+        return empty(_NONE[ask.of] if not ask.start else f"There are none from number {ask.start} on.")
+    actions = [button("Download", formaction=link("entity/download"))]
+    is_dead = ask.of == "dead-letters"
+    if is_dead and visit.may(Operation.RESUBMIT, ask.path):
+        actions.insert(0, button("Resubmit", class_="main", formaction=link("entity/resubmit")))
+    if ask.of != "messages" and visit.may(Operation.DELETE_MESSAGES, ask.path):
+        actions.append(button("Discard…", class_="risky", formaction=link("entity/discard")))
+    purge = None
+    if visit.may(Operation.PURGE, ask.path):
+        purge = tag("span", button("Purge all…", class_="risky", formaction=link("entity/purge")), class_="apart")
+    bar = tag("div", tag("span", "With the chosen:", class_="note"), actions, purge, class_="toolbar")
+    brought = [hidden("path", ask.path), hidden("of", ask.of)]
+    return form_to(link("entity/download"), visit.seal, brought, bar, rows)
+
+
+def _further(ask: _Request, page: Peeked) -> Markup | None:
+    links: list[Content] = []
+    if ask.start:
+        links.append(tag("a", "From the beginning", href=ask.address(**{"from": None})))
+    if page.following is not None:
+        title = "Next"
+        if ask.is_search and len(page.found) < PAGE:
+            links.append(tag("span", f"{number(MOST_READ)} messages were searched."))
+            title = "Search on"
+        links.append(tag("a", title, href=ask.address(**{"from": page.following}), rel="next"))
     return tag("nav", joined(links), class_="pages", aria_label="Pages") if links else None

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from starlette.responses import Response
 
 from oncebus.access import Operation
 from oncebus.durations import SECOND
-from oncebus.entities import Entity, Queue, Subscription, Topic
-from oncebus.entities.timespans import in_words
-from oncebus.portal.fields import Filled, button, text_field
-from oncebus.portal.figures import Figures, series_of
-from oncebus.portal.layout import page_links, page_of
+from oncebus.entities import Subscription
+from oncebus.portal.entity_table import PAGE, Listed, add_figures, entity_table, listed, page_address
+from oncebus.portal.fields import Filled, button, hidden, text_field
+from oncebus.portal.figures import SPANS, Figures, chosen_span
+from oncebus.portal.layout import empty, page_links, section_head, top
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, tag
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import counted, number, rate, size_in_words
-
-PAGE = 50
-_MOST_COUNTED = 1000
-"""With more entities, subscriptions included, the page does not count the messages of topics: it takes too long."""
+from oncebus.portal.wording import counted, number, size_in_words
+from oncebus.store import NAMESPACE, Span
 
 
 async def show(visit: Visit) -> Response:
     """Return the page. Without the right to list entities, it offers to open one by its name."""
     if not visit.may(Operation.ENUMERATE):
         return _without_list(visit)
-    everything, page = _listed(visit)
-    figures = await _figures(visit, page)
-    find, here = visit.query.get("find") or None, visit.number("page")
+    found = await listed(visit)
+    figures = await _figures(visit, found)
     return visit.page(
         "Overview",
-        tag("h1", "Overview"),
+        top("Overview", actions=_creation(visit)),
         _tiles(figures),
-        figures.plot(),
-        tag("h2", "Queues and topics"),
-        _search(visit),
-        _table(visit, page, figures) if page else _nothing(visit),
-        page_links(len(everything), here, PAGE, lambda page: link(find=find, page=page)),
-        live=link("live", find=find, page=here or None),
+        figures.plot(lambda name: page_address(visit, range=name)),
+        section_head("Entities", _search(visit) if found.total or visit.query.get("find") else None),
+        entity_table(visit, found, figures) if found.page else _nothing(visit),
+        page_links(found.total, visit.number("page"), PAGE, lambda page: page_address(visit, page=page)),
+        live=page_address(visit, "live"),
         here=link(),
     )
 
@@ -47,31 +40,21 @@ async def show(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """Return the figures of the page as JSON, for the script."""
     visit.require(Operation.ENUMERATE)
-    _, page = _listed(visit)
-    return visit.json((await _figures(visit, page)).as_json())
+    return visit.json((await _figures(visit, await listed(visit))).as_json())
 
 
-def _listed(visit: Visit) -> tuple[list[Queue | Topic], list[Queue | Topic]]:
-    """Return all entities that match the search, and those of the requested page."""
-    catalogue = visit.desk.catalogue
-    wanted = visit.query.get("find", "").strip().lower()
-    everything: list[Queue | Topic] = [*catalogue.queues, *catalogue.topics]
-    found = [each for each in everything if wanted in each.name.lower()]
-    found.sort(key=lambda each: each.name.lower())
-    return found, list(page_of(found, visit.number("page"), PAGE))
-
-
-async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
-    desk = visit.desk
-    holders = {each.id: _holders(visit, each) for each in entities}
-    looked: list[Entity] = [*entities, *(one for some in holders.values() for one in some)]
-    if len(looked) > _MOST_COUNTED:
-        looked, holders = list(entities), {}
-    counts = dict(zip((each.id for each in looked), await desk.counts_of(looked), strict=True))
-    samples = desk.rates.samples()
-    figures = Figures(series=series_of(samples, "new", "dropped"))
-    for name, per_second in zip(("new", "dropped", "copies"), samples.per_second(), strict=True):
-        figures.values[f"{name}-rate"] = rate(per_second)
+async def _figures(visit: Visit, found: Listed) -> Figures:
+    desk, name = visit.desk, chosen_span(visit.query)
+    figures = Figures(name)
+    recent = await desk.broker.history(None, Span.TEN_MINUTES)
+    span = SPANS[name][1]
+    samples = recent if span is Span.TEN_MINUTES else await desk.broker.history(None, span)
+    figures.add_history(samples, recent, "new", "duplicates", "outgoing")
+    [whole] = await desk.broker.counts_now([NAMESPACE])
+    figures.values["backlog"] = number(whole.active)
+    figures.values["dead"] = number(whole.dead_letter)
+    if whole.dead_letter:
+        figures.states["dead"] = "bad"
     summary = await desk.remembered.summary()
     figures.values["ids"] = number(summary.ids) if summary is not None else "unknown"
     figures.values["ids-size"] = size_in_words(summary.bytes) if summary is not None else "The ledger cannot be read"
@@ -79,18 +62,8 @@ async def _figures(visit: Visit, entities: Sequence[Queue | Topic]) -> Figures:
     figures.values["health"] = "Healthy" if problem is None else "Unhealthy"
     figures.values["health-note"] = _waiting(visit) if problem is None else problem
     figures.states["health"] = "good" if problem is None else "bad"
-    for each in entities:
-        own, held = counts[each.id], [counts[one.id] for one in holders.get(each.id, ())]
-        figures.values[f"{each.id}-active"] = number(sum(one.active for one in held)) if holders else "–"
-        figures.values[f"{each.id}-dead"] = number(sum(one.dead_letter for one in held)) if holders else "–"
-        figures.values[f"{each.id}-new"] = number(own.new)
-        figures.values[f"{each.id}-dropped"] = number(own.duplicates)
+    await add_figures(desk, found.page, figures)
     return figures
-
-
-def _holders(visit: Visit, entity: Queue | Topic) -> Sequence[Queue | Subscription]:
-    """Return the entities that hold the messages sent to an entity: the queue itself, or the topic's subscriptions."""
-    return [entity] if isinstance(entity, Queue) else visit.desk.catalogue.subscriptions_of(entity)
 
 
 def _waiting(visit: Visit) -> str:
@@ -103,8 +76,11 @@ def _waiting(visit: Visit) -> str:
 def _tiles(figures: Figures) -> Markup:
     return tag(
         "div",
-        figures.tile("New / s", "new-rate"),
-        figures.tile("Duplicates / s", "dropped-rate"),
+        figures.tile("Incoming / s", "incoming-rate", figures.shown("incoming-sum")),
+        figures.tile("Duplicates", "dropped-sum", figures.shown("dropped-share")),
+        figures.tile("Outgoing / s", "outgoing-rate", figures.shown("outgoing-sum")),
+        figures.tile("Backlog", "backlog", "messages to receive"),
+        figures.tile("Dead letters", "dead", "in all entities"),
         figures.tile("Remembered ids", "ids", figures.shown("ids-size")),
         figures.tile("State", "health", figures.shown("health-note")),
         class_="tiles",
@@ -112,41 +88,45 @@ def _tiles(figures: Figures) -> Markup:
 
 
 def _search(visit: Visit) -> Markup:
-    form = Filled({"find": visit.query.get("find", "")})
-    box = text_field(form, "find", "Name contains", type_="search")
-    return tag("form", box, button("Find"), method="get", action=link(), class_="inline", role="search")
-
-
-def _table(visit: Visit, entities: Sequence[Queue | Topic], figures: Figures) -> Markup:
-    titles = ("Name", "Kind", "Duplicate detection", "Active", "Dead letters", "New", "Duplicates")
-    head = tag("thead", tag("tr", [tag("th", title, scope="col", class_=_align(title)) for title in titles]))
-    rows = [_entity_row(visit, each, titles, figures) for each in entities]
+    box = tag(
+        "input",
+        type="search",
+        name="find",
+        value=visit.query.get("find", ""),
+        aria_label="Name contains",
+        placeholder="Name contains",
+        autocomplete="off",
+        spellcheck="false",
+    )
+    kept = [hidden(name, visit.query[name]) for name in ("sort", "order", "range") if visit.query.get(name)]
     return tag(
-        "table", tag("caption", "Queues and topics", class_="unseen"), head, tag("tbody", rows), class_="stacked"
+        "form",
+        kept,
+        box,
+        button("Filter", class_="quiet"),
+        method="get",
+        action=link(),
+        class_="find",
+        role="search",
+        aria_label="Entities",
     )
 
 
-def _entity_row(visit: Visit, entity: Queue | Topic, titles: Sequence[str], figures: Figures) -> Markup:
-    kind = "Queue"
-    if isinstance(entity, Topic):
-        kind = f"Topic, {counted(len(visit.desk.catalogue.subscriptions_of(entity.name)), 'subscription')}"
-    cells: list[Content] = [kind, in_words(entity.window) if entity.window is not None else "off"]
-    cells += [figures.shown(f"{entity.id}-{name}") for name in ("active", "dead", "new", "dropped")]
-    name = tag("th", tag("a", entity.name, href=link("entity", path=entity.path)), scope="row")
-    described = zip(titles[1:], cells, strict=True)
-    return tag("tr", name, [tag("td", cell, data_title=title, class_=_align(title)) for title, cell in described])
-
-
-def _align(title: str) -> str | None:
-    return "number" if title in ("Active", "Dead letters", "New", "Duplicates") else None
+def _creation(visit: Visit) -> Content:
+    if not visit.may(Operation.CREATE_ENTITY):
+        return None
+    return [
+        tag("a", "Create queue", href=link("create", kind="queue"), class_="button"),
+        tag("a", "Create topic", href=link("create", kind="topic"), class_="button"),
+    ]
 
 
 def _nothing(visit: Visit) -> Markup:
     if visit.query.get("find"):
-        return tag("p", "No queue or topic has this text in its name.")
-    return tag(
-        "p", "There is no queue or topic yet. ", tag("a", "Create a queue", href=link("create", kind="queue")), "."
-    )
+        return empty("No entity has this text in its name.")
+    if visit.number("page"):
+        return empty("This page is empty.")
+    return empty("There is no queue or topic yet. Create a queue, and send a message twice to see it dropped once.")
 
 
 def _without_list(visit: Visit) -> Response:
@@ -159,10 +139,10 @@ def _without_list(visit: Visit) -> Response:
     box = text_field(form, "path", "Path", hint="A queue, a topic, or topic/Subscriptions/name", required=True)
     return visit.page(
         "Overview",
-        tag("h1", "Overview"),
+        top("Overview"),
         tag("p", "Your key does not permit listing queues and topics. You need Manage.", class_="lead"),
         direct,
-        tag("h2", "Open a queue, topic or subscription"),
+        section_head("Open a queue, topic or subscription"),
         tag("form", box, button("Open"), method="get", action=link("entity"), class_="inline"),
         here=link(),
     )

@@ -22,7 +22,20 @@ from oncebus.http.paths import has_api_version, query_of, segments_of
 from oncebus.http.rendering import Renderer
 from oncebus.http.requests import HttpRequest
 from oncebus.monitoring.health import Health
-from oncebus.portal import drops, entity, forgets, messages, overview, quarantine, rules, sending
+from oncebus.portal import (
+    chosen_messages,
+    duplicates,
+    entity,
+    forgets,
+    messages,
+    overview,
+    pipeline,
+    purging,
+    quarantine,
+    rules,
+    search,
+    sending,
+)
 from oncebus.portal import entity_changes as changes
 from oncebus.portal.hosts import Hosts, port_of
 from oncebus.portal.layout import PRIVATE, SAFETY, PageFrame, page
@@ -50,17 +63,22 @@ Handler = Callable[[Visit], Awaitable[Response]]
 PAGES: dict[str, dict[str, Handler]] = {
     "": {"GET": overview.show},
     "live": {"GET": overview.live},
+    "search": {"GET": search.show},
+    "pipeline": {"GET": pipeline.show},
+    "duplicates": {"GET": duplicates.show_all},
     "create": {"GET": changes.show_create, "POST": changes.create},
     "entity": {"GET": entity.show},
     "entity/live": {"GET": entity.live},
     "entity/change": {"GET": changes.show_change, "POST": changes.change},
     "entity/detection": {"GET": changes.show_detection, "POST": changes.switch_on_detection},
     "entity/delete": {"GET": changes.show_delete, "POST": changes.delete},
-    "entity/drops": {"GET": drops.show},
+    "entity/duplicates": {"GET": duplicates.show},
     "entity/forget": {"POST": forgets.forget},
     "entity/messages": {"GET": messages.show},
-    "entity/purge": {"POST": messages.purge},
-    "entity/resubmit": {"POST": messages.resubmit},
+    "entity/purge": {"POST": purging.purge},
+    "entity/resubmit": {"POST": chosen_messages.resubmit},
+    "entity/discard": {"POST": chosen_messages.discard},
+    "entity/download": {"POST": chosen_messages.download},
     "entity/send": {"GET": sending.show, "POST": sending.send},
     "entity/rule": {"GET": rules.show_add, "POST": rules.add},
     "entity/rule/remove": {"POST": rules.remove},
@@ -142,9 +160,11 @@ class Portal:
             return await self._sign_in(request, method)
         if name == "sign-out":
             return await self._sign_out(request, method)
-        session = self._session(request, is_use=name not in _FIGURES)
+        # The script asks for these by itself, so they are no use of the session.
+        is_poll = name in _FIGURES or b"poll=1" in request.scope["query_string"].split(b"&")
+        session = self._session(request, is_use=not is_poll)
         if session is None:
-            return self._not_signed_in(request, name, method)
+            return self._not_signed_in(request, name, method, is_poll=is_poll)
         return await self._visit(request, session, name, method)
 
     async def _visit(self, request: HttpRequest, session: PortalSession, name: str, method: str) -> Response:
@@ -231,8 +251,8 @@ class Portal:
         self._set_cookie(response, request, self._cookie_name(request), "")
         return response
 
-    def _not_signed_in(self, request: HttpRequest, name: str, method: str) -> Response:
-        if name in _FIGURES:
+    def _not_signed_in(self, request: HttpRequest, name: str, method: str, *, is_poll: bool = False) -> Response:
+        if is_poll or name in _FIGURES:
             return JSONResponse({"error": "Not signed in."}, 401, {**SAFETY, **PRIVATE})
         onward = None
         if method == "GET" and name:

@@ -37,7 +37,7 @@ class Posted:
 def read_form(body: bytes, content_type: str) -> Posted:
     """Return the form in the body of a request. Raises `Refused` or `BadRequest`."""
     if content_type.partition(";")[0].strip().lower() != FORM:
-        raise Refused(415, f"The content type of a form is '{FORM}'.")
+        raise Refused(415, f"The content type of a form must be '{FORM}'.")
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:

@@ -10,15 +10,26 @@ from oncebus.access import Operation
 from oncebus.errors import shown
 from oncebus.http.errors import bad
 from oncebus.http.paths import LAST_NUMBER, number_in
-from oncebus.portal.entity_head import heading
-from oncebus.portal.fields import Filled, button, check_box, form_to, group, hidden
+from oncebus.portal.fields import button, form_to, hidden
+from oncebus.portal.layout import empty, top
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.tables import Column, Row, choice_box, table
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import counted, moment, number, size_in_words
+from oncebus.portal.wording import ago, counted, number, size_in_words
 from oncebus.store import Outcome, Quarantined
 
 PAGE = 50
+_LONGEST = 1000
+_COLUMNS = (
+    Column("MessageId"),
+    Column("Sent to"),
+    Column("Reason"),
+    Column("Description"),
+    Column("At"),
+    Column("Number", is_number=True, is_wide=True),
+    Column("Size", is_number=True, is_wide=True),
+)
 
 
 async def show(visit: Visit) -> Response:
@@ -28,25 +39,22 @@ async def show(visit: Visit) -> Response:
     entity = visit.entity() if visit.path else None
     found = await visit.desk.broker.quarantined(visit.path or None, PAGE + 1, after)
     page = found[:PAGE]
-    if entity is not None:
-        top = heading(visit, entity, "quarantine")
-        title = tag("h2", "Quarantine")
-    else:
-        top, title = Markup(), tag("h1", "Quarantine")
     hint = "Messages that could not be routed to the subscriptions of their topic. They stay here until you decide."
+    above = [("Overview", link())]
+    if entity is not None:
+        above.append((entity.path, link("entity", path=entity.path)))
     return visit.page(
         "Quarantine",
-        top,
-        title,
+        top("Quarantine", *above),
         tag("p", hint, class_="hint"),
-        _list(visit, page) if page else tag("p", "Nothing is in quarantine."),
+        _list(visit, page) if page else empty("Nothing is in quarantine."),
         _further(visit, page, after, len(found) > PAGE),
         here=link("quarantine"),
     )
 
 
 async def decide(visit: Visit) -> Response:
-    """Release or discard the chosen messages."""
+    """Release the chosen messages, or discard them once that was confirmed."""
     action = visit.posted["action"]
     broker = visit.desk.broker
     numbers = [number_in({"number": each}, "number", 0, 0, LAST_NUMBER) for each in visit.posted.all("number")]
@@ -57,9 +65,25 @@ async def decide(visit: Visit) -> Response:
     if action != "discard":
         raise bad(f"The action {shown(action)} is not one of release, discard.")
     visit.require(Operation.DISCARD_QUARANTINED)
-    if not visit.posted["sure"]:
-        return visit.go_to(address, "Nothing was discarded. Check the box to confirm.")
+    if numbers and not visit.posted["sure"]:
+        return _confirm(visit, numbers, address)
     return visit.go_to(address, _notice(await broker.discard_quarantined(numbers), "discarded"))
+
+
+def _confirm(visit: Visit, numbers: Sequence[int], back: str) -> Response:
+    what = counted(len(numbers), "message")
+    content = form_to(
+        link("quarantine"),
+        visit.seal,
+        [hidden("path", visit.path), hidden("action", "discard"), hidden("sure", "yes")],
+        [hidden("number", each) for each in numbers],
+        button(f"Discard {what}", class_="danger"),
+        " ",
+        tag("a", "Cancel", href=back, class_="button"),
+    )
+    title = f"Discard {what}"
+    text = tag("p", f"Discard {what} from quarantine? This cannot be undone.", class_="lead")
+    return visit.page(title, top(title, ("Overview", link()), ("Quarantine", back)), text, content)
 
 
 def _notice(outcomes: Sequence[Outcome], what: str) -> str:
@@ -76,47 +100,35 @@ def _list(visit: Visit, page: Sequence[Quarantined]) -> Markup:
         link("quarantine"),
         visit.seal,
         hidden("path", visit.path),
-        tag("ol", [_card(visit, row) for row in page], class_="cards"),
-        group(
-            "Try again",
-            tag("p", released, class_="hint"),
-            button("Release the chosen", class_="main", name="action", value="release"),
-            class_="decision",
+        tag(
+            "div",
+            tag("span", "With the chosen:", class_="note"),
+            button("Release", class_="main", name="action", value="release"),
+            button("Discard…", class_="risky", name="action", value="discard"),
+            tag("span", released, class_="note"),
+            class_="toolbar",
         ),
-        group(
-            "Discard",
-            check_box(Filled({}), "sure", "I understand that discarded messages cannot be restored."),
-            button("Discard the chosen", class_="danger", name="action", value="discard"),
-            class_="decision",
-        ),
+        table("Quarantined messages", _COLUMNS, [_row(visit, row) for row in page], choose_all=True),
     )
 
 
-def _card(visit: Visit, row: Quarantined) -> Markup:
+def _row(visit: Visit, row: Quarantined) -> Row:
     entity = visit.desk.catalogue.entity(row.entity)
     place: Content = "an entity that is gone"
     if entity is not None:
         place = tag("a", entity.path, href=link("entity", path=entity.path))
-    facts: list[tuple[str, Content]] = [
-        ("Sent to", place),
-        ("At", moment(row.time)),
-        ("Number", str(row.sequence)),
-        ("Size", size_in_words(row.size)),
-        ("Reason", foreign(row.reason or "unknown")),
-        ("Description", foreign((row.description or "none")[:1000])),
-    ]
+    name: list[Content] = [foreign(row.message_id, class_="foreign id")]
     if row.session is not None:
-        facts.append(("Session", foreign(row.session)))
-    box = f"choose-{row.number}"
-    choose = tag(
-        "div",
-        tag("input", type="checkbox", name="number", value=row.number, id=box),
-        tag("label", "Choose", tag("span", f" quarantined message {row.number}", class_="unseen"), for_=box),
-        class_="check",
-    )
-    rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
-    title = tag("h3", foreign(row.message_id, class_="foreign id"))
-    return tag("li", title, choose, tag("dl", rows, class_="facts row"), class_="card")
+        name += [" ", foreign(row.session, class_="foreign label")]
+    cells = [
+        place,
+        foreign(row.reason or "unknown"),
+        foreign((row.description or "none")[:_LONGEST]),
+        ago(row.time, visit.now),
+        str(row.sequence),
+        size_in_words(row.size),
+    ]
+    return Row(name, cells, choose=choice_box("number", row.number, f"Choose quarantined message {row.number}"))
 
 
 def _further(visit: Visit, page: Sequence[Quarantined], after: int, has_more: bool) -> Markup | None:

@@ -1,6 +1,7 @@
-"""Recent rates: a ring of samples for the namespace, and one for each of the busiest entities.
+"""Recent rates of the entities, in memory, for the table of entities: a ring of counts for each of the busiest.
 
-The broker reports each outbox entry that it ingests, so an idle broker costs nothing.
+The broker reports each outbox entry that it ingests, so an idle broker costs nothing. The plots use the broker's own
+history, which survives a restart. It would have to be read for each row of the table.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
 
 from oncebus.durations import SECOND
 from oncebus.messages import NOBODY
@@ -19,58 +19,50 @@ SLOTS = 300
 """The number of slots in ten minutes."""
 RATE_SLOTS = 5
 """The number of newest slots, ten seconds, from which a rate is computed."""
-MOST_ENTITIES = 1000
-"""With more entities, the one that was idle longest is forgotten. A ring takes 7 KB."""
-COUNTED = ("new", "duplicates", "copies")
+SPARK_SLOTS = 10
+"""The number of slots, a third of a minute, for one point of a small line."""
+MOST_ENTITIES = 2000
+"""With more entities, the one that was idle longest is forgotten. A ring takes 2.4 KB."""
+_INCOMING = ("new", "duplicates", "copies")
 
 _NOTHING = [0] * SLOTS
 
 
-class Samples(NamedTuple):
-    """The counts per time slot, oldest first, without the current slot."""
-
-    new: list[int]
-    duplicates: list[int]
-    copies: list[int]
-
-    def per_second(self) -> tuple[float, float, float]:
-        """Return the current rates per second."""
-        seconds = RATE_SLOTS * SLOT_SECONDS
-        new, duplicates, copies = (sum(each[-RATE_SLOTS:]) / seconds for each in self)
-        return new, duplicates, copies
-
-
 class _Ring:
-    """The newest time slots of one entity."""
+    """The incoming messages of one entity in the newest time slots."""
 
     def __init__(self, slot: int) -> None:
         self._newest = slot
-        self._counts = {name: array("Q", _NOTHING) for name in COUNTED}
+        self._counts = array("Q", _NOTHING)
 
-    def add(self, slot: int, counted: dict[str, int]) -> None:
+    def add(self, slot: int, count: int) -> None:
         self._move_to(slot)
-        for name, counts in self._counts.items():
-            counts[slot % SLOTS] += counted.get(name, 0)
+        self._counts[slot % SLOTS] += count
 
-    def samples(self, slot: int) -> Samples:
+    def newest(self, slot: int, slots: int) -> int:
+        """Return what was counted in the newest slots before the current one."""
+        self._move_to(slot)
+        return sum(self._counts[(slot - back) % SLOTS] for back in range(1, slots + 1))
+
+    def before(self, slot: int) -> list[int]:
+        """Return the counts of all slots before the current one, oldest first."""
         self._move_to(slot)
         # The oldest slot follows the current one in the ring.
         oldest = (slot + 1) % SLOTS
-        return Samples(*(([*each[oldest:], *each[:oldest]][:-1]) for each in self._counts.values()))
+        return [*self._counts[oldest:], *self._counts[:oldest]][:-1]
 
     def _move_to(self, slot: int) -> None:
         for passed in range(max(self._newest + 1, slot - SLOTS + 1), slot + 1):
-            for counts in self._counts.values():
-                counts[passed % SLOTS] = 0
+            self._counts[passed % SLOTS] = 0
         self._newest = max(self._newest, slot)
 
 
 class Rates:
-    """Samples for the namespace and its entities. `passed` is a monotonic clock that returns microseconds."""
+    """The rates of entities. `passed` is a monotonic clock that returns microseconds."""
 
     def __init__(self, passed: Callable[[], int]) -> None:
         self._passed = passed
-        self._all = _Ring(self._slot())
+        self._began = self._slot()
         self._rings: OrderedDict[int, _Ring] = OrderedDict()
 
     def __len__(self) -> int:
@@ -82,20 +74,30 @@ class Rates:
         for entity, counted in report.counted.items():
             if entity == NOBODY:
                 continue
-            self._all.add(slot, counted)
             if entity not in self._rings:
                 self._rings[entity] = _Ring(slot)
-            self._rings[entity].add(slot, counted)
+            self._rings[entity].add(slot, sum(counted.get(name, 0) for name in _INCOMING))
             self._rings.move_to_end(entity)
         while len(self._rings) > MOST_ENTITIES:
             self._rings.popitem(last=False)
 
-    def samples(self, entity: int | None = None) -> Samples:
-        """Return the samples of an entity, or of the namespace."""
-        ring = self._all if entity is None else self._rings.get(entity)
-        if ring is None:
-            return Samples(*(_NOTHING[1:] for _ in COUNTED))
-        return ring.samples(self._slot())
+    def per_second(self, entity: int) -> float:
+        """Return how many messages come to an entity per second now, duplicates included."""
+        ring = self._rings.get(entity)
+        return 0.0 if ring is None else ring.newest(self._slot(), RATE_SLOTS) / (RATE_SLOTS * SLOT_SECONDS)
+
+    def spark(self, entity: int) -> list[int]:
+        """Return how many messages came to an entity in each third of a minute, oldest first.
+
+        The list begins when the gateway started, or ten minutes ago.
+        """
+        slot = self._slot()
+        points = min(slot - self._began, SLOTS - 1) // SPARK_SLOTS
+        ring = self._rings.get(entity)
+        if ring is None or not points:
+            return [0] * points
+        counts = ring.before(slot)[-points * SPARK_SLOTS :]
+        return [sum(counts[at : at + SPARK_SLOTS]) for at in range(0, len(counts), SPARK_SLOTS)]
 
     def _slot(self) -> int:
         return self._passed() // (SLOT_SECONDS * SECOND)

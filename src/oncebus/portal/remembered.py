@@ -24,6 +24,8 @@ class Remembered:
         self._looked: int | None = None
         self._summary: LedgerSummary | None = None
         self._looking = asyncio.Lock()
+        # The first generation that was seen. Each start of the pipeline claims the next one.
+        self._first: int | None = None
 
     async def summary(self) -> LedgerSummary | None:
         """Return the ledger's summary; None if it cannot be read at the moment."""
@@ -31,7 +33,14 @@ class Remembered:
             if self._looked is None or self._passed() - self._looked >= KEPT:
                 self._summary = await asyncio.to_thread(self._look)
                 self._looked = self._passed()
+                if self._first is None and self._summary is not None and self._summary.generation:
+                    self._first = self._summary.generation
         return self._summary
+
+    @property
+    def restarts(self) -> int:
+        """Return how often the pipeline was started again since the first summary."""
+        return 0 if self._summary is None or self._first is None else self._summary.generation - self._first
 
     def _look(self) -> LedgerSummary | None:
         try:

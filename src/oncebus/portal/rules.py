@@ -19,7 +19,7 @@ from oncebus.portal.visits import Visit, status_of
 async def show_add(visit: Visit) -> Response:
     """Return the page with the empty form."""
     visit.require(Operation.CREATE_ENTITY, visit.path)
-    return _page(visit, _subscription(visit), Filled({"filter": "sql"}))
+    return await _page(visit, _subscription(visit), Filled({"filter": "sql"}))
 
 
 async def add(visit: Visit) -> Response:
@@ -29,7 +29,7 @@ async def add(visit: Visit) -> Response:
     form = Filled(visit.posted.values())
     rule = described_rule(visit.posted, form, visit.posted[RULE_NAME].strip())
     if rule is None:
-        return _page(visit, owner, form, status=400)
+        return await _page(visit, owner, form, status=400)
 
     def how(catalogue: Catalogue, now: int) -> Catalogue:
         return catalogue.create_rule(owner.topic, owner.name, rule, now)
@@ -38,7 +38,7 @@ async def add(visit: Visit) -> Response:
         await visit.desk.broker.change(how)
     except OncebusError as error:
         place(error, form, RULE_NAME)
-        return _page(visit, owner, form, status=status_of(error))
+        return await _page(visit, owner, form, status=status_of(error))
     return visit.go_to(link("entity", path=owner.path), f"The rule '{rule.name}' was added.")
 
 
@@ -57,7 +57,7 @@ def _subscription(visit: Visit) -> Subscription:
     return entity
 
 
-def _page(visit: Visit, owner: Subscription, form: Filled, status: int = 200) -> Response:
+async def _page(visit: Visit, owner: Subscription, form: Filled, status: int = 200) -> Response:
     takes_all = next((rule.name for rule in owner.rules if isinstance(rule.filter, TrueFilter)), None)
     explanation = None
     if takes_all is not None:
@@ -73,5 +73,10 @@ def _page(visit: Visit, owner: Subscription, form: Filled, status: int = 200) ->
         class_="wide",
     )
     return visit.page(
-        "Add a rule", heading(visit, owner, "entity"), tag("h2", "Add a rule"), explanation, content, status=status
+        "Add a rule",
+        await heading(visit, owner, "entity"),
+        tag("h2", "Add a rule"),
+        explanation,
+        content,
+        status=status,
     )

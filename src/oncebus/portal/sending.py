@@ -28,7 +28,7 @@ _TEXTS = {"message-id": "MessageId", "session": "SessionId", "partition-key": "P
 async def show(visit: Visit) -> Response:
     """Return the page with the empty form."""
     visit.require(Operation.SEND, visit.path)
-    return _page(visit, _target(visit), Filled({}))
+    return await _page(visit, _target(visit), Filled({}))
 
 
 async def send(visit: Visit) -> Response:
@@ -42,8 +42,8 @@ async def send(visit: Visit) -> Response:
         [number] = await visit.desk.broker.send(target.path, [message])
     except OncebusError as error:
         _place(error, form)
-        return _page(visit, target, form, status=status_of(error))
-    return _page(visit, target, form, await _outcome(visit, target, number, began))
+        return await _page(visit, target, form, status=status_of(error))
+    return await _page(visit, target, form, await _outcome(visit, target, number, began))
 
 
 def _target(visit: Visit) -> Queue | Topic:
@@ -104,7 +104,9 @@ def _place(error: OncebusError, form: Filled) -> None:
         form.errors[field] = text.partition("\n")[0]
 
 
-def _page(visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200) -> Response:
+async def _page(
+    visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = None, status: int = 200
+) -> Response:
     detects = target.window is not None
     hint = "Send the same id twice to see the second message dropped." if detects else "A random one if empty."
     needs_session = isinstance(target, Queue) and target.requires_session
@@ -125,8 +127,8 @@ def _page(visit: Visit, target: Queue | Topic, form: Filled, outcome: Content = 
     )
     return visit.page(
         f"Send to {target.name}",
-        heading(visit, target, "send"),
-        tag("h2", "Send a test message"),
+        await heading(visit, target, "send"),
+        tag("h2", "Send a test message", class_="unseen"),
         outcome,
         content,
         status=status,

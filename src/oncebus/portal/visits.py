@@ -84,6 +84,11 @@ class Visit:
     # Parameters
 
     @property
+    def now(self) -> int:
+        """Return the time, in microseconds since 1970."""
+        return self.desk.broker.clock.now()
+
+    @property
     def path(self) -> str:
         """Return the path of the requested entity."""
         return self.query.get("path", "") or self.posted["path"]
@@ -106,7 +111,9 @@ class Visit:
     ) -> Response:
         """Return a page in the visitor's frame."""
         notices = list(self.session.notices)
-        self.session.notices.clear()
+        if not self.query.get("poll"):
+            # The script shows only a part of a page that it asked for by itself, without the notices.
+            self.session.notices.clear()
         return page(self._frame(), title, *content, status=status, notices=notices, live=live, here=here)
 
     def go_to(self, address: str, notice: str | None = None) -> Response:
@@ -121,12 +128,9 @@ class Visit:
 
     def _frame(self) -> PageFrame:
         namespace = self.desk.catalogue.namespace
-        links = [("Overview", link())]
-        if self.may(Operation.CREATE_ENTITY):
-            links += [
-                ("Create a queue", link("create", kind="queue")),
-                ("Create a topic", link("create", kind="topic")),
-            ]
+        links, is_for_all = [("Overview", link())], self.may(Operation.ENUMERATE)
+        if is_for_all:
+            links += [("Duplicates", link("duplicates")), ("Pipeline", link("pipeline"))]
         if self.may(Operation.QUARANTINE):
             links.append(("Quarantine", link("quarantine")))
-        return PageFrame(namespace.name, namespace.tier.value, self.grant.rule, self.seal, links)
+        return PageFrame(namespace.name, namespace.tier.value, self.grant.rule, self.seal, links, is_for_all)

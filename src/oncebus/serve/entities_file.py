@@ -32,7 +32,7 @@ _PARTS = ("sqlfilter", "correlationfilter", "action")
 
 
 def read_entities(content: Any, problems: Problems) -> Wanted:
-    """Return the entities that a file's content describes. Adds everything wrong to `problems` and skips it."""
+    """Return the entities that a file's content describes. Adds each error to `problems` and skips the bad value."""
     return _Reader(problems).read(content)
 
 

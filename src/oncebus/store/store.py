@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from oncebus.store.duplicates import Duplicates
 from oncebus.store.forgets import Forgets
 from oncebus.store.ingest import Ingest
+from oncebus.store.looking import Looking
 from oncebus.store.quarantine import Quarantine
 from oncebus.store.receiving import Receiving
 from oncebus.store.requeueing import Requeueing
@@ -20,7 +21,19 @@ from oncebus.store.unsettled import discard, discard_all
 from oncebus.store.values import Counts, SubQueue
 
 
-class Store(Ingest, Receiving, Settling, Sessions, Sweeping, Requeueing, Transactions, Duplicates, Forgets, Quarantine):
+class Store(
+    Ingest,
+    Receiving,
+    Settling,
+    Sessions,
+    Sweeping,
+    Requeueing,
+    Transactions,
+    Duplicates,
+    Forgets,
+    Quarantine,
+    Looking,
+):
     """All operations of the store. See `StoreBase` for the contract and each base class for its methods."""
 
     def counts(self, entity: int) -> Counts:

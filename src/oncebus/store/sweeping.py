@@ -108,6 +108,19 @@ class Sweeping(StoreBase):
             outcomes.append(Outcome.DONE)
         return outcomes
 
+    def discard_dead_letters(self, entity: int, sequences: Sequence[int], sub_queue: SubQueue) -> list[Outcome]:
+        """Delete dead letters for good. Return an outcome for each; that for a locked one is "not found"."""
+        tables = self._change()
+        outcomes = []
+        for sequence in sequences:
+            copy = tables.messages.at(entity, sub_queue, sequence)
+            if copy is None or copy.stage not in (Stage.READY, Stage.DEFERRED) or sub_queue is SubQueue.MAIN:
+                outcomes.append(Outcome.MESSAGE_NOT_FOUND)
+                continue
+            discard(tables, copy)
+            outcomes.append(Outcome.DONE)
+        return outcomes
+
 
 def _resubmit(tables: Tables, copy: Copy, policy: Policy, now: int, expires: int | None) -> None:
     if policy.kind is not Kind.SUBSCRIPTION:

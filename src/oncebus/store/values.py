@@ -376,6 +376,17 @@ class Forget(NamedTuple):
     original_time: int | None
 
 
+class Found(NamedTuple):
+    """A message that a search found. A search that goes on begins before its `id`."""
+
+    id: int
+    entity: int
+    sub_queue: int
+    sequence: int
+    stage: int
+    enqueued: int
+
+
 class Quarantined(NamedTuple):
     """A row that the pipeline could not process. `number` is the cursor for the next page."""
 

@@ -231,7 +231,10 @@ class Messages:
         return found
 
     def oldest(self, entity: int, sub_queue: int, before: int, limit: int, lane: str | None) -> list[Copy]:
-        """Return unlocked messages that were enqueued before a time, by number; with `lane`, only those in it."""
+        """Return unlocked messages that were enqueued before a time, ordered by number.
+
+        If `lane` is given, return only messages in that lane.
+        """
         condition, values = "m.entity = ? AND m.sub_queue = ? AND m.stage = 0", [entity, sub_queue]
         return self._copies(
             f"{condition} {'' if lane is None else 'AND m.lane = ?'} AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
@@ -239,7 +242,7 @@ class Messages:
         )
 
     def unlocked(self, entity: int, sub_queue: int, after: int, before: int, limit: int) -> list[Copy]:
-        """Return unlocked messages with numbers above `after` that were enqueued before a time, by number."""
+        """Return unlocked messages with numbers above `after` that were enqueued before a time, ordered by number."""
         # Ordered by the index `place`. Messages in other stages are passed over once, because `after` moves on.
         return self._copies(
             "m.entity = ? AND m.sub_queue = ? AND m.sequence > ? AND m.stage = 0 AND m.enqueued < ? "

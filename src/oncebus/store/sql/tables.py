@@ -12,6 +12,7 @@ from oncebus.store.sql.messages import Messages
 from oncebus.store.sql.pending import PendingMessages
 from oncebus.store.sql.records import Records
 from oncebus.store.sql.samples import SampleTable
+from oncebus.store.sql.searches import Searches
 from oncebus.store.sql.sessions import Sessions
 
 _MOVED = (
@@ -37,6 +38,7 @@ class Tables:
     records: Records
     pending: PendingMessages
     samples: SampleTable
+    searches: Searches
 
     @classmethod
     def over(cls, connection: Connection) -> Self:
@@ -50,6 +52,7 @@ class Tables:
             Records(connection, body_files),
             PendingMessages(connection),
             SampleTable(connection),
+            Searches(connection),
         )
 
 

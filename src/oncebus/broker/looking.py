@@ -1,0 +1,163 @@
+"""The queries of people who look for messages and duplicates. Each reads a bounded number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from oncebus.broker import addresses
+from oncebus.broker.addresses import Address
+from oncebus.broker.base import COUNTED_AT_ONCE, BrokerBase
+from oncebus.broker.bodies import Received, with_bodies
+from oncebus.entities import Subscription
+from oncebus.store import Duplicate, Found, Message, Outcome, Store
+
+READ_AT_ONCE = 2_000
+"""How many messages a search reads before other callers may use the store."""
+MOST_READ = 20_000
+"""How many messages one search reads."""
+NEWEST = 2**63 - 1
+"""Where a search of all entities begins."""
+
+
+class Searched(NamedTuple):
+    """The result of a search. If `following` is not None, it stopped early, and can go on from there."""
+
+    found: list[Found]
+    following: int | None
+
+
+class Peeked(NamedTuple):
+    """The messages of an entity that a search found. `following` is as in `Searched`."""
+
+    found: list[Received]
+    following: int | None
+
+
+class Looking(BrokerBase):
+    """Queries for people."""
+
+    async def search(
+        self,
+        address: Address,
+        start: int,
+        count: int,
+        *,
+        message_id: str | None = None,
+        session: str | None = None,
+        most_bytes: int | None = None,
+    ) -> Peeked:
+        """Return up to `count` messages of an entity with this id and session, from a sequence number on.
+
+        Reads at most `MOST_READ` messages. Locks nothing.
+        """
+        entity = addresses.receivable(self.catalogue, address, is_sessionful=False, is_browser=True)
+        self._core.note_access(entity)
+        await self._see_sends(entity)
+        numbers: list[int] = []
+        at = start
+        for _ in range(MOST_READ // READ_AT_ONCE):
+            some, following = await self._core.run(
+                partial(
+                    Store.search,
+                    entity=entity.id,
+                    sub_queue=address.sub_queue,
+                    start=at,
+                    most_read=READ_AT_ONCE,
+                    message_id=message_id,
+                    session=session,
+                )
+            )
+            numbers += some
+            if following is None or len(numbers) >= count:
+                break
+            at = following
+        if len(numbers) > count:
+            numbers, following = numbers[:count], numbers[count]
+        now = self._core.clock.steady()
+
+        def read(store: Store) -> list[Message]:
+            found: list[Message] = []
+            for number in numbers:
+                # Others may have received the message meanwhile; then this finds a later one.
+                found += [
+                    each
+                    for each in store.peek(entity.id, number, 1, now, None, address.sub_queue)
+                    if each.sequence == number
+                ]
+                if most_bytes is not None and sum(each.size for each in found) >= most_bytes:
+                    break
+            return found
+
+        found = await self._core.run(read)
+        if found and found[-1].sequence != numbers[-1]:
+            following = found[-1].sequence + 1
+        return Peeked(await with_bodies(found, self._core.bodies), following)
+
+    async def search_everywhere(self, message_id: str, before: int = NEWEST, count: int = 100) -> Searched:
+        """Return messages of all entities with this id, newest first. Reads at most `MOST_READ` messages."""
+        found: list[Found] = []
+        at = before
+        for _ in range(MOST_READ // READ_AT_ONCE):
+            search = partial(Store.search_everywhere, message_id=message_id, before=at, most_read=READ_AT_ONCE)
+            some, following = await self._core.run(search)
+            found += some
+            if following is None or len(found) >= count:
+                break
+            at = following
+        return Searched(found, following)
+
+    async def present(self, entity: int, sequences: Sequence[int]) -> list[Found]:
+        """Return the messages of an entity with these numbers that are still there, dead letters included."""
+        return await self._core.run(lambda store: store.present(entity, sequences))
+
+    async def newest_duplicates(
+        self, path: str, *, since: int = 0, limit: int = 100, before: int | None = None
+    ) -> list[Duplicate]:
+        """Return the dropped duplicates of a queue or topic since a time, newest first.
+
+        `before` is the `number` of the last duplicate on the previous page.
+        """
+        entity = addresses.found(self.catalogue, path)
+        await self._see_sends(entity)
+        return await self._core.run(lambda store: store.newest_duplicates(entity.id, since, limit, before))
+
+    async def newest_duplicates_of_all(self, *, since: int = 0, limit: int = 100) -> list[Duplicate]:
+        """Return the newest dropped duplicates of all queues and topics since a time, newest first."""
+        entities = self._detecting()
+        found: list[Duplicate] = []
+        for start in range(0, len(entities), COUNTED_AT_ONCE):
+            some = entities[start : start + COUNTED_AT_ONCE]
+            found += await self._core.run(partial(Store.newest_duplicates_of, entities=some, since=since, limit=limit))
+        return sorted(found, key=lambda each: -each.time)[:limit]
+
+    async def duplicates_since(self, path: str, since: int) -> int:
+        """Return how many dropped duplicates of a queue or topic are on record since a time."""
+        entity = addresses.found(self.catalogue, path)
+        return await self._core.run(lambda store: store.duplicates_since(entity.id, since))
+
+    async def duplicates_with_id(self, message_id: str, limit: int = 100) -> list[Duplicate]:
+        """Return dropped duplicates of all queues and topics with this id, newest first."""
+        entities = self._detecting()
+        found: list[Duplicate] = []
+        for start in range(0, len(entities), COUNTED_AT_ONCE):
+
+            def look(
+                store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]
+            ) -> list[list[Duplicate]]:
+                return [store.duplicates(entity, message_id, limit=limit) for entity in some]
+
+            found += [each for some in await self._core.run(look) for each in some]
+        return sorted(found, key=lambda each: -each.time)[:limit]
+
+    def _detecting(self) -> list[int]:
+        """Return the entities that may have dropped duplicates. Detection cannot be switched off."""
+        entities = self.catalogue.entities.values()
+        return [each.id for each in entities if not isinstance(each, Subscription) and each.window is not None]
+
+    async def discard_dead_letters(self, address: Address, sequences: Sequence[int]) -> list[Outcome]:
+        """Delete dead letters for good. Return an outcome for each."""
+        entity = addresses.holding(self.catalogue, address)
+        self._core.note_access(entity)
+        return await self._core.run(lambda store: store.discard_dead_letters(entity.id, sequences, address.sub_queue))

@@ -1,0 +1,119 @@
+"""The page that finds a MessageId in all entities: messages that are there now, and dropped duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from oncebus.access import Operation
+from oncebus.broker.looking import MOST_READ, NEWEST, Searched
+from oncebus.entities import Topic
+from oncebus.http.errors import bad
+from oncebus.portal.duplicate_tally import lateness
+from oncebus.portal.layout import LONGEST_ID, empty, section_head, top
+from oncebus.portal.links import link
+from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.tables import Column, Row, table
+from oncebus.portal.visits import Visit
+from oncebus.portal.wording import ago, number, span
+from oncebus.store import Duplicate, Found, Stage, SubQueue
+
+MOST_DROPS = 100
+_PLACES = {
+    SubQueue.MAIN: ("Messages", None),
+    SubQueue.DEAD_LETTER: ("Dead letters", "dead-letters"),
+    SubQueue.TRANSFER_DEAD_LETTER: ("Could not be forwarded", "transfer-dead-letters"),
+}
+_STAGES = {
+    Stage.READY: "Ready",
+    Stage.DEFERRED: "Deferred",
+    Stage.SCHEDULED: "Scheduled",
+    Stage.LOCKED: "Locked by a consumer",
+    Stage.FORWARD: "Being forwarded",
+    Stage.DEFERRED_LOCKED: "Deferred, locked by a consumer",
+    Stage.RETURN: "On its way back",
+}
+
+
+async def show(visit: Visit) -> Response:
+    """Return the page. It reads a bounded number of messages, newest first, and has a link to go on with older ones."""
+    visit.require(Operation.ENUMERATE)
+    identity = visit.query.get("message-id", "")
+    if not identity:
+        raise bad("The parameter 'message-id' is missing. Enter the exact MessageId.")
+    if len(identity) > 2 * LONGEST_ID:
+        raise bad(f"The MessageId has {number(len(identity))} characters. At most {LONGEST_ID} are possible.")
+    broker = visit.desk.broker
+    before = visit.number("before", NEWEST) or NEWEST
+    searched = await broker.search_everywhere(identity, before)
+    drops = await broker.duplicates_with_id(identity, MOST_DROPS) if before == NEWEST else []
+    found = {(each.entity, each.sub_queue, each.sequence): each for each in searched.found}
+    for drop in drops:
+        # The record names the original, so that it is found even among very many messages.
+        if drop.original_sequence is not None:
+            originals = await broker.present(drop.entity, [drop.original_sequence])
+            found |= {(each.entity, each.sub_queue, each.sequence): each for each in originals}
+    held = [each for each in found.values() if visit.desk.catalogue.entity(each.entity) is not None]
+    return visit.page(
+        "Search",
+        top(["MessageId ", foreign(identity, class_="foreign id")], ("Overview", link())),
+        section_head("Messages that are here now"),
+        _held(visit, held) if held else _nothing(drops, searched),
+        _further(identity, searched),
+        section_head("Dropped as duplicates"),
+        _drops(visit, drops) if drops else empty("No drop of this MessageId is on record."),
+    )
+
+
+def _held(visit: Visit, found: Sequence[Found]) -> Markup:
+    now, catalogue = visit.now, visit.desk.catalogue
+    columns = [Column("Entity"), Column("Place"), Column("State"), Column("Number", is_number=True), Column("Enqueued")]
+    rows = []
+    for each in found:
+        entity = catalogue.entity(each.entity)
+        if entity is None:
+            continue
+        place, of = _PLACES[SubQueue(each.sub_queue)]
+        shown: Content = str(each.sequence)
+        if not isinstance(entity, Topic):
+            address = link("entity/messages", path=entity.path, of=of, **{"from": each.sequence, "show": each.sequence})
+            shown = tag("a", shown, href=address)
+        name = tag("a", entity.path, href=link("entity", path=entity.path))
+        rows.append(Row(name, [place, _STAGES[Stage(each.stage)], shown, ago(each.enqueued, now)]))
+    return table("Messages with this MessageId", columns, rows)
+
+
+def _nothing(drops: Sequence[Duplicate], searched: Searched) -> Markup:
+    if searched.following is not None:
+        return empty(f"None among the {number(MOST_READ)} messages that were searched.")
+    if drops:
+        return empty("None: the original is already consumed.")
+    return empty("None: it is already consumed, or it was never sent here.")
+
+
+def _further(identity: str, searched: Searched) -> Markup | None:
+    if searched.following is None:
+        return None
+    address = link("search", message_id=identity, before=searched.following)
+    text = f"{number(MOST_READ)} messages were searched, newest first. "
+    return tag("p", text, tag("a", "Search older ones", href=address), class_="pages")
+
+
+def _drops(visit: Visit, drops: Sequence[Duplicate]) -> Markup:
+    columns = [
+        Column("Entity"),
+        Column("Dropped"),
+        Column("After the original", is_number=True, short="after"),
+        Column("Original"),
+    ]
+    now, rows = visit.now, []
+    for drop in drops:
+        entity = visit.desk.catalogue.entity(drop.entity)
+        late = lateness(drop)
+        original = "unknown" if drop.original_sequence is None else f"number {drop.original_sequence}"
+        name: Content = "deleted meanwhile"
+        if entity is not None:
+            name = tag("a", entity.path, href=link("entity/duplicates", path=entity.path, message_id=drop.message_id))
+        rows.append(Row(name, [ago(drop.time, now), span(late) if late is not None else "unknown", original]))
+    return table("Dropped duplicates with this MessageId", columns, rows)

@@ -1,0 +1,108 @@
+"""Searches for messages and the newest duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncebus.messages import Fate
+from oncebus.store import Mode, Outcome, Policy, Store, SubQueue
+
+from .store_rows import QUEUE, START, take
+
+OTHER = 8
+POLICIES = {QUEUE: Policy(), OTHER: Policy()}
+NEWEST = 2**63 - 1
+
+
+def arrive(store: Store, entity: int, ids: Sequence[str], first: int = 1, **more: object) -> None:
+    rows = [
+        {"entity": entity, "sequence": first + at, "message_id": each, "time": START + first + at, **more}
+        for at, each in enumerate(ids)
+    ]
+    take(store, rows, POLICIES)
+
+
+def drop(store: Store, entity: int, sequences: Sequence[int]) -> None:
+    rows = [
+        {
+            "entity": entity,
+            "sequence": each,
+            "message_id": f"d{each}",
+            "time": START + each,
+            "fate": Fate.DUPLICATE,
+            "original_sequence": 1,
+            "original_time": START,
+        }
+        for each in sequences
+    ]
+    take(store, rows, POLICIES)
+
+
+def test_a_search_reads_so_many_messages_and_says_where_to_go_on(store: Store) -> None:
+    arrive(store, QUEUE, ["a", "b", "a", "c", "a"])
+    arrive(store, OTHER, ["a"])
+    assert store.search(QUEUE, SubQueue.MAIN, 0, 2, "a") == ([1], 3)
+    assert store.search(QUEUE, SubQueue.MAIN, 3, 3, "a") == ([3, 5], None)
+    assert store.search(QUEUE, SubQueue.MAIN, 0, 100, "nothing") == ([], None)
+    assert store.search(QUEUE, SubQueue.DEAD_LETTER, 0, 100, "a") == ([], None)
+
+
+def test_a_search_by_session(store: Store) -> None:
+    arrive(store, QUEUE, ["a", "b"], session="one")
+    arrive(store, QUEUE, ["a"], 3, session="two")
+    assert store.search(QUEUE, SubQueue.MAIN, 0, 100, session="one") == ([1, 2], None)
+    assert store.search(QUEUE, SubQueue.MAIN, 0, 100, "a", "two") == ([3], None)
+
+
+def test_a_search_of_all_entities_begins_with_the_newest(store: Store) -> None:
+    arrive(store, QUEUE, ["a", "b", "a"])
+    arrive(store, OTHER, ["a", "x"])
+    first, following = store.search_everywhere("a", NEWEST, 3)
+    assert [(each.entity, each.sequence) for each in first] == [(OTHER, 1), (QUEUE, 3)]
+    assert following is not None
+    second, end = store.search_everywhere("a", following, 3)
+    assert [(each.entity, each.sequence) for each in second] == [(QUEUE, 1)]
+    assert end is None
+
+
+def test_present_finds_messages_and_dead_letters_but_not_consumed_ones(store: Store) -> None:
+    arrive(store, QUEUE, ["a", "b"])
+    take(store, [{"entity": QUEUE, "sequence": 3, "fate": Fate.DEAD_LETTERED}], POLICIES)
+    with store.transaction():
+        store.receive(QUEUE, 1, Mode.RECEIVE_AND_DELETE, Policy(), START + 5)
+    found = {each.sequence: each.sub_queue for each in store.present(QUEUE, [1, 2, 3, 4])}
+    assert found == {2: SubQueue.MAIN, 3: SubQueue.DEAD_LETTER}
+
+
+def test_the_newest_duplicates_come_first_by_page_and_since_a_time(store: Store) -> None:
+    drop(store, QUEUE, range(1, 8))
+    assert [each.number for each in store.newest_duplicates(QUEUE, limit=3)] == [7, 6, 5]
+    assert [each.number for each in store.newest_duplicates(QUEUE, limit=3, before=5)] == [4, 3, 2]
+    assert [each.sequence for each in store.newest_duplicates(QUEUE, since=START + 6)] == [7, 6]
+    for since in range(10):
+        assert store.duplicates_since(QUEUE, START + since) == len([each for each in range(1, 8) if each >= since])
+    assert store.duplicates_since(OTHER, 0) == 0
+
+
+def test_the_newest_duplicates_of_several_entities_are_merged_by_time(store: Store) -> None:
+    drop(store, QUEUE, range(1, 400, 2))
+    drop(store, OTHER, range(200, 300, 2))
+    newest = store.newest_duplicates_of([QUEUE, OTHER, 9], limit=180)
+    times = [each.time - START for each in newest]
+    assert times == sorted([*range(1, 400, 2), *range(200, 300, 2)], reverse=True)[:180]
+    assert [each.time - START for each in store.newest_duplicates_of([QUEUE, OTHER], START + 396)] == [399, 397]
+
+
+def test_dead_letters_are_discarded_unless_somebody_holds_them(store: Store) -> None:
+    dead = [{"entity": QUEUE, "sequence": each, "fate": Fate.DEAD_LETTERED} for each in (1, 2)]
+    take(store, dead, POLICIES)
+    arrive(store, QUEUE, ["a"], 3)
+    with store.transaction():
+        [held] = store.receive(QUEUE, 1, Mode.PEEK_LOCK, Policy(), START, sub_queue=SubQueue.DEAD_LETTER)
+        outcomes = store.discard_dead_letters(QUEUE, [1, 2, 3], SubQueue.DEAD_LETTER)
+    assert held.sequence == 1
+    assert outcomes == [Outcome.MESSAGE_NOT_FOUND, Outcome.DONE, Outcome.MESSAGE_NOT_FOUND]
+    counts = store.counts(QUEUE)
+    assert (counts.dead_letter, counts.active) == (1, 1)
+    with store.transaction():
+        assert store.discard_dead_letters(QUEUE, [3], SubQueue.MAIN) == [Outcome.MESSAGE_NOT_FOUND]
