@@ -17,6 +17,7 @@ from oncebus.broker import broker as broker_module
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.broker import Received
 from oncebus.broker.sending import Incoming
+from oncebus.cli.duplicates import after_original
 from oncebus.cli.figures import TOTALS, Load, loads_of, rates_of
 from oncebus.cli.messages import NUMBER
 from oncebus.entities import Rule, SqlFilter, Subscription
@@ -101,8 +102,42 @@ def test_count_sends_many_messages_and_numbers_their_ids(served: Served, name: s
 def test_the_same_id_again_is_a_duplicate(served: Served, name: str) -> None:
     served.ok("send", name, "x", "--count", "3", "--message-id", "same")
     assert len(taken(served, name)) == 1
-    (first, second) = served.json_lines("duplicates", name)
-    assert (first["messageId"], second["original"]["sequenceNumber"]) == ("same", 1)
+    (third, second) = served.json_lines("duplicates", name)
+    assert (third["messageId"], third["sequenceNumber"], third["original"]["sequenceNumber"]) == ("same", 3, 1)
+    assert second["sequenceNumber"] == 2
+    assert served.json_lines("duplicates", name, "--limit", "1") == [third]
+
+
+def test_duplicates_of_all_entities_and_how_long_after_the_original_they_came(served: Served) -> None:
+    for each in ("one", "two"):
+        served.ok("queue", "create", "-n", each, "--enable-duplicate-detection")
+        served.ok("send", each, "x", "--count", "2", "--message-id", "in-all")
+        served.do(served.broker.counts(each))
+    found = served.json_lines("duplicates", "--message-id", "in-all")
+    assert [drop["entity"] for drop in found] == ["two", "one"]
+    shown = served.ok("duplicates", "--message-id", "in-all")
+    assert [name in shown for name in ("Duplicates dropped", "one", "two", "after")] == [True] * 4
+    assert served.ok("duplicates", "--message-id", "never") == "No duplicate of 'never' was dropped.\n"
+
+
+def test_the_time_after_the_original_is_shown_if_it_is_known() -> None:
+    drop = {"time": "2026-01-31T08:30:12.500000Z", "original": {"time": "2026-01-31T08:30:00.000000Z"}}
+    assert after_original(drop) == "12 s"
+    assert after_original(drop | {"original": None}) == ""
+
+
+def test_followed_duplicates_are_printed_as_they_are_dropped(served: Served, name: str) -> None:
+    served.ok("send", name, "x", "--count", "2", "--message-id", "a")
+    served.do(served.broker.counts(name))
+    command = [sys.executable, "-m", "oncebus.cli", "duplicates", name, "--follow", "--data", str(served.data)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith(" after it\n")
+        served.ok("send", name, "x", "--count", "2", "--message-id", "b")
+        assert "  b  4: duplicate of 3, " in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode == 0
 
 
 def test_a_large_body_is_sent(served: Served, name: str) -> None:

@@ -169,7 +169,7 @@ def test_drops_are_paged_and_found_by_id_and_time(tmp_path: Path) -> None:
 
         async def numbers(query: str) -> tuple[list[int], int | None]:
             page = (await front.ask("GET", "/a/b/$Duplicates", query=query)).json
-            return [drop["number"] for drop in page["duplicates"]], page["next"]
+            return [drop["record"] for drop in page["duplicates"]], page["next"]
 
         assert await numbers("") == ([1, 2, 3, 4], None)
         assert await numbers("limit=3") == ([1, 2, 3], 3)
@@ -289,8 +289,8 @@ def test_an_id_is_forgotten_and_the_record_says_so(tmp_path: Path) -> None:
         await front.broker.send("orders", [message("a/1"), message("b")])
         assert (await front.broker.counts("orders")).duplicates == 1
         page = (await front.ask("GET", "/orders/$forgets", query="limit=1")).json
-        assert page == {"entity": "orders", "forgets": [made], "next": made["number"]}
-        page = (await front.ask("GET", "/orders/$forgets", query=f"after={made['number']}")).json
+        assert page == {"entity": "orders", "forgets": [made], "next": made["record"]}
+        page = (await front.ask("GET", "/orders/$forgets", query=f"after={made['record']}")).json
         assert page == {"entity": "orders", "forgets": [other], "next": None}
         for query, text in (("", "The id to forget is empty."), (f"message-id={'x' * 129}", "MessageId")):
             answer = await front.ask("POST", "/orders/$forgets", query=query)

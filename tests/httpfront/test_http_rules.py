@@ -173,7 +173,7 @@ def test_rule_10_every_drop_can_be_seen(tmp_path: Path) -> None:
             "entity": "orders",
             "duplicates": [
                 {
-                    "number": 1,
+                    "record": 1,
                     "messageId": "1",
                     "time": "2026-09-21T14:13:21.500000Z",
                     "sequenceNumber": 2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 SCRIPT = """
 import os, sys
@@ -27,3 +28,17 @@ def test_opentelemetry_is_loaded_only_if_it_is_configured() -> None:
     assert output() == "True []\n"
     configured = output(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     assert configured.startswith("False ['opentelemetry', ")
+
+
+def test_without_the_extra_serve_refuses_to_start_with_one_line(tmp_path: Path) -> None:
+    # As if OpenTelemetry were not installed.
+    script = "import sys; sys.modules['opentelemetry'] = None; from oncebus.cli import main; main()"
+    environment = os.environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+    words = [sys.executable, "-c", script, "serve", "--data", str(tmp_path / "data")]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "oncebus: The environment variable OTEL_EXPORTER_OTLP_ENDPOINT has value 'http://collector:4318', but "
+        "OpenTelemetry is not installed. Run: pip install 'oncebus[otel]'. Or unset the variable.\n"
+    )
+    assert not (tmp_path / "data").exists()

@@ -35,6 +35,7 @@ PAGES = (
     "entity/rule?path=news/Subscriptions/red",
     "entity/change?path=nasty",
     "entity/delete?path=nasty",
+    "entity/detection?path=news",
     "entity/duplicates?path=nasty",
     "entity/duplicates?path=nasty&message-id=x",
     "entity/messages?path=nasty",
@@ -144,7 +145,7 @@ def test_a_duplicate_from_the_box_that_is_checked_to_the_record_of_its_drop(page
 
     page.get_by_role("link", name="Send").click()
     send(page, "42")
-    expect(page.locator(".notice")).to_contain_text("Accepted as number 1. It was not a duplicate.")
+    expect(page.locator(".notice")).to_contain_text("Sent as number 1. It was not a duplicate.")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".notice")).to_contain_text("dropped as a duplicate of number 1")
 
@@ -199,9 +200,9 @@ def test_a_topic_with_a_filtered_subscription_takes_what_matches(page: Page, ser
 
     go(page, service, "entity/send?path=prices")
     send(page, "low", "price: 50")
-    expect(page.locator(".notice")).to_contain_text("Accepted as number 1.")
+    expect(page.locator(".notice")).to_contain_text("Sent as number 1.")
     send(page, "high", "price: 150")
-    expect(page.locator(".notice")).to_contain_text("Accepted as number 2.")
+    expect(page.locator(".notice")).to_contain_text("Sent as number 2.")
     go(page, service, "entity/messages?path=prices/Subscriptions/high")
     expect(page.locator("tbody th")).to_have_text(["high"])
 

@@ -173,7 +173,7 @@ def test_an_id_is_forgotten_after_confirmation(tmp_path: Path) -> None:
         await visitor.post("entity/forget", fields | {"sure": "on"})
         text = words(await visitor.get("entity/duplicates", path="q"))
         assert "The id is forgotten. It was remembered from message" in text
-        assert f"Forgotten ids MessageId Forgotten Original Accepted {NASTY}" in text
+        assert f"Forgotten ids MessageId Forgotten Original Sent {NASTY}" in text
         await visitor.post("entity/forget", fields | {"sure": "on"})
         assert "was not remembered" in words(await visitor.get("entity/duplicates", path="q"))
         await front.broker.send("q", [message(NASTY, session="s")])

@@ -371,7 +371,7 @@ def test_detection_is_switched_on_for_an_existing_queue_after_its_name_is_typed(
         await visitor.front.queue("old", requires_duplicate_detection=False)
         assert "Switch on duplicate detection" in words(await visitor.get("entity/change", path="old"))
         page = words(await visitor.get("entity/detection", path="old"))
-        assert "Messages that were accepted before are not remembered. This cannot be undone." in page
+        assert "Messages that were sent before are not remembered. This cannot be undone." in page
         hour = {"path": "old", f"{WINDOW}-hours": "1"}
         answer = await visitor.post("entity/detection", {**hour, "confirm": "other"})
         assert (answer.status_code, "does not match" in error_at(answer, "confirm")) == (400, True)

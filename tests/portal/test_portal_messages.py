@@ -315,10 +315,10 @@ def test_a_message_sent_twice_is_shown_as_a_duplicate(tmp_path: Path) -> None:
             "properties": 'colour: red\r\nsize: 3\r\nname: "3"',
         }
         first = await visitor.post("entity/send", fields)
-        assert (first.status_code, "Accepted as number 1 . It was not a duplicate." in words(first)) == (200, True)
+        assert (first.status_code, "Sent as number 1 . It was not a duplicate." in words(first)) == (200, True)
         front.time.advance(1)
         second = words(await visitor.post("entity/send", fields))
-        assert "Accepted as number 2 . It was dropped as a duplicate of number 1 , accepted at" in second
+        assert "Sent as number 2 . It was dropped as a duplicate of number 1 , sent at" in second
         assert "42 is remembered for 10 minutes." in second
         [received] = await front.broker.peek(Address("q"), 0, 10)
         assert (received.message.session, received.message.message_id) == ("s", "42")
@@ -339,8 +339,8 @@ def test_without_detection_or_an_id_there_is_no_verdict(tmp_path: Path) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
         for path, identity in (("plain", "1"), ("plain", "1"), ("q", "")):
             shown_text = words(await visitor.post("entity/send", {"path": path, "message-id": identity, "body": ""}))
-            assert "Accepted as number" in shown_text
-            assert "duplicate" not in shown_text.partition("Accepted as number")[2].partition("MessageId")[0]
+            assert "Sent as number" in shown_text
+            assert "duplicate" not in shown_text.partition("Sent as number")[2].partition("MessageId")[0]
 
     visit(tmp_path, play)
 
@@ -349,7 +349,7 @@ def test_a_slow_pipeline_is_shown(tmp_path: Path) -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
         shown_text = words(await visitor.post("entity/send", {"path": "q", "message-id": "1"}))
-        assert "Accepted as number 1 . It is still in the pipeline." in shown_text
+        assert "Sent as number 1 . It is still in the pipeline." in shown_text
 
     visit(tmp_path, play, pipeline=False, read_your_sends=0)
 
@@ -379,8 +379,8 @@ def test_with_send_alone_only_the_acceptance_is_shown(tmp_path: Path) -> None:
         await visitor.front.queue("q", requires_duplicate_detection=True)
         for number in (1, 2):
             shown_text = words(await visitor.post("entity/send", {"path": "q", "message-id": "same"}))
-            assert f"Accepted as number {number} . Send a test" not in shown_text
-            assert f"Accepted as number {number} ." in shown_text
+            assert f"Sent as number {number} . Send a test" not in shown_text
+            assert f"Sent as number {number} ." in shown_text
             assert "dropped as a duplicate" not in shown_text
 
     visit(tmp_path, play, rule=SENDER)
@@ -422,6 +422,8 @@ def test_the_quarantine_comes_in_pages(tmp_path: Path, monkeypatch: pytest.Monke
     async def play(visitor: Visitor) -> None:
         await quarantine_some(visitor.front, 3)
         numbers = [row.number for row in await visitor.front.broker.quarantined()]
+        found = await visitor.get("search", message_id=f"id-0 {NASTY}")
+        assert "In quarantine, sent to: news" in words(found)
         page = await visitor.get("quarantine")
         assert (page.text.count("id-"), f"after={numbers[1]}" in page.text) == (2, True)
         page = await visitor.get("quarantine", after=numbers[1])

@@ -28,7 +28,7 @@ def test_the_page_shows_batches_and_where_the_time_went(tmp_path: Path) -> None:
         front.time.advance(5)
         page = words(await visitor.get("pipeline"))
         assert re.search(r"9\.0 s ago 3 \d \d 0 ms 0 ms 0 ms", page)
-        assert "In all, from accepted to received 4.0 s 5.0 s 5.0 s 2 oncebus_end_to_end_seconds" in page
+        assert "In all, from the answer until it is received 4.0 s 5.0 s 5.0 s 2 oncebus_end_to_end_seconds" in page
         assert re.search(r"Received waited for a consumer \d\S* m?s", page)
         assert re.search(r"Remembered ids 2 \S+ (bytes|KB) in \d runs? Generation 1 0 restarts", page)
 

@@ -65,6 +65,14 @@ def test_a_search_of_all_entities_begins_with_the_newest(store: Store) -> None:
     assert end is None
 
 
+def test_a_search_of_the_quarantine(store: Store) -> None:
+    rows = [{"entity": QUEUE, "sequence": each, "message_id": f"q{each}", "fate": Fate.QUARANTINED} for each in (1, 2)]
+    take(store, rows, POLICIES)
+    assert store.search_quarantine("q1", 10) == [QUEUE]
+    assert store.search_quarantine("q1", 1) == []
+    assert store.search_quarantine("other", 10) == []
+
+
 def test_present_finds_messages_and_dead_letters_but_not_consumed_ones(store: Store) -> None:
     arrive(store, QUEUE, ["a", "b"])
     take(store, [{"entity": QUEUE, "sequence": 3, "fate": Fate.DEAD_LETTERED}], POLICIES)

@@ -74,7 +74,7 @@ def _check_catalogue(folders: Folders, appended: int, store: Store, versions: Se
     if missing := reader.catalogues(position + 1, appended) - {*versions}:
         raise DataMismatch(
             f"Catalogue '{folders.catalogue}' does not have version {min(missing)}, but messages in the pipeline were "
-            "accepted under it"
+            "sent under it"
         )
 
 

@@ -108,6 +108,10 @@ class Looking(BrokerBase):
             at = following
         return Searched(found, following)
 
+    async def search_quarantine(self, message_id: str) -> list[int]:
+        """Return the entities that quarantined messages with this id were sent to. Reads the newest `READ_AT_ONCE`."""
+        return await self._core.run(lambda store: store.search_quarantine(message_id, READ_AT_ONCE))
+
     async def present(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these numbers that are still there, dead letters included."""
         return await self._core.run(lambda store: store.present(entity, sequences))

@@ -27,7 +27,7 @@ def forgets_page(path: str, forgets: Sequence[Forget], limit: int) -> dict[str, 
 def forget_record(forget: Forget) -> dict[str, Any]:
     """Return a forget. `original` is the message whose id was remembered, null if none was."""
     return {
-        "number": forget.number,
+        "record": forget.number,
         "messageId": forget.message_id,
         "sessionId": forget.session,
         "partitionKey": forget.partition_key,
@@ -82,7 +82,7 @@ def decided(done: str, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> d
 
 def _drop(drop: Duplicate) -> dict[str, Any]:
     record = {
-        "number": drop.number,
+        "record": drop.number,
         "messageId": drop.message_id,
         "time": iso8601(drop.time),
         "sequenceNumber": drop.sequence,

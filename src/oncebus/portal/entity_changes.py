@@ -248,8 +248,8 @@ async def _detection_page(visit: Visit, entity: Entity, form: Filled, status: in
         class_="wide",
     )
     explanation = (
-        "From now on, a message whose MessageId was accepted less than one window ago is dropped. Messages that were "
-        "accepted before are not remembered. This cannot be undone. It goes beyond Azure, where detection is chosen at "
+        "From now on, a message whose MessageId is remembered is a duplicate, and is dropped. Messages that were "
+        "sent before are not remembered. This cannot be undone. It goes beyond Azure, where detection is chosen at "
         "creation."
     )
     return visit.page(

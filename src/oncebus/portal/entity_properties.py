@@ -66,7 +66,8 @@ _DURATION = "Like PT1M30S or 00:01:30."
 PROPERTIES = (
     FormProperty(
         BY_FIELD["requires_duplicate_detection"],
-        "If a message's MessageId was accepted less than one window ago, the message is accepted, then dropped.",
+        "A message whose MessageId came less than one window ago is a duplicate. The sender gets its answer, and the "
+        "message is dropped.",
     ),
     FormProperty(BY_FIELD["duplicate_detection_history_time_window"]),
     FormProperty(

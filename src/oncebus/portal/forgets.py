@@ -69,14 +69,14 @@ async def forgotten(visit: Visit, entity: Queue | Topic) -> Markup | None:
     if not forgets:
         return None
     now = visit.now
-    columns = [Column("MessageId"), Column("Forgotten"), Column("Original"), Column("Accepted")]
+    columns = [Column("MessageId"), Column("Forgotten"), Column("Original"), Column("Sent")]
     rows = [_row(each, now) for each in forgets]
     return tag("section", section_head("Forgotten ids"), table("Forgotten ids", columns, rows))
 
 
 def _row(forget: Forget, now: int) -> Row:
-    original, accepted = "was not remembered", joined("–")
+    original, sent = "was not remembered", joined("–")
     if forget.original_sequence is not None:
         original = f"number {forget.original_sequence}"
-        accepted = ago(forget.original_time, now) if forget.original_time is not None else joined("unknown")
-    return Row(foreign(forget.message_id, class_="foreign id"), [ago(forget.time, now), original, accepted])
+        sent = ago(forget.original_time, now) if forget.original_time is not None else joined("unknown")
+    return Row(foreign(forget.message_id, class_="foreign id"), [ago(forget.time, now), original, sent])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from oncebus.access import Operation
-from oncebus.durations import SECOND
 from oncebus.entities import Subscription
 from oncebus.portal.entity_table import PAGE, Listed, add_figures, entity_table, listed, page_address
 from oncebus.portal.fields import Filled, button, hidden, text_field
@@ -14,7 +13,8 @@ from oncebus.portal.layout import empty, page_links, section_head, top
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, tag
 from oncebus.portal.visits import Visit
-from oncebus.portal.wording import counted, number, size_in_words
+from oncebus.portal.wording import number, size_in_words
+from oncebus.portal.wording import span as words_of
 from oncebus.store import NAMESPACE, Span
 
 
@@ -70,7 +70,7 @@ def _waiting(visit: Visit) -> str:
     pipeline = visit.desk.broker.pipeline
     if pipeline.lag == 0:
         return "Nothing waits for the pipeline"
-    return f"{counted(pipeline.lag, 'commit')} in the pipeline, oldest {pipeline.oldest_wait / SECOND:.1f} s"
+    return f"Messages on their way, the oldest for {words_of(pipeline.oldest_wait)}"
 
 
 def _tiles(figures: Figures) -> Markup:

@@ -85,11 +85,11 @@ def _steps(visit: Visit) -> Markup:
     received = _average(latencies.end_to_end)
     before = (_average(latencies.judge) or 0.0) + (_average(latencies.ingest) or 0.0)
     steps: list[tuple[str, Latency | None, float | None, str]] = [
-        ("Accepted: durable in the inbox", latencies.send, _average(latencies.send), "send"),
+        ("Sent: durable in the inbox, and answered", latencies.send, _average(latencies.send), "send"),
         ("Judged: verdicts in the outbox", latencies.judge, _average(latencies.judge), "judge"),
         ("Ingested: ready to be received", latencies.ingest, _average(latencies.ingest), "ingest"),
         ("Received: waited for a consumer", None, None if received is None else max(received - before, 0.0), ""),
-        ("In all, from accepted to received", latencies.end_to_end, received, "end_to_end"),
+        ("In all, from the answer until it is received", latencies.end_to_end, received, "end_to_end"),
     ]
     whole = sum(average or 0.0 for _, _, average, _ in steps[:-1])
     rows = [_step(*step, whole, is_total=step is steps[-1]) for step in steps]

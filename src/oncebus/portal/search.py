@@ -1,4 +1,4 @@
-"""The page that finds a MessageId in all entities: messages that are there now, and dropped duplicates."""
+"""The page that finds a MessageId in all entities: messages that are there now, in quarantine or dropped."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ async def show(visit: Visit) -> Response:
         section_head("Messages that are here now"),
         _held(visit, held) if held else _nothing(drops, searched),
         _further(identity, searched),
+        await _quarantined(visit, identity),
         section_head("Dropped as duplicates"),
         _drops(visit, drops) if drops else empty("No drop of this MessageId is on record."),
     )
@@ -90,6 +91,16 @@ def _nothing(drops: Sequence[Duplicate], searched: Searched) -> Markup:
     if drops:
         return empty("None: the original is already consumed.")
     return empty("None: it is already consumed, or it was never sent here.")
+
+
+async def _quarantined(visit: Visit, identity: str) -> Markup | None:
+    """Return a notice if messages with this id are in quarantine."""
+    found = [visit.desk.catalogue.entity(each) for each in await visit.desk.broker.search_quarantine(identity)]
+    paths = sorted({each.path for each in found if each is not None})
+    if not paths:
+        return None
+    links = [[" ", tag("a", path, href=link("quarantine", path=path))] for path in paths]
+    return tag("p", "In quarantine, sent to:", links, class_="notice warning")
 
 
 def _further(identity: str, searched: Searched) -> Markup | None:

@@ -67,28 +67,28 @@ def _message(posted: Posted) -> Incoming:
 
 async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int) -> Markup:
     """Return a notice that says what happened to the message, as far as the key permits."""
-    accepted: list[Content] = ["Accepted as number ", tag("strong", str(number)), "."]
+    told: list[Content] = ["Sent as number ", tag("strong", str(number)), "."]
     identity = visit.posted["message-id"]
     if target.window is None or not identity or not visit.may(Operation.READ_DROPS, target.path):
-        return tag("p", accepted, class_="notice", role="status")
+        return tag("p", told, class_="notice", role="status")
     drops = await visit.desk.broker.duplicates(target.path, message_id=identity, since=began)
     mine = next((drop for drop in drops if drop.sequence == number), None)
     if mine is None:
         is_seen = visit.desk.broker.pipeline.has_passed(target)
-        accepted.append(" It was not a duplicate." if is_seen else " It is still in the pipeline.")
-        return tag("p", accepted, class_="notice", role="status")
-    accepted += [" It was dropped as a duplicate of "]
+        told.append(" It was not a duplicate." if is_seen else " It is still in the pipeline.")
+        return tag("p", told, class_="notice", role="status")
+    told += [" It was dropped as a duplicate of "]
     if mine.original_sequence is not None and mine.original_time is not None:
-        accepted += [
+        told += [
             "number ",
             tag("strong", str(mine.original_sequence)),
-            ", accepted at ",
+            ", sent at ",
             moment(mine.original_time),
         ]
     else:
-        accepted.append("an earlier message")
-    accepted += [". ", foreign(identity), f" is remembered for {in_words(target.window)}."]
-    return tag("p", accepted, class_="notice dropped", role="status")
+        told.append("an earlier message")
+    told += [". ", foreign(identity), f" is remembered for {in_words(target.window)}."]
+    return tag("p", told, class_="notice dropped", role="status")
 
 
 def _place(error: OncebusError, form: Filled) -> None:

@@ -32,6 +32,10 @@ class Looking(StoreBase):
         """Search the messages of all entities, newest first. Return the matches, and the `before` to go on, or None."""
         return self._tables.searches.everywhere(message_id, before, most_read)
 
+    def search_quarantine(self, message_id: str, most_read: int) -> list[int]:
+        """Return the entities that the newest quarantined rows with this id were sent to, newest first."""
+        return self._tables.searches.in_quarantine(message_id, most_read)
+
     def present(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these sequence numbers that are still there, dead letters included."""
         return self._tables.searches.at(entity, sequences)

@@ -58,6 +58,15 @@ class Searches:
         last = self._execute(f"SELECT min(id), count(*) FROM ({some})", (before, most_read)).fetchone()
         return [Found._make(row) for row in found], last[0] if last[1] == most_read else None
 
+    def in_quarantine(self, message_id: str, most_read: int) -> list[int]:
+        """Return the entities that the newest quarantined rows with this id were sent to, newest first."""
+        rows = self._execute(
+            "SELECT entity FROM (SELECT entity, message_id FROM quarantine ORDER BY number DESC LIMIT ?) "
+            "WHERE message_id = ?",
+            (most_read, message_id),
+        )
+        return [entity for (entity,) in rows]
+
     def at(self, entity: int, sequences: Sequence[int]) -> list[Found]:
         """Return the messages of an entity with these sequence numbers that are still there, dead letters included."""
         found: list[Found] = []
