@@ -29,7 +29,7 @@ platform.platform()
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-_LONGEST = ("spark", "clients", "administration", "staged", "dedup", "cli", "serve", "history")
+_LONGEST = ("spark", "clients", "connector", "administration", "staged", "dedup", "cli", "serve", "history")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,7 +65,13 @@ def _only_slow_tests_start_processes(request: pytest.FixtureRequest) -> Iterator
         yield
 
 
-_TOGETHER = ("tests/clients/", "tests/serve/staged/", "tests/administration/", "tests/frameworks/")
+_TOGETHER = (
+    "tests/clients/",
+    "tests/connector/",
+    "tests/serve/staged/",
+    "tests/administration/",
+    "tests/frameworks/",
+)
 """The tests in each of these folders share a service that starts slowly, so one process runs all of them."""
 
 

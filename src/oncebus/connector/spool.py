@@ -1,0 +1,206 @@
+"""Keeps received messages in a folder until Spark has committed them.
+
+Service Bus has no offsets: a message that is received twice has two places in time, and nobody can ask for it again.
+So the source writes every micro-batch here before it tells Spark that the batch exists, and tasks read it from here.
+A batch that Spark repeats has exactly the same rows.
+
+Files of a spool, each written aside, synced and renamed:
+
+- `spool.json`: the id of the spool and the entity it belongs to. The id is part of every offset.
+- `00000000000000000007.arrow`: the rows of batch 7, which ends at offset 8. An Arrow IPC file; each of its record
+  batches is one task.
+- `settling.json`: the number of the first batch that Spark may not have finished, and the messages of finished
+  batches that are not completed yet, because their lock was lost. Each is its sequence number, its enqueued time and
+  the time at which it was noted.
+- `lock`: locked by the process that uses the spool. The operating system releases it when that process ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from oncebus.connector.errors import BadSpool
+from oncebus.connector.options import Entity
+from oncebus.durations import DAY
+from oncebus.files import delete_abandoned, make_folder, map_file, publish
+
+PATIENCE = 60.0
+"""How long to wait for the lock of a spool, in seconds: the process of a killed driver takes a moment to end."""
+REMEMBERED = 14 * DAY
+_IDENTITY, _SETTLING, _LOCK, _ROWS = "spool.json", "settling.json", "lock", ".arrow"
+
+
+class Identity(NamedTuple):
+    """What identifies a message of an entity, in any delivery.
+
+    The sequence number alone would not do: an entity that is deleted and created again starts with 1.
+    """
+
+    sequence_number: int
+    enqueued_time: int
+    """In microseconds since 1970."""
+
+
+class Spool:
+    """A spool that this process has locked."""
+
+    def __init__(self, folder: str, identity: str, lock: int) -> None:
+        self.folder, self.identity, self._lock = folder, identity, lock
+        self._saved: tuple[int, frozenset[Identity]] = (0, frozenset())
+        self._noted: dict[Identity, int] = {}
+
+    @classmethod
+    def open(cls, folder: str, entity: Entity, host: str, *, patience: float = PATIENCE) -> Spool:
+        """Open or create a spool and lock it. Raises `BadSpool`.
+
+        Waits up to `patience` seconds for a process that still uses it.
+        """
+        try:
+            make_folder(folder)
+            lock = _locked(folder, patience)
+            found = _identity_of(folder)
+            wanted = f"{entity} at {host}"
+            if found is None:
+                identity = uuid.uuid4().hex
+                publish(folder, _IDENTITY, [json.dumps({"id": identity, "entity": wanted}).encode()])
+            elif found["entity"] != wanted:
+                os.close(lock)
+                raise BadSpool(
+                    f"The spool '{folder}' belongs to {found['entity']}, not to {wanted}. Use another folder."
+                )
+            else:
+                identity = found["id"]
+            delete_abandoned(folder, time.time_ns() // 1000)
+        except OSError as error:
+            raise _unusable(folder, error) from None
+        return cls(folder, identity, lock)
+
+    def close(self) -> None:
+        """Release the spool for other processes."""
+        os.close(self._lock)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all batches in the spool, in order."""
+        names = (name for name in os.listdir(self.folder) if name.endswith(_ROWS))
+        return sorted(int(name.removesuffix(_ROWS)) for name in names)
+
+    def write(self, number: int, rows: pa.RecordBatch, parts: int) -> None:
+        """Write a batch, in at most `parts` parts. Once this returns, it survives any crash. Raises `BadSpool`."""
+        sink = pa.BufferOutputStream()
+        length = -(-rows.num_rows // parts)
+        with pa.ipc.new_file(sink, rows.schema) as file:
+            for at in range(0, rows.num_rows, length):
+                file.write_batch(rows.slice(at, length))
+        try:
+            publish(self.folder, _name(number), [sink.getvalue()])
+        except OSError as error:
+            raise _unusable(self.folder, error) from None
+
+    def parts(self, number: int) -> int:
+        """Return the number of parts of a batch. Raises `BadSpool` if the spool does not have it."""
+        try:
+            return int(_opened(self.folder, number).num_record_batches)
+        except FileNotFoundError:
+            raise BadSpool(
+                f"The spool '{self.folder}' has no batch {number}, which the checkpoint needs: it was deleted, or "
+                "another query has used it. Start with a new checkpoint: messages that were not committed come again."
+            ) from None
+
+    def identities(self, number: int) -> list[Identity]:
+        """Return the messages of a batch."""
+        table = _opened(self.folder, number).read_all()
+        times = table.column("enqueued_time").cast(pa.int64()).to_pylist()
+        return [
+            Identity(sequence, enqueued)
+            for sequence, enqueued in zip(table.column("sequence_number").to_pylist(), times, strict=True)
+        ]
+
+    def delete(self, number: int) -> None:
+        """Delete a batch."""
+        Path(self.folder, _name(number)).unlink(missing_ok=True)
+
+    def settling(self, now: int) -> tuple[int, frozenset[Identity]]:
+        """Return the first batch that may not be finished, and the messages still to complete.
+
+        Messages that did not come back for 14 days are forgotten: they have expired, or somebody else has them.
+        """
+        try:
+            found = json.loads(Path(self.folder, _SETTLING).read_bytes())
+        except FileNotFoundError:
+            return self._saved
+        left = frozenset(
+            Identity(number, enqueued) for number, enqueued, noted in found["left"] if noted > now - REMEMBERED
+        )
+        self._noted = {Identity(number, enqueued): noted for number, enqueued, noted in found["left"]}
+        self._saved = (found["finished"], left)
+        return self._saved
+
+    def save_settling(self, finished: int, left: Iterable[Identity], now: int) -> None:
+        """Note how far Spark has finished, and the messages still to complete, unless it is noted already."""
+        new = (finished, frozenset(left))
+        if new == self._saved:
+            return
+        entries = [(*identity, self._noted.get(identity, now)) for identity in sorted(new[1])]
+        content = json.dumps({"finished": finished, "left": entries}).encode()
+        try:
+            publish(self.folder, _SETTLING, [content])
+        except OSError as error:
+            raise _unusable(self.folder, error) from None
+        self._noted = {Identity(number, enqueued): at for number, enqueued, at in entries}
+        self._saved = new
+
+
+def read_part(folder: str, identity: str, number: int, part: int) -> pa.RecordBatch:
+    """Return one part of a batch, in a task. Raises `BadSpool` if this machine does not see the driver's spool."""
+    found = _identity_of(folder)
+    if found is None or found["id"] != identity:
+        raise BadSpool(
+            f"The folder '{folder}' on '{os.uname().nodename}' is not the driver's spool. On a cluster, the option "
+            "'spool' must be a folder that all machines share."
+        )
+    return _opened(folder, number).get_batch(part)
+
+
+def _opened(folder: str, number: int) -> pa.ipc.RecordBatchFileReader:
+    path = os.path.join(folder, _name(number))
+    os.stat(path)
+    return pa.ipc.open_file(map_file(path))
+
+
+def _name(number: int) -> str:
+    return f"{number:020d}{_ROWS}"
+
+
+def _identity_of(folder: str) -> dict[str, str] | None:
+    try:
+        found: dict[str, str] = json.loads(Path(folder, _IDENTITY).read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _locked(folder: str, patience: float) -> int:
+    lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(lock)
+                raise BadSpool(f"The spool '{folder}' is in use by another query. Give each query its own.") from None
+            time.sleep(0.1)
+
+
+def _unusable(folder: str, error: OSError) -> BadSpool:
+    return BadSpool(f"The spool '{folder}' cannot be used: {error.strerror or error}.")

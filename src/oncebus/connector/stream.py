@@ -1,0 +1,255 @@
+"""Reads an entity as a stream: the streaming reader of the data source.
+
+The contract with Spark. An offset is the number of batches that the spool has had. `latestOffset` receives messages,
+writes them to the spool as the next batch, and only then returns the new offset. Tasks read the spool, never the
+broker. A message is completed after Spark has finished its batch. Spark says so twice: it asks for the offset after a
+batch only when that batch is in its commit log, and later it calls `commit`. The first lets us complete the messages
+of the last batch of an idle stream, for which Spark does not call `commit`. The batch's file is deleted only after
+the second.
+
+If the process is killed, at any of these points:
+
+1. *Received, not in the spool.* The locks expire, and the broker delivers the messages again.
+2. *In the spool, Spark has not logged the offset.* The next start finds the file and returns it as the next batch. The
+   messages come again when their locks have expired. They are recognised and not taken twice.
+3. *Spark has logged the offset, the batch is not finished.* Spark repeats the batch. The tasks read the same file.
+4. *The batch is finished, its messages are not completed, or only some of them.* They come again. The file, or
+   `settling.json`, says that they are finished: they are completed at once and not taken.
+5. *Completed, the file is not deleted.* It is deleted in the next run.
+
+So every message that the stream takes is in exactly one batch. The limits: a message that loses its lock while another
+consumer receives from the same entity may be taken by both; a spool that is lost takes the memory of points 2 to 4 with
+it, and messages that are not completed come again. `detect_duplicates` finds both. In the mode receive_and_delete the
+broker deletes on delivery: messages at point 1 are lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from oncebus.connector.deliveries import Deliveries, Known
+from oncebus.connector.errors import BadSpool
+from oncebus.connector.options import StreamOptions
+from oncebus.connector.receivers import Delivery, Receivers
+from oncebus.connector.schema import rows_from
+from oncebus.connector.spool import Identity, Spool, read_part
+from oncebus.durations import MINUTE
+
+Offset = dict[str, Any]
+
+
+class Part(NamedTuple):
+    """The part of a batch in the spool that a task reads."""
+
+    spool: str
+    batch: int
+    part: int
+
+
+class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a stream. On the driver it owns the spool and the receivers; in a task it only reads the spool."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._known_intake: Intake | None = None
+        self._until: int | None = None
+
+    @property
+    def _intake(self) -> Intake:
+        # Opened on first use: Spark makes a second reader, only to copy it to the tasks.
+        if self._known_intake is None:
+            self._known_intake = Intake(self._options)
+        return self._known_intake
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known_intake": None}
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Return where a new query begins: with the batches that an earlier query has left in the spool, if any."""
+        return self._intake.first()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the option `max_rows`. Spark has no limit by rows and by bytes; the latter always applies."""
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Let the query end after the batch with the first message that was enqueued a minute from now, or later.
+
+        A minute, because the broker's clock may differ from ours. Without this bound, a query on an entity that is
+        never empty would not end.
+        """
+        self._until = _now() + MINUTE
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Return the end of the next batch, which is in the spool then; `start` if there is no message."""
+        rows = min(limit.max_rows, self._options.max_rows) if isinstance(limit, ReadMaxRows) else self._options.max_rows
+        return self._intake.next_after(start, rows, self._until)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return one partition for each part of the batches between two offsets."""
+        return [InputPartition(part) for part in self._intake.parts(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a part of a batch from the spool, in a task."""
+        part = partition.value
+        assert isinstance(part, Part)
+        yield read_part(self._options.spool, part.spool, part.batch, part.part)
+
+    def commit(self, end: Offset) -> None:
+        """Let the batches up to `end` be deleted, as soon as their messages are completed."""
+        self._intake.commit(end)
+
+    def stop(self) -> None:
+        """Close the connections and release the spool. Spark does not always call this."""
+        if self._known_intake is not None:
+            self._known_intake.close()
+            self._known_intake = None
+
+
+class Intake:
+    """Moves messages from the entity into the spool, and completes those of finished batches."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._spool = Spool.open(options.spool, options.entity, options.access.host)
+        self._finished, left = self._spool.settling(_now())
+        self._deliveries = Deliveries(left)
+        for number in self._spool.numbers():
+            # Of earlier batches, all others are completed, and do not come back.
+            if number >= self._finished:
+                self._deliveries.spooled(number, self._spool.identities(number))
+        self._waiting: deque[Delivery] = deque()
+        self._receivers = Receivers(options)
+        self._settling: Future[list[Identity]] | None = None
+        self._committed = 0
+        self._is_over = False
+
+    def first(self) -> Offset:
+        """See `StreamSource.initialOffset`."""
+        unfinished = [number for number in self._spool.numbers() if number >= self._finished]
+        return self._offset(min(unfinished, default=self._finished))
+
+    def next_after(self, start: Offset, rows: int, until: int | None) -> Offset:
+        """See `StreamSource.latestOffset`. `until` is the time at which the query should end; None for never."""
+        number = self._checked(start)
+        self._finish(number)
+        if number in self._spool.numbers():
+            return self._offset(number + 1)
+        if self._is_over:
+            taken: list[Delivery] = []
+        else:
+            taken = self._take(rows, must_be_sure=until is not None)
+        if not taken:
+            # Nothing else to do: wait for the completion. A query that ends now would otherwise leave it undone.
+            self._settle()
+            self._collect()
+            self._spool.save_settling(self._finished, self._deliveries.finished, _now())
+            return start
+        self._spool.write(number, rows_from(each.message for each in taken), self._options.partitions)
+        self._deliveries.spooled(number, [each.identity for each in taken])
+        self._is_over = until is not None and any(each.identity.enqueued_time > until for each in taken)
+        self._collect()
+        self._settle()
+        return self._offset(number + 1)
+
+    def parts(self, start: Offset, end: Offset) -> list[Part]:
+        """See `StreamSource.partitions`."""
+        if start == end:
+            return []
+        if end["spool"] != self._spool.identity:
+            raise BadSpool(
+                f"The checkpoint needs batches of another spool than '{self._spool.folder}'. Give the query the spool "
+                "it had, or start with a new checkpoint: messages that were not committed come again."
+            )
+        numbers = range(start["batch"], end["batch"])
+        identity = self._spool.identity
+        return [Part(identity, number, part) for number in numbers for part in range(self._spool.parts(number))]
+
+    def commit(self, end: Offset) -> None:
+        """See `StreamSource.commit`."""
+        self._committed = max(self._committed, end["batch"])
+
+    @property
+    def unconfirmed(self) -> frozenset[Identity]:
+        """The messages of finished batches whose completion the broker has not confirmed."""
+        return self._deliveries.finished
+
+    def close(self) -> None:
+        """Close the connections and release the spool."""
+        self._receivers.close()
+        self._spool.close()
+
+    def _offset(self, number: int) -> Offset:
+        return {"spool": self._spool.identity, "batch": number}
+
+    def _checked(self, start: Offset) -> int:
+        """Return the number of an offset.
+
+        An offset of another spool is fine if this one is new: Spark has committed everything up to it.
+        """
+        number: int = start["batch"]
+        if start["spool"] != self._spool.identity and self._spool.numbers():
+            raise BadSpool(
+                f"The spool '{self._spool.folder}' holds batches of another query than the checkpoint. Give the query "
+                "the spool it had, or an empty one."
+            )
+        return number
+
+    def _finish(self, number: int) -> None:
+        self._finished = number
+        self._deliveries.finish(number)
+
+    def _take(self, rows: int, *, must_be_sure: bool) -> list[Delivery]:
+        """Receive until there are new messages or nothing comes. Return those for the next batch, within its limits."""
+        while not self._waiting:
+            received = self._receivers.receive(rows, self._options.max_bytes)
+            for delivery in received.deliveries:
+                if self._deliveries.known(delivery.identity) is Known.NEW:
+                    self._deliveries.wait(delivery.identity)
+                    self._waiting.append(delivery)
+            if not received.deliveries and (received.is_sure or not must_be_sure):
+                break
+            # Messages of finished batches that came again.
+            self._settle()
+        taken: list[Delivery] = []
+        size = 0
+        while self._waiting and len(taken) < rows and size < self._options.max_bytes:
+            delivery = self._waiting.popleft()
+            if self._receivers.holds(delivery.identity):
+                taken.append(delivery)
+                size += delivery.size
+            else:
+                # Its lock is lost, so another consumer may have it by now.
+                self._deliveries.forget(delivery.identity)
+        return taken
+
+    def _settle(self) -> None:
+        """Start to complete the messages of finished batches whose locks are held."""
+        self._collect()
+        if not self._options.deletes:
+            self._settling = self._receivers.complete(self._deliveries.finished)
+
+    def _collect(self) -> None:
+        """Wait for the completion that was started last, and delete the batches that are no longer needed."""
+        if self._settling is not None:
+            self._deliveries.confirm(self._settling.result())
+            self._settling = None
+        elif self._options.deletes:
+            self._deliveries.confirm(self._deliveries.finished)
+        done = [number for number in self._spool.numbers() if number < min(self._committed, self._finished)]
+        if done:
+            self._spool.save_settling(self._finished, self._deliveries.finished, _now())
+            for number in done:
+                self._spool.delete(number)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,115 @@
+"""A real `oncebus serve` for the connector's tests, and the official client as the other end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from pyspark.sql import DataFrame, SparkSession
+
+from oncebus.access import KeyFile, make_token
+from oncebus.broker.clock import wall_time
+from oncebus.durations import SECOND
+from serve.clients import Client, Running
+from serve.programs import is_alive, until
+from serve.services import service
+
+PATIENCE = 90.0
+DETECTS: dict[str, object] = {"RequiresDuplicateDetection": True, "DuplicateDetectionHistoryTimeWindow": "PT1H"}
+QUICK: dict[str, object] = {"LockDuration": "PT5S", "MaxDeliveryCount": 2000}
+
+
+class Bus:
+    """The broker as the connector sees it. Each test creates its own entities."""
+
+    def __init__(self, running: Running, folder: Path, url: str) -> None:
+        self.running, self.url = running, url
+        found = re.search(r"^Endpoint=\S+", running.out.read_text(), re.MULTILINE)
+        assert found is not None, running.out.read_text()
+        self.string = found[0]
+        self.http = Client(url, folder / "data")
+        self._keys = KeyFile(folder / "data" / "keys.json")
+
+    def queue(self, name: str, **properties: object) -> str:
+        """Create a queue."""
+        status, text = self.http.put(name, properties)
+        assert status == 201, text
+        return name
+
+    def options(self, **others: object) -> dict[str, str]:
+        """Return the options of a DataFrame."""
+        return {"connection_string": self.string, **{name: str(value) for name, value in others.items()}}
+
+    def expired(self) -> str:
+        """Return a connection string with a token that has expired."""
+        rule, endpoint = self._keys.rules()[0], self.string.split(";")[0]
+        token = make_token(endpoint.removeprefix("Endpoint="), rule.name, rule.primary_key, wall_time() - SECOND)
+        return f"{endpoint};SharedAccessSignature={token};UseDevelopmentEmulator=true"
+
+    def client(self) -> ServiceBusClient:
+        return ServiceBusClient.from_connection_string(self.string)
+
+    def send(self, queue: str, messages: Sequence[ServiceBusMessage]) -> None:
+        with self.client() as client, client.get_queue_sender(queue) as sender:
+            sender.send_messages(list(messages))
+
+    def receive(self, queue: str, count: int) -> list[ServiceBusReceivedMessage]:
+        """Receive and complete `count` messages, and check that no more come."""
+        found: list[ServiceBusReceivedMessage] = []
+        with self.client() as client, client.get_queue_receiver(queue) as receiver:
+            while len(found) < count:
+                some = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
+                assert some, f"{len(found)} of {count} came"
+                for message in some:
+                    receiver.complete_message(message)
+                found += some
+            assert receiver.receive_messages(1, max_wait_time=1) == []
+        return found
+
+    def emptied(self, queue: str, *, within: float = PATIENCE) -> None:
+        """Wait until the broker has no message of a queue, locked or not."""
+        until(lambda: self.http.metric("messages", entity=queue) == 0, f"{queue} is empty", limit=within)
+
+    def kill(self) -> None:
+        """Kill the gateway and the pipeline. The supervisor starts them again at the same ports."""
+        for name in ("gateway", "pipeline"):
+            with suppress(AssertionError, ProcessLookupError):
+                pid = self.running.child(name)
+                os.kill(pid, signal.SIGKILL)
+                until(lambda pid=pid: not is_alive(pid), f"{name} is killed")  # type: ignore[misc]
+
+
+def text(message: ServiceBusReceivedMessage) -> str:
+    return b"".join(message.body).decode()
+
+
+def numbered(frame: DataFrame) -> list[str]:
+    """Return the bodies of received rows, in order."""
+    return sorted(bytes(row["body"]).decode() for row in frame.select("body").collect())
+
+
+def stream(spark: SparkSession, bus: Bus, folder: Path, **options: object) -> DataFrame:
+    """Return a stream with its spool in `folder`."""
+    given = {"spool": folder / "spool", "wait": "500 milliseconds", **options}
+    return spark.readStream.format("servicebus").options(**bus.options(**given)).load()
+
+
+def drained(frame: DataFrame, folder: Path) -> list[str]:
+    """Run a stream until nothing comes, into Parquet, and return the bodies of the output so far."""
+    writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
+    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    spark = frame.sparkSession
+    return numbered(spark.read.schema(frame.schema).parquet(str(folder / "out")))
+
+
+@contextmanager
+def running_bus(folder: Path) -> Iterator[Bus]:
+    """Run the broker for the block, with AMQP and HTTP at one port."""
+    with service(folder, "service", options=["--port", "0"]) as running:
+        yield Bus(running, folder, running.ready())

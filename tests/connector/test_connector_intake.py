@@ -1,0 +1,271 @@
+"""The way from the entity into the spool, without Spark: what happens after a death at each point of it.
+
+A death is an intake that is closed and never used again. The broker's clock is moved, so that locks expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from broker.in_process import FakeTime
+from oncebus.broker.addresses import parse_address
+from oncebus.broker.clock import wall_time
+from oncebus.connector.errors import BadSpool
+from oncebus.connector.options import stream_options
+from oncebus.connector.receivers import Receivers
+from oncebus.connector.spool import read_part
+from oncebus.connector.stream import Intake
+from oncebus.durations import SECOND
+from oncebus.store import Mode
+from servicebus.bus import Bus, running_bus
+
+Offset = dict[str, Any]
+LOCK = 61.0
+"""Longer than a lock, in seconds."""
+
+
+@pytest.fixture(scope="module")
+def amqp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
+    with running_bus(tmp_path_factory.mktemp("amqp"), FakeTime()) as bus:
+        yield bus
+
+
+class Scene:
+    """A queue and a spool, with one intake after the other. It plays the part of Spark."""
+
+    def __init__(self, bus: Bus, folder: Path, **options: object) -> None:
+        self.bus, self.queue = bus, bus.queue()
+        given = {"connection_string": bus.string(), "queue": self.queue, "spool": str(folder / "spool")}
+        self.options = stream_options({**given, "wait": "100 milliseconds", **{k: str(v) for k, v in options.items()}})
+        self.intake = Intake(self.options)
+        self.start = self.intake.first()
+
+    def put(self, *bodies: str) -> None:
+        self.bus.put(self.queue, *(ServiceBusMessage(body) for body in bodies))
+
+    def next(self, rows: int = 1000) -> Offset:
+        """Return the end of the next batch, once there is one."""
+        ends: list[Offset] = []
+
+        def found() -> bool:
+            ends.append(self._ask(rows))
+            return ends[-1] != self.start
+
+        self.bus.until(found, "another batch")
+        return ends[-1]
+
+    def _ask(self, rows: int) -> Offset:
+        # The client compares the end of a lock with the machine's clock, so the broker's must not be far behind.
+        assert self.bus.time is not None
+        self.bus.time.now = max(self.bus.time.now, wall_time())
+        return self.intake.next_after(self.start, rows, None)
+
+    def quiet(self) -> None:
+        """Ask for a batch once. There is none."""
+        assert self._ask(1000) == self.start
+
+    def idle(self) -> None:
+        """Ask for batches until everything is completed. There is none."""
+
+        def completed() -> bool:
+            assert self._ask(1000) == self.start
+            return not self.intake.unconfirmed
+
+        self.bus.until(completed, "all messages are completed")
+
+    def rows(self, end: Offset) -> list[str]:
+        """Return the rows of the batch between the start and an offset."""
+        parts = self.intake.parts(self.start, end)
+        batches = [read_part(self.options.spool, part.spool, part.batch, part.part) for part in parts]
+        return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
+
+    def batch(self, rows: int = 1000) -> list[str]:
+        """Run one micro-batch as Spark does: plan it, tell that the one before is committed, read, commit."""
+        end = self.next(rows)
+        if self.start["batch"]:
+            self.intake.commit(self.start)
+        found = self.rows(end)
+        self.start = end
+        return found
+
+    def die(self, *, locks_expire: bool = True) -> None:
+        self.intake.close()
+        if locks_expire:
+            self.bus.advance(LOCK)
+        self.intake = Intake(self.options)
+
+    def left(self) -> int:
+        """Count and delete the messages of the queue that are not completed."""
+        self.bus.advance(LOCK)
+        receive = self.bus.broker.receive(parse_address(self.queue), 1000, mode=Mode.RECEIVE_AND_DELETE, wait=0.1)
+        return len(self.bus.run(receive))
+
+    def files(self) -> list[str]:
+        return sorted(path.name for path in Path(self.options.spool).glob("*.arrow"))
+
+
+@pytest.fixture
+def scene(amqp: Bus, tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(amqp, tmp_path)
+    yield made
+    made.intake.close()
+
+
+def test_committed_messages_are_completed_and_their_files_deleted(scene: Scene) -> None:
+    scene.put("1", "2")
+    assert scene.batch() == ["1", "2"]
+    scene.idle()
+    # Spark asked for more, so it has committed the batch: they are completed, before it calls commit.
+    assert scene.left() == 0
+    assert len(scene.files()) == 1
+    scene.put("3")
+    assert scene.batch() == ["3"]
+    scene.idle()
+    assert [int(name.removesuffix(".arrow")) for name in scene.files()] == [1]
+
+
+def test_nothing_is_completed_before_the_batch_is_committed(scene: Scene) -> None:
+    scene.put("1", "2")
+    scene.rows(scene.next())
+    scene.intake.close()
+    assert scene.left() == 2
+    scene.intake = Intake(scene.options)
+
+
+def test_death_before_the_spool(scene: Scene) -> None:
+    scene.put("1", "2")
+    receivers = Receivers(scene.options)
+    assert len(receivers.receive(10, 1 << 20).deliveries) == 2
+    receivers.close()
+    scene.die()
+    assert scene.batch() == ["1", "2"]
+
+
+@pytest.mark.parametrize("locks_expire", [True, False])
+def test_death_before_spark_has_logged_the_batch(scene: Scene, locks_expire: bool) -> None:
+    scene.put("1", "2")
+    end = scene.next()
+    scene.die(locks_expire=locks_expire)
+    assert scene.intake.first() == scene.start
+    scene.put("3")
+    assert scene.next() == end
+    assert scene.batch() == ["1", "2"]
+    scene.bus.advance(LOCK)
+    assert scene.batch() == ["3"]
+    scene.idle()
+    assert scene.left() == 0
+
+
+def test_death_in_a_batch(scene: Scene) -> None:
+    scene.put("1", "2")
+    end = scene.next()
+    assert scene.rows(end) == ["1", "2"]
+    scene.die()
+    # Spark has logged the batch, so it does not ask for an offset first.
+    assert scene.rows(end) == ["1", "2"]
+    scene.start = end
+    scene.idle()
+    assert scene.left() == 0
+
+
+def test_death_before_the_messages_are_completed(scene: Scene) -> None:
+    scene.put("1", "2")
+    assert scene.batch() == ["1", "2"]
+    scene.die()
+    scene.idle()
+    scene.put("3")
+    assert scene.batch() == ["3"]
+    scene.die()
+    scene.idle()
+    assert scene.left() == 0
+
+
+def test_a_message_whose_lock_is_lost_is_not_taken_twice(scene: Scene) -> None:
+    scene.put("1", "2")
+    end = scene.next()
+    # The batch takes longer than the lock, and the broker does not see the renewals in time.
+    scene.bus.advance(LOCK)
+    assert scene.rows(end) == ["1", "2"]
+    scene.start = end
+    scene.put("3")
+    assert scene.batch() == ["3"]
+    scene.idle()
+    assert scene.left() == 0
+
+
+def test_messages_to_complete_are_remembered_without_their_rows(scene: Scene) -> None:
+    """The file of a batch is deleted although the locks of its messages are lost."""
+    scene.put("1", "2")
+    assert scene.batch() == ["1", "2"]
+    scene.die(locks_expire=False)
+    # Another message makes Spark begin a batch, and call commit for the one before.
+    scene.put("3")
+    assert scene.batch() == ["3"]
+    scene.quiet()
+    assert [int(name.removesuffix(".arrow")) for name in scene.files()] == [1]
+    scene.die()
+    scene.idle()
+    assert scene.left() == 0
+
+
+def test_limits_by_rows_and_bytes(amqp: Bus, tmp_path: Path) -> None:
+    scene = Scene(amqp, tmp_path, max_bytes=2500, receivers=2, partitions=3)
+    bodies = [f"{number}".ljust(1000, ".") for number in range(9)]
+    scene.put(*bodies)
+    by_size = scene.batch()
+    assert 1 <= len(by_size) <= 3
+    by_rows = scene.batch(rows=2)
+    assert 1 <= len(by_rows) <= 2
+    found = by_size + by_rows
+    while len(found) < len(bodies):
+        rows = scene.batch()
+        assert len(rows) <= 3
+        found += rows
+    assert sorted(found) == bodies
+    scene.idle()
+    assert scene.left() == 0
+    scene.intake.close()
+
+
+def test_a_query_with_a_new_checkpoint_begins_with_what_is_left(scene: Scene) -> None:
+    scene.put("1")
+    assert scene.batch() == ["1"]
+    scene.idle()
+    scene.put("2")
+    scene.next()
+    scene.die()
+    scene.start = scene.intake.first()
+    assert scene.batch() == ["2"]
+    scene.idle()
+    assert scene.left() == 0
+
+
+def test_an_offset_of_another_spool(scene: Scene) -> None:
+    other = {"spool": "other", "batch": 5}
+    scene.put("1")
+    # Everything up to it is committed, and this spool is empty.
+    scene.start = other
+    assert scene.batch() == ["1"]
+    with pytest.raises(BadSpool, match="holds batches of another query"):
+        scene.intake.next_after(other, 10, None)
+    with pytest.raises(BadSpool, match="The checkpoint needs batches of another spool"):
+        scene.intake.parts({"spool": "other", "batch": 4}, other)
+
+
+def test_locks_are_renewed(tmp_path: Path) -> None:
+    with running_bus(tmp_path / "bus") as bus:
+        queue = bus.queue(lock_duration=5 * SECOND)
+        given = {"connection_string": bus.string(), "queue": queue, "spool": str(tmp_path / "spool")}
+        bus.put(queue, ServiceBusMessage("1"))
+        receivers = Receivers(stream_options(given))
+        (delivery,) = receivers.receive(10, 1 << 20).deliveries
+        first = delivery.message.locked_until_utc
+        assert first is not None
+        bus.until(lambda: (delivery.message.locked_until_utc or first) > first, "the lock is renewed")
+        assert receivers.complete([delivery.identity]).result() == [delivery.identity]
+        receivers.close()

@@ -1,0 +1,160 @@
+"""Driver, Python workers and broker are killed at any moment: every message arrives once at the end of the path."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
+
+from cluster import QUICK_JVM
+from serve.clients import everything_below
+from serve.programs import TESTS, until
+
+from .bus import DETECTS, QUICK, Bus, text
+
+LIMIT = 240.0
+AT_ONCE = 25
+"""How many messages are sent between two kills."""
+
+
+class Journey:
+    """The program, and the messages on their way through it."""
+
+    def __init__(self, bus: Bus, folder: Path, seed: int) -> None:
+        self.bus, self.folder, self.chance = bus, folder, random.Random(seed)
+        self.sent = 0
+        self.kills: Counter[str] = Counter()
+        self.name = f"killed-{seed}"
+        self.source = bus.queue(f"{self.name}-source", **DETECTS, **QUICK)
+        self.target = bus.queue(f"{self.name}-target", **DETECTS, **QUICK)
+        (folder / "string").write_text(bus.string)
+        self.driver = self.started()
+
+    def started(self) -> subprocess.Popen[bytes]:
+        errors = (self.folder / "driver.err").open("ab")
+        with errors:
+            return subprocess.Popen(
+                [sys.executable, "-m", "connector.killed", str(self.folder), self.name],
+                cwd=TESTS,
+                env=os.environ | QUICK_JVM,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+
+    def send(self) -> None:
+        """Send some messages. If the broker is away, send them again: it drops those that it has."""
+        numbers = range(self.sent, self.sent + AT_ONCE)
+        batch = [ServiceBusMessage(str(number), message_id=str(number)) for number in numbers]
+        deadline = time.monotonic() + LIMIT
+        while True:
+            try:
+                self.bus.send(self.source, batch)
+            except ServiceBusError:
+                assert time.monotonic() < deadline
+                time.sleep(0.5)
+            else:
+                self.sent += AT_ONCE
+                return
+
+    def committed(self) -> int:
+        """Return how many batches the program has committed."""
+        folders = (self.folder / f"checkpoint-{name}" / "commits" for name in ("table", "target"))
+        return sum(name.name.isdigit() for each in folders if each.exists() for name in each.iterdir())
+
+    def until_it_works(self) -> None:
+        """Wait until the program has committed another batch, and then for a fraction of one."""
+        before = self.committed()
+        until(lambda: self.committed() > before or self._has_ended(), "another batch", limit=LIMIT)
+        time.sleep(self.chance.random())
+
+    def kill(self, what: str) -> None:
+        self.kills[what] += 1
+        if what == "driver":
+            self.end()
+            self.driver = self.started()
+        elif what == "worker":
+            pids = [pid for pid in everything_below(self.driver.pid) if "-m\0pyspark" in _command(pid)]
+            with suppress(ProcessLookupError):
+                os.kill(self.chance.choice(pids), signal.SIGKILL)
+        else:
+            self.bus.kill()
+
+    def end(self) -> None:
+        """Kill the driver, its JVM and the Python workers at the same instant."""
+        os.killpg(self.driver.pid, signal.SIGKILL)
+        self.driver.wait()
+
+    def _has_ended(self) -> bool:
+        """Start the program again if a killed worker has ended its query, as whoever runs it would."""
+        if self.driver.poll() is not None:
+            self.kills["query"] += 1
+            self.driver = self.started()
+        return False
+
+    def arrived(self) -> None:
+        """Wait until all messages have arrived, and check that each did so once.
+
+        A message that was in the table twice would arrive twice: its rows are in different batches or positions.
+        """
+        found: Counter[str] = Counter()
+        deadline = time.monotonic() + LIMIT
+        with self.bus.client() as client, client.get_queue_receiver(self.target) as receiver:
+            while len(found) < self.sent:
+                assert time.monotonic() < deadline, f"{self.report()}: {len(found)} of {self.sent}"
+                self._has_ended()
+                for message in receiver.receive_messages(100, max_wait_time=5):
+                    found[text(message)] += 1
+                    receiver.complete_message(message)
+            found.update(map(text, receiver.receive_messages(100, max_wait_time=2)))
+        self.bus.emptied(self.source, within=LIMIT)
+        self.end()
+        assert found == Counter(str(number) for number in range(self.sent)), self.report()
+
+    def report(self) -> str:
+        errors = (self.folder / "driver.err").read_text()[-3000:]
+        return f"{dict(self.kills)}, {self.sent} messages\n{errors}"
+
+
+def _command(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
+def killed(bus: Bus, folder: Path, kills: list[str], seed: int) -> None:
+    journey = Journey(bus, folder, seed)
+    try:
+        for what in kills:
+            journey.send()
+            journey.until_it_works()
+            journey.kill(what)
+        journey.send()
+        journey.arrived()
+        print(f"\nseed {seed}: {dict(journey.kills)}, {journey.sent} messages, each once")
+    finally:
+        if journey.driver.poll() is None:
+            journey.end()
+
+
+def test_killed_three_times(bus: Bus, tmp_path: Path) -> None:
+    killed(bus, tmp_path, ["driver", "broker", "driver"], seed=random.randrange(10, 10**6))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(5))
+def test_killed_fifty_times(bus: Bus, tmp_path: Path, seed: int) -> None:
+    """Each of five journeys has ten kills."""
+    kinds = ["driver"] * 3 + ["worker"] * 4 + ["broker"] * 3
+    killed(bus, tmp_path, random.Random(seed).sample(kinds, len(kinds)), seed)

@@ -1,0 +1,122 @@
+"""Options: defaults, clear errors, and no secret in any text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncebus.connector.endpoints import Access, access_from
+from oncebus.connector.errors import BadOption
+from oncebus.connector.options import OPTIONS, Entity, peek_options, sink_options, stream_options
+
+SECRET = "c2VjcmV0"
+STRING = f"Endpoint=sb://localhost:5672/;SharedAccessKeyName=root;SharedAccessKey={SECRET};UseDevelopmentEmulator=true"
+GIVEN = {"connection_string": STRING, "queue": "orders"}
+
+
+def test_defaults_of_a_stream() -> None:
+    options = stream_options({**GIVEN, "spool": "/spool"})
+    assert options.entity == Entity("orders")
+    assert (options.max_rows, options.max_bytes, options.receivers) == (10_000, 64 << 20, 1)
+    assert (options.wait, options.retry_timeout) == (1.0, 300.0)
+    assert (options.deletes, options.sessions) == (False, False)
+
+
+def test_every_option_has_a_unique_name_in_lower_case() -> None:
+    names = [option.name for option in OPTIONS]
+    assert names == [name.lower() for name in names]
+    assert len(set(names)) == len(names)
+
+
+def test_spark_s_own_options_are_ignored() -> None:
+    sink_options({**GIVEN, "checkpointLocation": "/c", "asyncProgressTrackingEnabled": "true"})
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"quue": "a"}, "Unknown option 'quue'. There are: "),
+        ({"spool": "/a"}, "Option 'spool' is for readStream, not for write."),
+        ({"queue": " "}, "Option 'queue' is empty."),
+        ({"topic": "a"}, "Give either the option 'queue' or the option 'topic'."),
+        ({"retry_timeout": "soon"}, "Option Retry_timeout 'soon' is not a duration."),
+        ({"retry_timeout": "-1 second"}, "must be longer than zero"),
+        ({"id_prefix": "x" * 65}, "is longer than 64 characters"),
+        ({"detection": "maybe"}, "Option 'detection' 'maybe' must be one of: require, ignore."),
+        ({"connection_string_env": "A"}, "there is connection_string and connection_string_env"),
+        ({"credential": "DefaultAzureCredential"}, "'namespace' and 'credential' belong together"),
+    ],
+)
+def test_wrong_options_of_a_sink(given: dict[str, str], error: str) -> None:
+    with pytest.raises(BadOption) as raised:
+        sink_options({**GIVEN, **given})
+    assert error in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({}, "Option 'spool' is missing"),
+        ({"spool": "s3://bucket/a"}, "must be a folder of a file system"),
+        ({"spool": "/a", "max_rows": "0"}, "Option 'max_rows' 0 must be between 1 and 1000000."),
+        ({"spool": "/a", "max_rows": "ten"}, "Option 'max_rows' 'ten' must be a whole number."),
+        ({"spool": "/a", "max_bytes": "2 TB"}, "Option 'max_bytes' '2 TB' must be at most"),
+        ({"spool": "/a", "receivers": "65"}, "Option 'receivers' 65 must be between 1 and 64."),
+        ({"spool": "/a", "mode": "peek"}, "Option 'mode' 'peek' must be one of: peek_lock, receive_and_delete."),
+        ({"spool": "/a", "mode": "receive_and_delete", "sessions": "true"}, "cannot be combined with sessions"),
+        ({"spool": "/a", "sub_queue": "dlq"}, "must be one of: dead_letter, transfer_dead_letter."),
+        ({"spool": "/a", "wait": "1 hour"}, "must be at most"),
+        ({"spool": "/a", "subscription": "s"}, "Option 'subscription' needs the option 'topic'"),
+    ],
+)
+def test_wrong_options_of_a_stream(given: dict[str, str], error: str) -> None:
+    with pytest.raises(BadOption) as raised:
+        stream_options({**GIVEN, **given})
+    assert error in str(raised.value)
+
+
+def test_entities_of_a_topic() -> None:
+    given = {"connection_string": STRING, "topic": "t"}
+    assert sink_options(given).entity == Entity("t", is_topic=True)
+    with pytest.raises(BadOption, match="Option 'subscription' is missing: the subscription of topic 't'"):
+        peek_options(given)
+    options = peek_options({**given, "subscription": "s", "sub_queue": "dead_letter"})
+    assert str(options.entity) == "the dead-letter queue of subscription 't/s'"
+
+
+def test_no_repr_shows_the_connection_string() -> None:
+    assert SECRET not in repr(sink_options(GIVEN))
+    assert SECRET not in str(access_from(GIVEN))
+
+
+def test_the_string_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUS", STRING + "\n")
+    assert Access(variable="BUS").host == "localhost:5672"
+    with pytest.raises(BadOption, match=r"The environment variable 'NONE' .* is not set"):
+        Access(variable="NONE").secret()
+    file = tmp_path / "string"
+    file.write_text(STRING)
+    assert Access(file=str(file)).secret() == STRING
+    with pytest.raises(BadOption, match=r"Cannot read '/nowhere' .*: No such file or directory"):
+        Access(file="/nowhere").secret()
+
+
+@pytest.mark.parametrize("string", ["garbage", f"SharedAccessKey={SECRET}", f"Endpoint=;SharedAccessKey={SECRET}"])
+def test_a_connection_string_without_an_endpoint(string: str) -> None:
+    with pytest.raises(BadOption) as raised:
+        Access(connection_string=string).client()
+    assert str(raised.value) == "The connection string has no part 'Endpoint=sb://…'."
+
+
+def test_a_connection_string_without_a_key() -> None:
+    with pytest.raises(BadOption, match="The connection string is not usable: "):
+        Access(connection_string="Endpoint=sb://localhost/").client()
+
+
+def test_a_credential_without_its_package_or_class() -> None:
+    access = Access(namespace="n.servicebus.windows.net", credential="Nothing")
+    with pytest.raises(BadOption, match=r"needs the package azure-identity|is not a credential class"):
+        access.client()

@@ -1,0 +1,165 @@
+"""Rows become messages, each once, although tasks and batches are repeated."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from .bus import DETECTS, Bus, text
+
+
+def write(frame: DataFrame, bus: Bus, **options: object) -> None:
+    frame.write.format("servicebus").options(**bus.options(**options)).mode("append").save()
+
+
+def failing_late(attempts: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that ends a partition with a bad row, in the first attempts of its task.
+
+    The attempt that succeeds has the rows in another order, as after a shuffle.
+    """
+
+    def function(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for batch in batches:
+            bodies = batch.column(0).to_pylist()
+            changed = [*bodies[:-1], None] if context.attemptNumber() < attempts else bodies[::-1]
+            yield pa.record_batch([pa.array(changed, batch.schema.types[0])], schema=batch.schema)
+
+    return function
+
+
+def test_every_column_reaches_the_receiver(session: SparkSession, bus: Bus) -> None:
+    queue = bus.queue("sink-columns", **DETECTS, RequiresSession=True)
+    due = datetime(2020, 1, 1, 12, tzinfo=UTC)
+    rows = [(b"\x00\xff", "id-1", "s", "s", "sub", "cor", "rep", "rs", "text/plain", "to", {"a": 1}, due, "1 hour")]
+    schema = (
+        "body binary, message_id string, session_id string, partition_key string, subject string, "
+        "correlation_id string, reply_to string, reply_to_session_id string, content_type string, `to` string, "
+        "application_properties map<string, long>, scheduled_enqueue_time timestamp, time_to_live string"
+    )
+    write(session.createDataFrame(rows, schema), bus, queue=queue)
+    with bus.client() as client, client.get_queue_receiver(queue, session_id="s") as receiver:
+        (message,) = receiver.receive_messages(1, max_wait_time=60)
+        assert b"".join(message.body) == b"\x00\xff"
+        assert (message.message_id, message.session_id, message.partition_key) == ("id-1", "s", "s")
+        assert (message.subject, message.correlation_id, message.reply_to) == ("sub", "cor", "rep")
+        assert (message.reply_to_session_id, message.content_type, message.to) == ("rs", "text/plain", "to")
+        assert message.application_properties == {b"a": 1}
+        assert message.scheduled_enqueue_time_utc == due
+        assert message.time_to_live == timedelta(hours=1)
+
+
+def test_a_repeated_task_sends_nothing_twice(session: SparkSession, bus: Bus) -> None:
+    queue = bus.queue("sink-retry", **DETECTS)
+    # More than one batch of the client in each partition, so a part is sent before the task fails. Rows with equal
+    # content are messages of their own.
+    frame = session.range(0, 200, 1, 2).selectExpr("concat(id % 75, repeat('.', 5000)) as body")
+    write(frame.mapInArrow(failing_late(2), frame.schema), bus, queue=queue)
+    found = bus.receive(queue, 200)
+    assert sorted(text(each).rstrip(".") for each in found) == sorted(str(number % 75) for number in range(200))
+    assert bus.http.drops(queue)
+    # A second write is new, unless both have the same prefix.
+    few = session.range(3).selectExpr("cast(id as string) as body")
+    for _ in range(2):
+        write(few, bus, queue=queue, id_prefix="nightly-2030-01-01")
+    write(few, bus, queue=queue)
+    assert sorted(map(text, bus.receive(queue, 6))) == ["0", "0", "1", "1", "2", "2"]
+
+
+def test_a_batch_that_a_restarted_query_repeats_is_sent_once(session: SparkSession, bus: Bus, tmp_path: Path) -> None:
+    queue = bus.queue("sink-restart", **DETECTS)
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    session.range(50).selectExpr("cast(id as string) as body").coalesce(1).write.parquet(str(source))
+
+    def run() -> str:
+        frame = session.readStream.schema("body string").parquet(str(source)).repartition(2, "body")
+        writer = frame.writeStream.format("servicebus").options(**bus.options(queue=queue))
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return str(query.id)
+
+    identity = run()
+    # As if the driver had died before it could note that the batch is done.
+    shutil.rmtree(checkpoint / "commits")
+    assert run() == identity
+    found = bus.receive(queue, 50)
+    assert sorted(map(text, found)) == sorted(map(str, range(50)))
+    assert all(str(message.message_id).startswith(f"{identity}-0-") for message in found)
+    assert len(bus.http.drops(queue)) == 50
+
+
+def failed(action: Callable[[], object]) -> str:
+    """Return the last line of the error that an action raises on Spark: the one of the connector."""
+    with pytest.raises(PySparkException) as raised:
+        action()
+    lines = [line for line in str(raised.value).splitlines() if "oncebus.connector.errors." in line]
+    return lines[-1].partition("oncebus.connector.errors.")[2]
+
+
+def test_errors_are_one_clear_line(session: SparkSession, bus: Bus) -> None:
+    queue, plain = bus.queue("sink-errors", **DETECTS), bus.queue("sink-plain")
+    good = session.range(2).selectExpr("cast(id as string) as body")
+    options = {"queue": queue, "retry_timeout": "1 second"}
+
+    def error(frame: DataFrame, **others: object) -> str:
+        return failed(lambda: write(frame, bus, **{**options, **others}))
+
+    assert error(good, queue="nope").startswith("ServiceBusFailure: Sending to queue 'nope' at localhost:")
+    assert "The messaging entity 'sb://localhost/nope' could not be found." in error(good, queue="nope")
+    expired = error(good, connection_string=bus.expired())
+    assert "ExpiredToken" in expired
+    assert expired.endswith("Check the connection string or credential, and its rights.")
+    wrong = bus.string.replace("SharedAccessKey=", "SharedAccessKey=AAAA")
+    assert "InvalidSignature: The token has an invalid signature." in error(good, connection_string=wrong)
+    assert error(good, queue=plain).startswith(f"BadOption: Duplicate detection is off for queue '{plain}'")
+    assert "Column 'body' has the type bigint, not binary or string." in error(good.selectExpr("1L as body"))
+    assert "Column 'body' is null in row 1 of partition 0." in error(
+        good.selectExpr("if(body = '1', null, body) as body").coalesce(1)
+    )
+    large = error(good.selectExpr("repeat(body, 300000) as body", "concat('m', body) as message_id").coalesce(1))
+    assert large.startswith("BadRow: The message of row 0 of partition 0 (message_id 'm0') is too large")
+    away = bus.string.replace(bus.url.rpartition(":")[2], "9")
+    assert "Connection refused" in error(good, connection_string=away, detection="ignore")
+    assert bus.receive(queue, 0) == []
+
+
+def test_messages_to_a_topic(session: SparkSession, bus: Bus) -> None:
+    assert bus.http.put("sink-topic", DETECTS, "Topic")[0] == 201
+    assert bus.http.put("sink-topic/subscriptions/all", {}, "Subscription")[0] == 201
+    write(session.range(3).selectExpr("cast(id as string) as body"), bus, topic="sink-topic")
+    rows = session.read.format("servicebus").options(**bus.options(topic="sink-topic", subscription="all")).load()
+    found = rows.selectExpr("cast(body as string) as body", "state").collect()
+    assert sorted((row["body"], row["state"]) for row in found) == [("0", "active"), ("1", "active"), ("2", "active")]
+
+
+def test_no_plan_log_or_checkpoint_shows_a_secret(
+    session: SparkSession, bus: Bus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    queue = bus.queue("sink-secret", **DETECTS)
+    secrets = [bus.string.split("SharedAccessKey=")[1].split(";")[0], bus.expired().split("sig=")[1].split("&")[0]]
+    for string in (bus.string, bus.expired()):
+        options = {"connection_string": string, "queue": queue}
+        session.read.format("servicebus").options(**options).load().explain(True)
+        stream = session.readStream.format("servicebus").options(**options, spool=str(tmp_path / "spool")).load()
+        stream.explain(True)
+    assert "servicebus" in capfd.readouterr().out
+    session.range(3).selectExpr("cast(id as string) as body").write.parquet(str(tmp_path / "in"))
+    frame = session.readStream.schema("body string").parquet(str(tmp_path / "in"))
+    writer = frame.writeStream.format("servicebus").options(**bus.options(queue=queue))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    query.explain(True)
+    shown = capfd.readouterr()
+    written = [file.read_bytes() for file in (tmp_path / "checkpoint").rglob("*") if file.is_file()]
+    assert len(written) > 2
+    for place in (shown.out, shown.err, str(query.recentProgress), b"".join(written).decode(errors="replace")):
+        assert not any(secret in place for secret in secrets)

@@ -1,0 +1,116 @@
+"""The spool: identical rows when read again, one user at a time, and clear refusals."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from oncebus.connector.deliveries import Deliveries, Known
+from oncebus.connector.errors import BadSpool
+from oncebus.connector.options import Entity
+from oncebus.connector.schema import ARROW_SCHEMA
+from oncebus.connector.spool import REMEMBERED, Identity, Spool, read_part
+
+ENTITY = Entity("orders")
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    values = [
+        {"body": b"%d" % number, "sequence_number": number, "enqueued_time": datetime.fromtimestamp(number, UTC)}
+        for number in numbers
+    ]
+    return pa.RecordBatch.from_pylist(values, ARROW_SCHEMA)
+
+
+def opened(folder: Path, entity: Entity = ENTITY, patience: float = 0) -> Spool:
+    return Spool.open(str(folder / "spool"), entity, "localhost", patience=patience)
+
+
+def identity(number: int) -> Identity:
+    return Identity(number, number * 1_000_000)
+
+
+def test_a_batch_is_read_again_in_its_parts(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    spool.write(4, rows(1, 2, 3, 4, 5), parts=2)
+    spool.close()
+    again = opened(tmp_path)
+    assert (again.identity, again.numbers(), again.parts(4)) == (spool.identity, [4], 2)
+    parts = [read_part(again.folder, again.identity, 4, part) for part in range(2)]
+    assert pa.Table.from_batches(parts).to_pylist() == rows(1, 2, 3, 4, 5).to_pylist()
+    assert again.identities(4) == [identity(number) for number in range(1, 6)]
+    again.delete(4)
+    assert again.numbers() == []
+    with pytest.raises(BadSpool, match="has no batch 4, which the checkpoint needs"):
+        again.parts(4)
+    again.close()
+
+
+def test_fewer_rows_than_parts(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    spool.write(0, rows(1), parts=8)
+    assert spool.parts(0) == 1
+    spool.close()
+
+
+def test_only_one_process_uses_a_spool(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    with pytest.raises(BadSpool, match="is in use by another query"):
+        opened(tmp_path)
+    spool.close()
+    opened(tmp_path).close()
+
+
+def test_a_spool_belongs_to_one_entity(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(BadSpool, match="belongs to queue 'orders' at localhost, not to queue 'other' at localhost"):
+        opened(tmp_path, Entity("other"))
+    opened(tmp_path).close()
+
+
+def test_a_task_that_does_not_see_the_spool(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    spool.write(0, rows(1), parts=1)
+    for folder, known in ((str(tmp_path), spool.identity), (spool.folder, "another")):
+        with pytest.raises(BadSpool, match="is not the driver's spool"):
+            read_part(folder, known, 0, 0)
+    spool.close()
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("a file")
+    with pytest.raises(BadSpool, match="cannot be used: Not a directory"):
+        opened(tmp_path)
+
+
+def test_messages_still_to_complete_survive_and_are_forgotten_at_last(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    assert spool.settling(0) == (0, frozenset())
+    spool.save_settling(3, [identity(1)], now=100)
+    spool.save_settling(5, [identity(1), identity(2)], now=200)
+    spool.close()
+    again = opened(tmp_path)
+    assert again.settling(200) == (5, frozenset({identity(1), identity(2)}))
+    assert again.settling(100 + REMEMBERED) == (5, frozenset({identity(2)}))
+    again.close()
+
+
+def test_what_is_known_about_a_delivery() -> None:
+    deliveries = Deliveries([identity(9)])
+    assert [deliveries.known(identity(number)) for number in (1, 9)] == [Known.NEW, Known.FINISHED]
+    for number in (1, 2, 3):
+        deliveries.wait(identity(number))
+    deliveries.forget(identity(3))
+    deliveries.spooled(0, [identity(1)])
+    deliveries.spooled(1, [identity(2)])
+    assert [deliveries.known(identity(number)) for number in (1, 2, 3)] == [Known.TAKEN, Known.TAKEN, Known.NEW]
+    deliveries.finish(1)
+    assert [deliveries.known(identity(number)) for number in (1, 2)] == [Known.FINISHED, Known.TAKEN]
+    assert deliveries.finished == {identity(1), identity(9)}
+    deliveries.confirm([identity(1)])
+    assert deliveries.known(identity(1)) is Known.NEW
+    # An entity that is created again counts from 1.
+    assert deliveries.known(Identity(2, 7)) is Known.NEW
