@@ -337,6 +337,42 @@ def test_figures_and_plot_follow_what_happens(page: Page, service: Served) -> No
     expect(page.locator("[data-value=incoming-sum]")).to_have_text("3 in 24 hours")
 
 
+async def _teams(broker: Broker) -> None:
+    for name, count in (("team/few", 1), ("team/many", 3)):
+        queue = Queue(name=name, requires_duplicate_detection=True)
+        await broker.change(lambda catalogue, now, queue=queue: catalogue.created(queue, now))  # type: ignore[misc]
+        await broker.send(name, [message(f"{number}") for number in range(count)])
+        await broker.counts(name)
+
+
+def test_the_overview_is_dense_sorted_and_filtered_and_shows_a_dead_consumer(page: Page, service: Served) -> None:
+    service.run(_teams(service.broker))
+    go(page, service, "")
+    page.get_by_label("Name contains").fill("team/")
+    page.get_by_role("button", name="Filter").click()
+    names = page.locator("tbody th")
+    expect(names).to_have_text(["team/few", "team/many"])
+    page.get_by_role("link", name="Backlog").click()
+    expect(names).to_have_text(["team/many", "team/few"])
+    expect(page.get_by_role("columnheader", name="Backlog")).to_have_attribute("aria-sort", "descending")
+    row = page.locator("tbody tr").first
+    box = row.bounding_box()
+    assert box is not None
+    assert 26 <= box["height"] <= 30
+    # Messages wait, and nobody receives them. Then somebody does, and the page shows it without a reload.
+    queue = service.broker.catalogue.queue("team/many")
+    consumers = page.locator(f'[data-value="{queue.id}-consumers"]')
+    expect(consumers).to_have_text("none")
+    expect(consumers).to_have_attribute("data-state", "bad")
+    service.loop.call_soon_threadsafe(service.broker.consumers.attach, queue.id)
+    expect(consumers).to_have_text("1")
+    expect(consumers).to_have_attribute("data-state", "good")
+    names.first.get_by_role("link").click()
+    expect(page.get_by_role("heading", name="team/many")).to_be_visible()
+    page.get_by_role("navigation", name="Breadcrumbs").get_by_role("link", name="Overview").click()
+    expect(page.get_by_role("heading", name="Overview", exact=True)).to_be_visible()
+
+
 def test_a_page_shows_that_the_broker_is_gone_or_the_session_has_ended(
     context: BrowserContext, service: Served
 ) -> None:
@@ -371,15 +407,19 @@ def test_every_page_fits_a_phone_and_can_be_read(browser: Browser, service: Serv
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
     sign_in(page, service)
-    problems = {}
+    problems, tall = {}, {}
     for address in PAGES:
         go(page, service, address)
         for summary in page.locator("summary").all():
             summary.click()
         assert page.evaluate("document.documentElement.scrollWidth") == 360, address
         assert page.locator("h1").count() == 1, address
+        # A row of a table takes two lines, and the tabs take one.
+        heights = page.locator(".dense tbody tr, .tabs ul").evaluate_all("each => each.map((one) => one.offsetHeight)")
+        tall[address] = max(heights, default=0)
         problems[address] = hard_to_use(page)
     assert {address: found for address, found in problems.items() if found} == {}
+    assert {address: height for address, height in tall.items() if height > 66} == {}
     context.close()
 
 

@@ -63,12 +63,12 @@ _TITLES = {
 _SUBSCRIPTION_COLUMNS = (
     Column("Name"),
     Column("Rules"),
-    Column("Incoming / s", is_number=True),
+    Column("Incoming / s", is_number=True, short="in/s"),
     Column("Last 10 min", is_wide=True),
-    Column("Backlog", is_number=True),
-    Column("Oldest", is_number=True),
-    Column("Dead letters", is_number=True),
-    Column("Consumers", is_number=True),
+    Column("Backlog", is_number=True, short="backlog"),
+    Column("Oldest", is_number=True, is_wide=True),
+    Column("Dead letters", is_number=True, short="dead"),
+    Column("Consumers", is_number=True, short="cons."),
 )
 _SERIES: dict[type[Entity], tuple[str, ...]] = {
     Queue: ("new", "duplicates", "outgoing"),

@@ -23,13 +23,13 @@ COLUMNS = (
     Column("Name", sort="name"),
     Column("Kind", sort="kind", is_wide=True),
     Column("Detection", is_wide=True),
-    Column("Incoming / s", is_number=True, sort="rate"),
+    Column("Incoming / s", is_number=True, sort="rate", short="in/s"),
     Column("Last 10 min", is_wide=True),
-    Column("Duplicates", is_number=True, sort="duplicates"),
-    Column("Backlog", is_number=True, sort="backlog"),
-    Column("Oldest", is_number=True),
-    Column("Dead letters", is_number=True, sort="dead"),
-    Column("Consumers", is_number=True),
+    Column("Duplicates", is_number=True, sort="duplicates", short="dup."),
+    Column("Backlog", is_number=True, sort="backlog", short="backlog"),
+    Column("Oldest", is_number=True, is_wide=True),
+    Column("Dead letters", is_number=True, sort="dead", short="dead"),
+    Column("Consumers", is_number=True, short="cons."),
 )
 FIGURES = ("rate", "duplicates", "backlog", "oldest", "dead", "consumers")
 _NONE = "–"

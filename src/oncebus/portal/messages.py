@@ -200,11 +200,11 @@ def _table(page: list[Received], ask: _Request, now: int) -> Markup | None:
         return None
     allowance = Allowance()
     has_reason = ask.of != "messages"
-    columns = [Column("MessageId"), Column("Number", is_number=True)]
+    columns = [Column("MessageId"), Column("Number", is_number=True, is_wide=True)]
     columns += [Column("Reason")] if has_reason else [Column("State", is_wide=True)]
     columns += [
         Column("Body"),
-        Column("Enqueued"),
+        Column("Enqueued", is_wide=has_reason),
         Column("Deliveries", is_number=True, is_wide=True),
         Column("Size", is_number=True, is_wide=True),
     ]

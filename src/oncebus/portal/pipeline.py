@@ -21,16 +21,16 @@ SHOWN = 20
 _STEPS = (
     Column("Step"),
     Column("Average", is_number=True),
-    Column("Share"),
-    Column("Half within", is_number=True),
-    Column("99% within", is_number=True),
+    Column("Share", is_wide=True),
+    Column("Half within", is_number=True, short="half"),
+    Column("99% within", is_number=True, short="99%"),
     Column("Observed", is_number=True, is_wide=True),
     Column("Metric", is_wide=True),
 )
 _BATCHES = (
     Column("When"),
     Column("Messages", is_number=True),
-    Column("Commits", is_number=True),
+    Column("Commits", is_number=True, is_wide=True),
     Column("Outbox entries", is_number=True, is_wide=True),
     Column("Time", is_number=True),
     Column("Judging", is_number=True),
