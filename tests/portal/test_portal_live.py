@@ -205,10 +205,12 @@ def test_a_consumer_that_stopped_is_visible(tmp_path: Path) -> None:
         front.broker.consumers.detach(queue.id)
         assert await consumers() == ("polling", "good")
         front.time.advance(90)
-        assert await consumers() == ("none for 1 min 30 s", None)
+        assert await consumers() == ("none", None)
         await front.broker.send("orders", [message("1")])
         await front.broker.counts("orders")
-        assert await consumers() == ("none for 1 min 30 s", "bad")
+        assert await consumers() == ("none", "bad")
+        of_entity = (await visitor.get("entity/live", path="orders")).json()["values"]
+        assert of_entity["consumers"] == "none for 1 min 30 s"
 
     visit(tmp_path, play)
 

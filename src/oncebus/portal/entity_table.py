@@ -90,7 +90,9 @@ async def add_figures(desk: Desk, entities: Sequence[Entity], figures: Figures) 
         if isinstance(entity, Queue | Subscription):
             values |= {"backlog": number(held.active), "dead": number(held.dead_letter)}
             values["oldest"] = _NONE if since is None else span(max(now - since, 0))
-            values["consumers"], states["consumers"] = consumer_state(desk.broker, entity, held.active)
+            text, states["consumers"] = consumer_state(desk.broker, entity, held.active)
+            # The page of the entity says since when there is none.
+            values["consumers"] = text.partition(" ")[0]
             if held.dead_letter:
                 states["dead"] = "bad"
         figures.values |= {f"{entity.id}-{name}": value for name, value in values.items()}

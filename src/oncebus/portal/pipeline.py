@@ -20,7 +20,7 @@ from oncebus.portal.wording import counted, number, size_in_words, span
 SHOWN = 20
 _STEPS = (
     Column("Step"),
-    Column("Average", is_number=True),
+    Column("Average", is_number=True, short="average"),
     Column("Share", is_wide=True),
     Column("Half within", is_number=True, short="half"),
     Column("99% within", is_number=True, short="99%"),
@@ -34,7 +34,7 @@ _BATCHES = (
     Column("Outbox entries", is_number=True, is_wide=True),
     Column("Time", is_number=True),
     Column("Judging", is_number=True),
-    Column("Ingesting", is_number=True),
+    Column("Ingesting", is_number=True, is_wide=True),
 )
 
 
