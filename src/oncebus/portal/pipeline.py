@@ -145,4 +145,4 @@ def _within(latency: Latency, quantile: float) -> str:
         seen += count
         if seen >= wanted:
             return span(bound) if bound >= 1000 else f"{bound / 1000:.1f} ms"
-    return f"more than {span(BOUNDS[-1])}"
+    return f"> {span(BOUNDS[-1])}"
