@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from pathlib import Path
 
+import pytest
+
+from broker.in_process import running_broker
 from broker.scenes import Scene, play
-from oncebus.store import Action, Span
+from oncebus.store import Action, Span, Store
 
 
 def test_the_history_shows_what_happened_and_survives_a_restart(tmp_path: Path) -> None:
@@ -46,3 +51,19 @@ def test_the_chores_take_samples(tmp_path: Path) -> None:
         assert (await scene.broker.history(None, Span.TEN_MINUTES)).new[-2:] == [1, 2]
 
     play(tmp_path, plot)
+
+
+def test_a_broker_whose_last_samples_fail_closes_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        with monkeypatch.context() as broken:
+
+            def fail(self: Store, now: int) -> None:
+                raise sqlite3.OperationalError("disk I/O error")
+
+            async with running_broker(tmp_path):
+                broken.setattr(Store, "end_samples", fail)
+        # It could not be opened again if it were still open.
+        async with running_broker(tmp_path) as broker:
+            assert broker.catalogue is not None
+
+    asyncio.run(run())

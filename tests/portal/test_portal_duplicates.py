@@ -182,6 +182,22 @@ def test_an_id_is_forgotten_after_confirmation(tmp_path: Path) -> None:
     visit(tmp_path, play)
 
 
+def test_what_is_forgotten_follows_the_detection_key(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        front = visitor.front
+        await front.queue("q", requires_duplicate_detection=True, detection_key="property:order")
+        await front.queue("bodies", requires_duplicate_detection=True, detection_key="body")
+        page = await visitor.get("entity/duplicates", path="q", message_id="m")
+        assert "Value of the property order" in words(page)
+        # The MessageId must not be taken for the value of the property.
+        assert 'name="message-id" value="m"' not in page.text
+        assert "be sent again" not in words(await visitor.get("entity/duplicates", path="bodies", message_id="m"))
+        assert "the property order is remembered" in words(await visitor.get("entity", path="q"))
+        assert "a body is remembered" in words(await visitor.get("entity", path="bodies"))
+
+    visit(tmp_path, play)
+
+
 # The search
 
 

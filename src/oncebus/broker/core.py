@@ -177,11 +177,14 @@ class Core:
         try:
             now = self.clock.steady()
             await self.run(lambda store: store.end_samples(now))
-        except OncebusError as error:
+        except Exception as error:
+            # Whatever it is, the store must still be closed.
             log.warning("Cannot write the last samples: %s", error)
-        await self._store_thread.close()
-        # Receivers that still wait check again, and get `BrokerClosed`.
-        self.arrivals.notify_all()
+        try:
+            await self._store_thread.close()
+        finally:
+            # Receivers that still wait check again, and get `BrokerClosed`.
+            self.arrivals.notify_all()
 
     def run(self, work: Callable[[Store], T], unwanted: Callable[[T], None] | None = None) -> Coroutine[Any, Any, T]:
         """Run work on the store, durably. See `StoreThread.run`."""

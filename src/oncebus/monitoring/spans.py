@@ -150,7 +150,8 @@ class Spans:
             span.set_attributes(original)
             span.add_event("duplicate dropped", original, _nanoseconds(published))
         for copy in copies:
-            if copy["reason"] is not None:
+            # A duplicate's reason is its detection key.
+            if copy["reason"] is not None and Fate(copy["fate"]) is not Fate.DUPLICATE:
                 _note_failure(span, catalogue, copy, published)
         span.end(_nanoseconds(published))
         held = [copy["destination"] for copy in copies if copy["destination"] is not None]

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from oncebus.access import Operation
 from oncebus.entities import Entity, Queue, Subscription, Topic
+from oncebus.entities.detection_keys import property_of
 from oncebus.entities.timespans import in_words
 from oncebus.portal.consumer_words import consumer_state
 from oncebus.portal.entity_head import heading, seen
@@ -142,7 +143,15 @@ def _detection(visit: Visit, entity: Entity) -> Markup:
     whose = "Its topic detects duplicates" if isinstance(entity, Subscription) else "Duplicates are detected"
     if window is None:
         return tag("p", "Duplicates are not detected.", class_="lead")
-    return tag("p", f"{whose}: a MessageId is remembered for {in_words(window)}.", class_="lead")
+    holder = visit.desk.catalogue.topic_of(entity) if isinstance(entity, Subscription) else entity
+    return tag("p", f"{whose}: {_counted(holder.detection_key)} is remembered for {in_words(window)}.", class_="lead")
+
+
+def _counted(detection_key: str | None) -> str:
+    if detection_key is None:
+        return "a MessageId"
+    name = property_of(detection_key)
+    return "a body" if name is None else f"the property {name}"
 
 
 def _tiles(entity: Entity, figures: Figures) -> Markup:

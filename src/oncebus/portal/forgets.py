@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from oncebus.access import Operation
 from oncebus.entities import Queue, Topic
+from oncebus.entities.detection_keys import BODY, property_of
 from oncebus.portal.fields import Filled, button, check_box, form_to, hidden, text_field
 from oncebus.portal.layout import section_head
 from oncebus.portal.links import link
@@ -36,28 +37,36 @@ async def forget(visit: Visit) -> Response:
 
 
 def forget_form(visit: Visit, entity: Queue | Topic, identity: str) -> Markup | None:
-    """Return the form to forget an id; None if the visitor may not, or if the entity remembers no ids."""
-    if entity.window is None or not visit.may(Operation.FORGET, entity.path):
+    """Return the form to forget an id; None if the visitor may not, or if the entity remembers no ids.
+
+    An entity that compares bodies cannot forget. One that compares a property needs the value of that property, which
+    the MessageId does not tell.
+    """
+    if entity.window is None or entity.detection_key == BODY or not visit.may(Operation.FORGET, entity.path):
         return None
     form = Filled({})
-    keys: list[Content] = []
+    keys: list[Content] = [hidden("message-id", identity)]
+    summary = "Let this id be sent again"
+    if entity.detection_key is not None:
+        name = property_of(entity.detection_key)
+        keys = [text_field(form, "message-id", f"Value of the property {name}")]
+        summary = "Let an id be sent again"
     if entity.enable_partitioning:
-        keys = [
+        keys += [
             text_field(form, "session-id", "SessionId", hint="On a partitioned entity it is part of the key."),
             text_field(form, "partition-key", "PartitionKey", hint="The same, for a message without a session."),
         ]
     return tag(
         "details",
-        tag("summary", "Let this id be sent again"),
+        tag("summary", summary),
         form_to(
             link("entity/forget"),
             visit.seal,
             hidden("path", entity.path),
-            hidden("message-id", identity),
             tag("p", "The next message with this id is not a duplicate, even within the window.", class_="hint"),
             keys,
             check_box(form, "sure", "I understand that a repeated message may then be delivered twice."),
-            button("Forget this id", class_="danger"),
+            button("Forget the id", class_="danger"),
             class_="wide",
         ),
     )
