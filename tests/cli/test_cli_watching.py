@@ -41,9 +41,23 @@ def test_watch_shows_all_figures_on_a_terminal() -> None:
     assert rows["oldest message that waits"] == ("2 min", "")
     assert rows["last receive"] == ("10 s ago", "")
     assert rows["incoming"] == ("5", "0.5")
-    assert {"backlog: active messages", "attached receivers", "expired"} < rows.keys()
+    assert {"backlog: active messages", "receivers", "expired"} < rows.keys()
+    load.figures |= {"receivers": 0, "polled": 1}
+    assert ["receivers", "polling", ""] in _rows(load, None, 1000.0)
     topic = [title.strip() for title, *_ in _rows(Load("t", "topic", totals), None, 1000.0)]
     assert topic == ["scheduled", "incoming", "new", "duplicates, dropped", "expired"]
+
+
+def test_a_consumer_over_http_is_polling(served: Served) -> None:
+    name = "polled"
+    served.ok("queue", "create", "-n", name)
+    assert ", receivers 0, " in served.ok("watch", name, "--once")
+    served.ok("receive", name)
+    assert ", receivers polling, " in served.ok("watch", name, "--once")
+    row = next(line for line in served.ok("top", "--once").splitlines() if f" {name} " in line)
+    assert " polling " in row
+    [line] = served.json_lines("watch", name, "--once")
+    assert (line["receivers"], line["isPolled"]) == (0, True)
 
 
 def test_watch_says_that_an_entity_does_not_exist(served: Served) -> None:

@@ -120,6 +120,7 @@ def test_metrics_cover_entities_and_the_pipeline(tmp_path: Path) -> None:
             'oncebus_messages{entity="a/b",kind="queue",state="scheduled"} 1.0',
             'oncebus_entity_pipeline_bytes{entity="a/b",kind="queue"} 0.0',
             'oncebus_entity_receivers{entity="a/b",kind="queue"} 0.0',
+            'oncebus_entity_polled{entity="a/b",kind="queue"} 0.0',
             'oncebus_entity_oldest_message_seconds{entity="news/Subscriptions/all",kind="subscription"} 7.0',
             "oncebus_healthy 1.0",
             "oncebus_pipeline_trouble 0.0",

@@ -204,6 +204,8 @@ def test_a_consumer_that_stopped_is_visible(tmp_path: Path) -> None:
         assert await consumers() == ("1", "good")
         front.broker.consumers.detach(queue.id)
         assert await consumers() == ("polling", "good")
+        of_entity = (await visitor.get("entity/live", path="orders")).json()["values"]
+        assert (of_entity["consumers"], of_entity["consumers-note"]) == ("polling", "asked in the last minute")
         front.time.advance(90)
         assert await consumers() == ("none", None)
         await front.broker.send("orders", [message("1")])

@@ -26,6 +26,7 @@ def test_attached_receivers_are_counted_until_they_leave(tmp_path: Path) -> None
         await other.attached(of("orders"))
         await other.attached(of("orders/$deadletterqueue", "r2", 1))
         assert stage.broker.receivers(orders) == 3
+        assert not stage.broker.is_polled(orders)
         one.do(Detach(handle=1, closed=True))
         await one.next(Detach)
         assert stage.broker.receivers(orders) == 2
@@ -60,5 +61,11 @@ def test_asking_for_messages_is_noted_and_asking_for_dead_letters_is_not(tmp_pat
         stage.time.advance(5)
         await stage.broker.receive(parse_address("orders"), 1)
         assert stage.broker.received_at(orders) == (first or 0) + 5_000_000
+
+        # Nobody is attached, so whoever asks is polling, for one minute.
+        stage.time.advance(59)
+        assert stage.broker.is_polled(orders)
+        stage.time.advance(1)
+        assert not stage.broker.is_polled(orders)
 
     play(tmp_path, scenario)

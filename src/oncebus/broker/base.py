@@ -141,6 +141,10 @@ class BrokerBase:
         last = self._core.consumers.last_asked(entity.id)
         return None if last is None else self._began + last
 
+    def is_polled(self, entity: Entity) -> bool:
+        """Return whether a consumer that does not stay attached asked for messages in the last minute."""
+        return self._core.consumers.is_polled(entity.id)
+
     @property
     def refusals(self) -> Refusals:
         """Return the requests that were refused since the start."""

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from oncebus.durations import MINUTE
+
+RECENT = MINUTE
+"""A consumer over HTTP is not attached. It counts as polling for so long after it asked for messages."""
+
 
 class Consumers:
     """The receivers that are attached to each entity now, and when somebody last asked for its messages.
@@ -39,6 +44,11 @@ class Consumers:
     def last_asked(self, entity: int) -> int | None:
         """Return when somebody last asked for messages, on the monotonic clock; None if never since the start."""
         return self._asked.get(entity)
+
+    def is_polled(self, entity: int) -> bool:
+        """Return whether nobody is attached to an entity, but somebody asked for its messages a short time ago."""
+        asked = self._asked.get(entity)
+        return not self._attached[entity] and asked is not None and self._passed() - asked < RECENT
 
     def forget(self, entities: Iterable[int]) -> None:
         """Forget entities that were deleted. Their receivers detach on their own."""

@@ -13,6 +13,7 @@ TOTALS = ("incoming", "new", "duplicates", "outgoing", "completed", "abandoned",
 _GAUGES = {
     "oncebus_entity_oldest_message_seconds": "oldest",
     "oncebus_entity_receivers": "receivers",
+    "oncebus_entity_polled": "polled",
     "oncebus_entity_last_receive_timestamp_seconds": "last_receive",
     "oncebus_entity_size_bytes": "size",
 }
@@ -30,6 +31,12 @@ class Load:
     def count(self, name: str) -> int:
         """Return a figure as a whole number; 0 if the entity does not have it."""
         return int(self.figures.get(name, 0))
+
+    def receivers(self) -> str:
+        """Return how many receivers are attached, or `polling`, in the words of the portal; "" for a topic."""
+        if self.figures.get("polled"):
+            return "polling"
+        return str(self.count("receivers")) if "receivers" in self.figures else ""
 
 
 Rates = dict[str, dict[str, float]]

@@ -35,9 +35,9 @@ interval_option = click.option(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line and entity, at each update.")
 @broker_options
 def top(connector: Connector, once: bool, interval: float, as_json: bool) -> None:
-    """Show all queues, topics and subscriptions: active messages, the age of the oldest one that waits, attached
-    receivers, dead letters; how many messages came in, how many of these were duplicates, how many deliveries went out,
-    and how many messages were completed. Stop it with Ctrl-C."""
+    """Show all queues, topics and subscriptions: active messages, the age of the oldest one that waits, receivers that
+    are attached (or `polling`), dead letters; how many messages came in, how many of these were duplicates, how many
+    deliveries went out, and how many messages were completed. Stop it with Ctrl-C."""
     with connector.connect(DAY) as client, suppress(KeyboardInterrupt):
         if once:
             _print(look(client), {}, as_json)
@@ -55,7 +55,12 @@ def in_json(load: Load, rates: Rates) -> dict[str, Any]:
     counts = {_camel(name): load.count(name) for name in (*STATES, *TOTALS)}
     speeds = rates.get(load.entity)
     per_second = None if speeds is None else {_camel(name): round(speed, 3) for name, speed in speeds.items()}
-    consumers = {"oldestSeconds": load.figures.get("oldest"), "receivers": load.figures.get("receivers")}
+    polled = load.figures.get("polled")
+    consumers = {
+        "oldestSeconds": load.figures.get("oldest"),
+        "receivers": load.figures.get("receivers"),
+        "isPolled": None if polled is None else bool(polled),
+    }
     return {"entity": load.entity, "kind": load.kind, **counts, **consumers, "perSecond": per_second}
 
 
@@ -89,5 +94,4 @@ def _row(load: Load, rates: dict[str, float] | None) -> list[str]:
 def _shown(load: Load, name: str) -> str:
     if name == "oldest":
         return age(load.figures[name]) if load.figures.get(name) else ""
-    # A topic has no receivers of its own.
-    return str(load.count(name)) if name != "receivers" or name in load.figures else ""
+    return load.receivers() if name == "receivers" else str(load.count(name))

@@ -76,7 +76,7 @@ def _rows(load: Load, speeds: dict[str, float] | None, now: float) -> list[list[
         rows = [
             ["backlog: active messages", str(load.count("active")), ""],
             ["oldest message that waits", age(oldest) if oldest else "none waits", ""],
-            ["attached receivers", str(load.count("receivers")), ""],
+            ["receivers", load.receivers(), ""],
             ["last receive", "unknown" if asked is None else f"{age(max(now - asked, 0))} ago", ""],
             ["dead letters", str(load.count("dead_letter")), ""],
         ]
@@ -95,5 +95,5 @@ def _line(load: Load, speeds: dict[str, float] | None) -> str:
         words += [f"{name} {load.count(name)}{per_second.get(name, '')}" for name in ("outgoing", "completed")]
         oldest = load.figures.get("oldest", 0)
         words += [f"backlog {load.count('active')}", f"oldest {age(oldest) if oldest else '-'}"]
-        words += [f"receivers {load.count('receivers')}", f"dead letters {load.count('dead_letter')}"]
+        words += [f"receivers {load.receivers()}", f"dead letters {load.count('dead_letter')}"]
     return ", ".join(words)

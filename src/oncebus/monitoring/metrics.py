@@ -116,6 +116,11 @@ def _of_consumers(broker: Broker, waiting: list[tuple[Entity, int | None]]) -> I
         labels=_ENTITY,
     )
     receivers = GaugeMetricFamily("oncebus_entity_receivers", "Receivers that are attached now.", labels=_ENTITY)
+    polled = GaugeMetricFamily(
+        "oncebus_entity_polled",
+        "1 if no receiver is attached now, but one asked for messages in the last minute, as over HTTP.",
+        labels=_ENTITY,
+    )
     received = GaugeMetricFamily(
         "oncebus_entity_last_receive_timestamp_seconds",
         "When a receiver last asked for messages, since the start of the broker.",
@@ -126,9 +131,10 @@ def _of_consumers(broker: Broker, waiting: list[tuple[Entity, int | None]]) -> I
             continue
         oldest.add_metric(_about(entity), 0 if enqueued is None else max(now - enqueued, 0) / SECOND)
         receivers.add_metric(_about(entity), broker.receivers(entity))
+        polled.add_metric(_about(entity), broker.is_polled(entity))
         if (asked := broker.received_at(entity)) is not None:
             received.add_metric(_about(entity), asked / SECOND)
-    yield from (oldest, receivers, received)
+    yield from (oldest, receivers, polled, received)
 
 
 def _of_broker(broker: Broker, health: Health) -> Iterator[Metric]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from oncebus.broker.broker import Broker
-from oncebus.durations import MINUTE
 from oncebus.entities import Queue, Subscription
 from oncebus.portal.wording import number, span
 
-RECENT = MINUTE
-"""A consumer over HTTP is not attached. It counts as alive for so long after it asked for messages."""
+POLLING, FORWARDS = "polling", "forwards"
 
 
 def consumer_state(broker: Broker, entity: Queue | Subscription, backlog: int) -> tuple[str, str]:
@@ -19,9 +17,9 @@ def consumer_state(broker: Broker, entity: Queue | Subscription, backlog: int) -
     attached, asked = broker.receivers(entity), broker.received_at(entity)
     if attached:
         return number(attached), "good"
-    if asked is not None and broker.clock.now() - asked < RECENT:
-        return "polling", "good"
+    if broker.is_polled(entity):
+        return POLLING, "good"
     text = "none" if asked is None else f"none for {span(max(broker.clock.now() - asked, 0))}"
     if entity.forward_to is not None:
-        return "forwards", ""
+        return FORWARDS, ""
     return text, "bad" if backlog else ""

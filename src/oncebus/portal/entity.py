@@ -10,7 +10,7 @@ from oncebus.access import Operation
 from oncebus.entities import Entity, Queue, Subscription, Topic
 from oncebus.entities.detection_keys import property_of
 from oncebus.entities.timespans import in_words
-from oncebus.portal.consumer_words import consumer_state
+from oncebus.portal.consumer_words import FORWARDS, POLLING, consumer_state
 from oncebus.portal.entity_head import heading, seen
 from oncebus.portal.entity_table import add_figures
 from oncebus.portal.fields import button, form_to, hidden
@@ -133,7 +133,9 @@ async def _add_consumers(visit: Visit, entity: Queue | Subscription, counts: Cou
     figures.values["oldest"] = waited
     text, state = consumer_state(broker, entity, counts.active)
     figures.values["consumers"] = text
-    figures.values["consumers-note"] = "messages wait, nobody receives" if state == "bad" else "attached now"
+    notes = {POLLING: "asked in the last minute", FORWARDS: "nobody receives here"}
+    note = "messages wait, nobody receives" if state == "bad" else notes.get(text, "attached now")
+    figures.values["consumers-note"] = note
     if state:
         figures.states["consumers"] = state
 
