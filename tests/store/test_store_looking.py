@@ -114,3 +114,16 @@ def test_dead_letters_are_discarded_unless_somebody_holds_them(store: Store) -> 
     assert (counts.dead_letter, counts.active) == (1, 1)
     with store.transaction():
         assert store.discard_dead_letters(QUEUE, [3], SubQueue.MAIN) == [Outcome.MESSAGE_NOT_FOUND]
+
+
+def test_originals_are_found_by_id_within_a_range_of_records(store: Store) -> None:
+    rows = [
+        {"entity": entity, "sequence": each, "message_id": f"d{each % 2}", "fate": Fate.DUPLICATE}
+        | ({} if each == 9 else {"original_sequence": each % 2 + 1, "original_time": START})
+        for entity in (QUEUE, OTHER)
+        for each in range(3, 10)
+    ]
+    take(store, rows, POLICIES)
+    assert store.originals(QUEUE, ["d0", "d1"], 0, 100) == {3: 2, 4: 1, 5: 2, 6: 1, 7: 2, 8: 1}
+    assert store.originals(QUEUE, ["d1", "none"], 1, 5) == {5: 2, 7: 2}, "records 2 to 5 are those of 4 to 7"
+    assert store.originals(QUEUE, [], 0, 100) == {}

@@ -20,6 +20,10 @@ from oncebus.store import Counts, Duplicate, Forget, Outcome, Place, Purged, Qua
 
 __all__ = ["Broker", "Received"]
 
+RECORDS_AT_ONCE = 2_000
+"""The number of duplicates among which originals are looked up before other callers may use the store."""
+IDS_AT_ONCE = 500
+"""The number of ids for which originals are looked up before other callers may use the store."""
 PURGED_AT_ONCE = 500
 """The number of messages that a purge deletes before other callers may use the store."""
 MOST_PURGED = 50_000
@@ -72,15 +76,37 @@ class Broker(Receiving, Looking):
         by that of its original. This waits for the verdict, as long as queries wait for sends. If the verdict does not
         come in time, the message's own number is returned.
         """
-        numbers = await self.send(path, messages)
         entity = self.catalogue.find(path)
         if not wants_original or entity is None:
-            return numbers
+            return await self.send(path, messages)
+        # The records of these messages come after all that are there now.
+        after = (await self._core.run(lambda store: store.counts(entity.id))).duplicates
+        numbers = await self.send(path, messages)
         await self._see_sends(entity)
-        given = [(numbers[at], messages[at].message_id) for at in wants_original]
-        asked = [(number, stored_id(message_id)) for number, message_id in given if message_id]
-        originals = await self._core.run(lambda store: store.originals(entity.id, asked))
-        return [originals.get(number, number) for number in numbers]
+        asked = {numbers[at]: stored_id(each) for at in wants_original if (each := messages[at].message_id)}
+        originals = await self._originals(entity.id, sorted(set(asked.values())), after)
+        return [originals.get(number, number) if number in asked else number for number in numbers]
+
+    async def _originals(self, entity: int, message_ids: Sequence[str], after: int) -> dict[int, int]:
+        """Return the sequence numbers of duplicates with these ids that were recorded after the duplicate `after`.
+
+        Each comes with the number of its original.
+        """
+        last = (await self._core.run(lambda store: store.counts(entity))).duplicates
+        found: dict[int, int] = {}
+        for start in range(after, last, RECORDS_AT_ONCE):
+            for at in range(0, len(message_ids), IDS_AT_ONCE):
+                # Others use the store between two steps.
+                found |= await self._core.run(
+                    partial(
+                        Store.originals,
+                        entity=entity,
+                        message_ids=message_ids[at : at + IDS_AT_ONCE],
+                        after=start,
+                        through=min(start + RECORDS_AT_ONCE, last),
+                    )
+                )
+        return found
 
     def accept(
         self, path: str, messages: Sequence[Incoming], callers: int, answered: Callable[[Exception | None], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -29,14 +29,12 @@ class Duplicates(StoreBase):
         """Return dropped duplicates of an entity, oldest first. `after` is the last `number` on the previous page."""
         return self._tables.records.duplicates(entity, message_id, since, limit, after)
 
-    def originals(self, entity: int, asked: Iterable[tuple[int, str]]) -> dict[int, int]:
-        """Return, for each (number, id) that was dropped, its number and that of its original."""
-        found = {}
-        for sequence, message_id in asked:
-            original = self._tables.records.original(entity, message_id, sequence)
-            if original is not None:
-                found[sequence] = original
-        return found
+    def originals(self, entity: int, message_ids: Sequence[str], after: int, through: int) -> dict[int, int]:
+        """Return the sequence numbers of dropped duplicates with these ids, each with that of its original.
+
+        Reads only duplicates whose `number` is above `after` and up to `through`.
+        """
+        return dict(self._tables.records.originals(entity, message_ids, after, through))
 
     def prune_duplicates(self, now: int) -> int:
         """Forget duplicates that are too old, including those of entities that get no new ones.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from oncebus.messages import TRANSACTION
 from oncebus.store.sql.body_files import BodyFileReferences
-from oncebus.store.sql.connection import Connection
+from oncebus.store.sql.connection import Connection, portions
 from oncebus.store.values import Duplicate, Forget, Highest, Quarantined
 
 _COLUMNS = ", ".join(Duplicate._fields)
-_SEARCHED = 1000
-"""The number of newest drops of an id that are searched for one message."""
 _FORGET = ", ".join(Forget._fields)
 _QUARANTINED = ", ".join(Quarantined._fields)
 
@@ -107,14 +105,21 @@ class Records:
         )
         return [Duplicate._make(row) for row in rows]
 
-    def original(self, entity: int, message_id: str, sequence: int) -> int | None:
-        """Return the number of the original of a duplicate; None if the message is not among the newest drops."""
-        row = self._execute(
-            "SELECT original_sequence FROM (SELECT sequence, original_sequence FROM dropped "
-            "WHERE entity = ? AND message_id = ? ORDER BY number DESC LIMIT ?) WHERE sequence = ?",
-            (entity, message_id, _SEARCHED, sequence),
-        ).fetchone()
-        return None if row is None else row[0]
+    def originals(self, entity: int, message_ids: Sequence[str], after: int, through: int) -> list[tuple[int, int]]:
+        """Return the sequence numbers of duplicates with these ids, each with that of its original.
+
+        Reads only duplicates with numbers above `after` and up to `through`.
+        """
+        found: list[tuple[int, int]] = []
+        for some in portions(message_ids):
+            # The index `dropped_id` finds the ids and, within each, the numbers.
+            found += self._execute(
+                "SELECT sequence, original_sequence FROM dropped WHERE entity = ? "
+                f"AND message_id IN ({', '.join('?' * len(some))}) AND number > ? AND number <= ? "
+                "AND original_sequence IS NOT NULL",
+                (entity, *some, after, through),
+            )
+        return found
 
     def oldest_duplicates(self, entity: int, limit: int) -> list[tuple[int, int]]:
         """Return (number, time) of the oldest duplicates of an entity."""
