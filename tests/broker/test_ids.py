@@ -207,6 +207,18 @@ def test_every_duplicate_is_counted_and_recorded_with_its_original(tmp_path: Pat
     play(tmp_path, plot)
 
 
+def test_the_newest_duplicates_with_an_id_are_shown_first(tmp_path: Path) -> None:
+    async def plot(scene: Scene) -> None:
+        await scene.queue(detects=True)
+        for _ in range(5):
+            await scene.send("q", "a", "b")
+            scene.time.advance(1)
+        assert len(await scene.duplicates()) == 8
+        assert [each.sequence for each in await scene.broker.duplicates_with_id("a", 2)] == [9, 7]
+
+    play(tmp_path, plot)
+
+
 def test_the_duplicates_of_a_topic_are_recorded_for_the_topic(tmp_path: Path) -> None:
     async def plot(scene: Scene) -> None:
         await scene.topic(detects=True)

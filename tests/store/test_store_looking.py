@@ -127,3 +127,16 @@ def test_originals_are_found_by_id_within_a_range_of_records(store: Store) -> No
     assert store.originals(QUEUE, ["d0", "d1"], 0, 100) == {3: 2, 4: 1, 5: 2, 6: 1, 7: 2, 8: 1}
     assert store.originals(QUEUE, ["d1", "none"], 1, 5) == {5: 2, 7: 2}, "records 2 to 5 are those of 4 to 7"
     assert store.originals(QUEUE, [], 0, 100) == {}
+
+
+def test_the_newest_duplicates_with_an_id(store: Store) -> None:
+    original = {"original_sequence": 1, "original_time": START}
+    rows = [
+        {"entity": entity, "sequence": at, "message_id": name, "time": START + at, "fate": Fate.DUPLICATE} | original
+        for entity, at, name in [(QUEUE, 2, "a"), (OTHER, 3, "a"), (QUEUE, 4, "b"), (QUEUE, 5, "a"), (QUEUE, 6, "a")]
+    ]
+    take(store, rows, POLICIES)
+    found = store.newest_duplicates_with_id([QUEUE, OTHER], "a", 3)
+    assert [each.sequence for each in found] == [6, 5, 3]
+    assert [each.sequence for each in store.newest_duplicates_with_id([QUEUE], "a", 2)] == [6, 5]
+    assert store.newest_duplicates_with_id([QUEUE], "c") == []

@@ -142,17 +142,14 @@ class Looking(BrokerBase):
         return await self._core.run(lambda store: store.duplicates_since(entity.id, since))
 
     async def duplicates_with_id(self, message_id: str, limit: int = 100) -> list[Duplicate]:
-        """Return dropped duplicates of all queues and topics with this id, newest first."""
+        """Return the newest dropped duplicates of all queues and topics with this id, newest first."""
         entities = self._detecting()
         found: list[Duplicate] = []
         for start in range(0, len(entities), COUNTED_AT_ONCE):
-
-            def look(
-                store: Store, some: Sequence[int] = entities[start : start + COUNTED_AT_ONCE]
-            ) -> list[list[Duplicate]]:
-                return [store.duplicates(entity, message_id, limit=limit) for entity in some]
-
-            found += [each for some in await self._core.run(look) for each in some]
+            some = entities[start : start + COUNTED_AT_ONCE]
+            found += await self._core.run(
+                partial(Store.newest_duplicates_with_id, entities=some, message_id=message_id, limit=limit)
+            )
         return sorted(found, key=lambda each: -each.time)[:limit]
 
     def _detecting(self) -> list[int]:

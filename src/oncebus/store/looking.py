@@ -52,6 +52,11 @@ class Looking(StoreBase):
         streams = [self._stream(entity, since) for entity in entities]
         return list(islice(heapq.merge(*streams, key=lambda each: -each.time), limit))
 
+    def newest_duplicates_with_id(self, entities: Sequence[int], message_id: str, limit: int = 100) -> list[Duplicate]:
+        """Return the newest duplicates of several entities with this id, newest first."""
+        streams = [self._tables.searches.newest_duplicates_with_id(each, message_id, limit) for each in entities]
+        return list(islice(heapq.merge(*streams, key=lambda each: -each.time), limit))
+
     def _stream(self, entity: int, since: int) -> Iterator[Duplicate]:
         """Yield the duplicates of an entity, newest first. Reads one, because most entities contribute no other."""
         before, size = None, 1

@@ -88,6 +88,14 @@ class Searches:
         )
         return [Duplicate._make(row) for row in rows]
 
+    def newest_duplicates_with_id(self, entity: int, message_id: str, limit: int) -> list[Duplicate]:
+        """Return an entity's duplicates with this id, newest first."""
+        rows = self._execute(
+            f"SELECT {_DUPLICATE} FROM dropped WHERE entity = ? AND message_id = ? ORDER BY number DESC LIMIT ?",
+            (entity, message_id, limit),
+        )
+        return [Duplicate._make(row) for row in rows]
+
     def duplicate_from(self, entity: int, number: int) -> tuple[int, int] | None:
         """Return (number, time) of the first duplicate of an entity from a number on; None if there is none."""
         row = self._execute(
