@@ -56,6 +56,20 @@ def test_a_purge_waits_for_what_was_sent_and_spares_what_comes_later(
     play(tmp_path, plot)
 
 
+def test_a_purge_goes_on_after_many_messages_that_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "PURGE_READS_AT_ONCE", 2)
+
+    async def plot(scene: Scene) -> None:
+        await scene.queue()
+        await scene.send("q", *(f"deferred {at}" for at in range(5)), "one", "two", "three")
+        for each in await scene.receive(count=5):
+            await scene.settle("q", each, Action.DEFER)
+        done = await scene.broker.purge(Address("q"))
+        assert (done.deleted, done.left, done.has_more) == (3, 5, False)
+
+    play(tmp_path, plot)
+
+
 def test_others_use_the_store_while_a_purge_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "PURGED_AT_ONCE", 5)
 

@@ -140,3 +140,18 @@ def test_the_newest_duplicates_with_an_id(store: Store) -> None:
     assert [each.sequence for each in found] == [6, 5, 3]
     assert [each.sequence for each in store.newest_duplicates_with_id([QUEUE], "a", 2)] == [6, 5]
     assert store.newest_duplicates_with_id([QUEUE], "c") == []
+
+
+def test_a_step_of_a_purge_reads_so_many_messages(store: Store) -> None:
+    arrive(store, QUEUE, ["later"] * 4, scheduled=START + 1000)
+    arrive(store, QUEUE, ["a", "b", "c", "d"], 5)
+
+    def purge(after: int, before: int, count: int, most_read: int) -> tuple[int, int | None]:
+        with store.transaction():
+            return store.purge(QUEUE, START + before, count, SubQueue.MAIN, after, most_read)
+
+    assert purge(-1, 7, 9, 3) == (0, 3), "three scheduled messages stay, and no other was read"
+    assert purge(3, 7, 9, 3) == (2, 6)
+    assert purge(6, 7, 9, 3) == (0, None), "these were enqueued too late"
+    assert purge(-1, 100, 1, 100) == (1, 7), "no more than asked for"
+    assert purge(7, 100, 9, 100) == (1, None)

@@ -26,6 +26,8 @@ IDS_AT_ONCE = 500
 """The number of ids for which originals are looked up before other callers may use the store."""
 PURGED_AT_ONCE = 500
 """The number of messages that a purge deletes before other callers may use the store."""
+PURGE_READS_AT_ONCE = 5_000
+"""The number of messages, with those that stay, that a purge reads before other callers may use the store."""
 MOST_PURGED = 50_000
 """The number of messages that one call of `purge` deletes at most."""
 
@@ -251,8 +253,9 @@ class Broker(Receiving, Looking):
         await self._see_sends(entity)
         if before is None:
             before = self._core.clock.last + 1
-        deleted, after, step = 0, -1, PURGED_AT_ONCE
-        while step == PURGED_AT_ONCE and deleted < MOST_PURGED:
+        deleted = 0
+        after: int | None = -1
+        while after is not None and deleted < MOST_PURGED:
             # Others use the store between two steps.
             step, after = await self._core.run(
                 partial(_purge, entity=entity.id, before=before, sub_queue=address.sub_queue, after=after)
@@ -264,7 +267,7 @@ class Broker(Receiving, Looking):
             SubQueue.DEAD_LETTER: counts.dead_letter,
             SubQueue.TRANSFER_DEAD_LETTER: counts.transfer_dead_letter,
         }
-        return Purged(deleted, left[address.sub_queue], before, step == PURGED_AT_ONCE)
+        return Purged(deleted, left[address.sub_queue], before, after is not None)
 
     async def resubmit(self, path: str, sequences: Sequence[int]) -> list[Outcome]:
         """Turn dead letters into new messages of their entity. Return an outcome for each.
@@ -281,5 +284,5 @@ class Broker(Receiving, Looking):
         return outcomes
 
 
-def _purge(store: Store, *, entity: int, before: int, sub_queue: SubQueue, after: int) -> tuple[int, int]:
-    return store.purge(entity, before, PURGED_AT_ONCE, sub_queue, after)
+def _purge(store: Store, *, entity: int, before: int, sub_queue: SubQueue, after: int) -> tuple[int, int | None]:
+    return store.purge(entity, before, PURGED_AT_ONCE, sub_queue, after, PURGE_READS_AT_ONCE)

@@ -111,16 +111,18 @@ class Store(
             discard(tables, copy)
         return len(copies)
 
-    def purge(self, entity: int, enqueued_before: int, count: int, sub_queue: SubQueue, after: int) -> tuple[int, int]:
+    def purge(
+        self, entity: int, enqueued_before: int, count: int, sub_queue: SubQueue, after: int, most_read: int
+    ) -> tuple[int, int | None]:
         """Delete up to `count` active messages that nobody has locked, with numbers above `after`.
 
-        Return how many were deleted, and the `after` for the next call. There are no more if fewer than `count` were
-        deleted.
+        Reads at most `most_read` messages. Return how many were deleted, and the `after` for the next call; None if
+        there are no more.
         """
         tables = self._change()
-        copies = tables.messages.unlocked(entity, sub_queue, after, enqueued_before, count)
+        copies, following = tables.messages.unlocked(entity, sub_queue, after, enqueued_before, count, most_read)
         discard_all(tables, copies)
-        return len(copies), copies[-1].sequence if copies else after
+        return len(copies), following
 
     def unknown_body_files(self, names: Iterable[str]) -> list[str]:
         """Return those names that no ingested row ever referred to."""

@@ -27,6 +27,7 @@ _LOCK = (
 )
 _UNLOCK = "UPDATE message SET stage = ?, token = NULL, locked_until = NULL, deliveries = ? WHERE id = ?"
 _NO_LOCK_KNOWN = 2**63 - 1
+_HIGHEST = 2**63 - 1
 
 
 def _fitting(rows: sqlite3.Cursor, most_bytes: int | None) -> list[Message]:
@@ -241,14 +242,26 @@ class Messages:
             (*values, *([] if lane is None else [lane]), before, limit),
         )
 
-    def unlocked(self, entity: int, sub_queue: int, after: int, before: int, limit: int) -> list[Copy]:
-        """Return unlocked messages with numbers above `after` that were enqueued before a time, ordered by number."""
-        # Ordered by the index `place`. Messages in other stages are passed over once, because `after` moves on.
-        return self._copies(
-            "m.entity = ? AND m.sub_queue = ? AND m.sequence > ? AND m.stage = 0 AND m.enqueued < ? "
-            "ORDER BY m.sequence LIMIT ?",
-            (entity, sub_queue, after, before, limit),
+    def unlocked(
+        self, entity: int, sub_queue: int, after: int, before: int, limit: int, most_read: int
+    ) -> tuple[list[Copy], int | None]:
+        """Return unlocked messages with numbers above `after` that were enqueued before a time, ordered by number.
+
+        Reads at most `most_read` messages. Also return the `after` to go on with; None if there are no more.
+        """
+        # The index `place` alone has the number of the last message to read, and the order.
+        row = self._execute(
+            "SELECT sequence FROM message WHERE entity = ? AND sub_queue = ? AND sequence > ? "
+            "ORDER BY sequence LIMIT 1 OFFSET ?",
+            (entity, sub_queue, after, most_read - 1),
+        ).fetchone()
+        last = None if row is None else int(row[0])
+        copies = self._copies(
+            "m.entity = ? AND m.sub_queue = ? AND m.sequence > ? AND m.sequence <= ? AND m.stage = 0 "
+            "AND m.enqueued < ? ORDER BY m.sequence LIMIT ?",
+            (entity, sub_queue, after, _HIGHEST if last is None else last, before, limit),
         )
+        return copies, copies[-1].sequence if len(copies) == limit else last
 
     # Changing
 
