@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from oncebus.broker import addresses
@@ -86,28 +86,27 @@ class Broker(Receiving, Looking):
         numbers = await self.send(path, messages)
         await self._see_sends(entity)
         asked = {numbers[at]: stored_id(each) for at in wants_original if (each := messages[at].message_id)}
-        originals = await self._originals(entity.id, sorted(set(asked.values())), after)
-        return [originals.get(number, number) if number in asked else number for number in numbers]
+        originals = await self._originals(entity.id, asked, after)
+        return [originals.get(number, number) for number in numbers]
 
-    async def _originals(self, entity: int, message_ids: Sequence[str], after: int) -> dict[int, int]:
-        """Return the sequence numbers of duplicates with these ids that were recorded after the duplicate `after`.
+    async def _originals(self, entity: int, asked: Mapping[int, str], after: int) -> dict[int, int]:
+        """Return those sequence numbers of `asked` that were dropped, each with that of its original.
 
-        Each comes with the number of its original.
+        `asked` has the id of each. Reads only duplicates that were recorded after the duplicate `after`.
         """
         last = (await self._core.run(lambda store: store.counts(entity))).duplicates
+        ids = sorted(set(asked.values()))
         found: dict[int, int] = {}
         for start in range(after, last, RECORDS_AT_ONCE):
-            for at in range(0, len(message_ids), IDS_AT_ONCE):
+            through = min(start + RECORDS_AT_ONCE, last)
+            for at in range(0, len(ids), IDS_AT_ONCE):
+                some = ids[at : at + IDS_AT_ONCE]
                 # Others use the store between two steps.
-                found |= await self._core.run(
-                    partial(
-                        Store.originals,
-                        entity=entity,
-                        message_ids=message_ids[at : at + IDS_AT_ONCE],
-                        after=start,
-                        through=min(start + RECORDS_AT_ONCE, last),
-                    )
+                dropped = await self._core.run(
+                    partial(Store.originals, entity=entity, message_ids=some, after=start, through=through)
                 )
+                # The others are those of other requests.
+                found |= {number: original for number, original in dropped.items() if number in asked}
         return found
 
     def accept(
