@@ -169,6 +169,9 @@ def test_the_window_can_be_changed_and_detection_cannot(tmp_path: Path) -> None:
             assert " disabled" in field(page, name)
         assert " checked" in field(page, DETECTION)
         assert "Chosen at creation: it cannot be changed." in words(page)
+        assert "It cannot be switched off later." in words(page)
+        extension = "It cannot be switched off later; switching it on later is an extension."
+        assert extension in words(await visitor.get("create", kind="queue"))
         assert " disabled" not in field(page, f"{WINDOW}-hours")
         version = re.search(r'name="version" value="(\d+)"', page.text)
         assert version is not None

@@ -15,6 +15,8 @@ from oncebus.entities import (
     EntityError,
     EntityStatus,
     Namespace,
+    Queue,
+    Topic,
 )
 from oncebus.entities.descriptions import blank
 from oncebus.entities.limits import Occasion, check_entity, filled_in
@@ -122,14 +124,24 @@ def entity_fields(kind: type[Entity], form: Filled, namespace: Namespace, old: E
     return [usual, tag("details", tag("summary", "More"), more, open=is_open)]
 
 
+def _later(each: FormProperty, old: Entity | None) -> str:
+    """Return a sentence about changing a property that is chosen at creation."""
+    if each.field == DETECTION:
+        is_on = isinstance(old, Queue | Topic) and old.requires_duplicate_detection
+        switching_on = "" if is_on else "; switching it on later is an extension"
+        return f" It cannot be switched off later{switching_on}."
+    if old is not None:
+        return " Chosen at creation: it cannot be changed."
+    return f" It cannot be {'switched on or off' if each.type is ValueType.FLAG else 'changed'} later."
+
+
 def _shown(
     each: FormProperty, kind: type[Entity], form: Filled, namespace: Namespace, old: Entity | None
 ) -> Markup | None:
     refusal = tier_refusal(kind, each.field, namespace)
     hint = refusal or each.hint
     if each.is_chosen_once and refusal is None:
-        later = "switched on or off" if each.type is ValueType.FLAG else "changed"
-        hint += " Chosen at creation: it cannot be changed." if old else f" It cannot be {later} later."
+        hint += _later(each, old)
     is_fixed = refusal is not None or (old is not None and each.is_chosen_once)
     match each.type:
         case ValueType.FLAG:
