@@ -8,7 +8,7 @@ from oncebus.http.rendering import Allowance
 from oncebus.portal.contents import body_shown, properties_list
 from oncebus.portal.markup import Content, Markup, foreign, tag
 from oncebus.portal.wording import moment, number, size_in_words, span
-from oncebus.store import State
+from oncebus.store import State, SubQueue
 
 STATES = {State.ACTIVE: "Active", State.DEFERRED: "Deferred", State.SCHEDULED: "Scheduled"}
 _LONGEST_DESCRIPTION = 1000
@@ -47,11 +47,12 @@ def _facts(received: Received, catalogue: Catalogue) -> list[tuple[str, Content]
     facts: list[tuple[str, Content]] = [
         ("MessageId", foreign(message.message_id, class_="foreign id")),
         ("SequenceNumber", str(message.sequence)),
-        ("State", STATES[message.state]),
         ("EnqueuedTime", moment(message.enqueued)),
         ("DeliveryCount", number(message.deliveries)),
         ("Size", size_in_words(message.size)),
     ]
+    if message.sub_queue == SubQueue.MAIN or message.state is not State.ACTIVE:
+        facts.insert(2, ("State", STATES[message.state]))
     if message.enqueued_sequence != message.sequence:
         facts.append(("EnqueuedSequenceNumber", str(message.enqueued_sequence)))
     if message.session is not None:

@@ -14,10 +14,11 @@ from oncebus.portal.duplicate_tally import lateness
 from oncebus.portal.layout import LONGEST_ID, empty, section_head, top
 from oncebus.portal.links import link
 from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.message_panel import STATES
 from oncebus.portal.tables import Column, Row, table
 from oncebus.portal.visits import Visit
 from oncebus.portal.wording import ago, number, span
-from oncebus.store import Duplicate, Found, Stage, SubQueue
+from oncebus.store import Duplicate, Found, Stage, State, SubQueue
 
 MOST_DROPS = 100
 _PLACES = {
@@ -26,9 +27,9 @@ _PLACES = {
     SubQueue.TRANSFER_DEAD_LETTER: ("Could not be forwarded", "transfer-dead-letters"),
 }
 _STAGES = {
-    Stage.READY: "Ready",
-    Stage.DEFERRED: "Deferred",
-    Stage.SCHEDULED: "Scheduled",
+    Stage.READY: STATES[State.ACTIVE],
+    Stage.DEFERRED: STATES[State.DEFERRED],
+    Stage.SCHEDULED: STATES[State.SCHEDULED],
     Stage.LOCKED: "Locked by a consumer",
     Stage.FORWARD: "Being forwarded",
     Stage.DEFERRED_LOCKED: "Deferred, locked by a consumer",
@@ -81,7 +82,10 @@ def _held(visit: Visit, found: Sequence[Found]) -> Markup:
             address = link("entity/messages", path=entity.path, of=of, **{"from": each.sequence, "show": each.sequence})
             shown = tag("a", shown, href=address)
         name = tag("a", entity.path, href=link("entity", path=entity.path))
-        rows.append(Row(name, [place, _STAGES[Stage(each.stage)], shown, ago(each.enqueued, now)]))
+        # A dead letter is active for receivers of dead letters only.
+        is_dead = each.sub_queue != SubQueue.MAIN
+        state = None if is_dead and each.stage == Stage.READY else _STAGES[Stage(each.stage)]
+        rows.append(Row(name, [place, state, shown, ago(each.enqueued, now)]))
     return table("Messages with this MessageId", columns, rows)
 
 
