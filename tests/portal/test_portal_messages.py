@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,18 @@ def test_messages_are_shown_with_all_their_properties(tmp_path: Path) -> None:
         assert "Message 7 is no longer here" in gone
         # Peeking does not receive the message.
         assert (await front.broker.counts("q")).active == 1
+
+    visit(tmp_path, play)
+
+
+def test_a_dead_letter_is_not_called_active(tmp_path: Path) -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.front.queue("q")
+        await visitor.front.broker.send("q", [message("x")])
+        await dead_letter(visitor.front, "q")
+        assert "q Dead letters 1 just now" in words(await visitor.get("search", message_id="x"))
+        details = words(await visitor.get("entity/messages", path="q", of="dead-letters", show=1))
+        assert ("DeliveryCount" in details, "State" in details) == (True, False)
 
     visit(tmp_path, play)
 
@@ -319,7 +332,12 @@ def test_a_message_sent_twice_is_shown_as_a_duplicate(tmp_path: Path) -> None:
         front.time.advance(1)
         second = words(await visitor.post("entity/send", fields))
         assert "Sent as number 2 . It was dropped as a duplicate of number 1 , sent at" in second
-        assert "42 is remembered for 10 minutes." in second
+        assert "Its id is remembered until 2026-09-21 14:23:20.000 UTC ." in second
+        await front.broker.change(
+            lambda catalogue, now: catalogue.updated(replace(catalogue.queue("q"), max_delivery_count=3), now)
+        )
+        third = words(await visitor.post("entity/send", fields))
+        assert ("It was dropped" in third, "remembered until" in third) == (True, False)
         [received] = await front.broker.peek(Address("q"), 0, 10)
         assert (received.message.session, received.message.message_id) == ("s", "42")
         page = await visitor.get("entity/messages", path="q", show=1)

@@ -9,14 +9,13 @@ from oncebus.access import Operation
 from oncebus.broker.addresses import sendable
 from oncebus.broker.sending import Incoming
 from oncebus.entities import EntityError, Queue, Topic
-from oncebus.entities.timespans import in_words
 from oncebus.errors import OncebusError
 from oncebus.http.broker_properties import checked_text
 from oncebus.http.errors import bad
 from oncebus.portal.entity_head import heading
 from oncebus.portal.fields import Filled, area, button, form_to, hidden, problems, text_field
 from oncebus.portal.links import link
-from oncebus.portal.markup import Content, Markup, foreign, tag
+from oncebus.portal.markup import Content, Markup, tag
 from oncebus.portal.posted import Posted
 from oncebus.portal.rule_form import LINES, PROPERTIES, lines_of
 from oncebus.portal.visits import Visit, status_of
@@ -84,10 +83,13 @@ async def _outcome(visit: Visit, target: Queue | Topic, number: int, began: int)
             tag("strong", str(mine.original_sequence)),
             ", sent at ",
             moment(mine.original_time),
+            ".",
         ]
+        # An update may have changed the window: then the time is not known.
+        if target.updated_at <= mine.original_time:
+            told += [" Its id is remembered until ", moment(mine.original_time + target.window), "."]
     else:
-        told.append("an earlier message")
-    told += [". ", foreign(identity), f" is remembered for {in_words(target.window)}."]
+        told.append("an earlier message.")
     return tag("p", told, class_="notice dropped", role="status")
 
 
