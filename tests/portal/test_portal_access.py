@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ def test_a_visitor_who_is_not_signed_in_sees_nothing(tmp_path: Path) -> None:
         unknown = await visitor.get("no/such/page")
         assert unknown.headers["location"].startswith(link("sign-in"))
         page = await visitor.get("sign-in")
+        assert re.search(r'<input id="connection-string"[^>]* autofocus', page.text)
         assert "Standard" not in page.text
 
     visit(tmp_path, play, rule=None)

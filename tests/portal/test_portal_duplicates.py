@@ -118,7 +118,7 @@ def test_the_namespace_has_a_page_of_all_duplicates(tmp_path: Path, monkeypatch:
             front.time.advance(2)
         text = words(await visitor.get("duplicates"))
         assert "In the last 24 hours 3 duplicates dropped" in text
-        table = text.partition("Original Number")[2]
+        table = text.partition("Original Its number")[2]
         assert re.search(r"c one 2.0 s ago 0 ms number 3 4 b two .* number 1 2 a one .* number 1 2", table)
         monkeypatch.setattr(duplicates, "TALLIED", 2)
         monkeypatch.setattr(duplicates, "PAGE", 1)
@@ -212,8 +212,8 @@ def test_a_message_is_found_wherever_it_is(tmp_path: Path, monkeypatch: pytest.M
         await front.broker.counts("news")
         page = await visitor.get("search", message_id="x")
         text = words(page)
-        assert "q Messages Ready 1" in text
-        assert "news/Subscriptions/all Messages Ready 1" in text
+        assert "q Messages Active 1" in text
+        assert "news/Subscriptions/all Messages Active 1" in text
         assert re.search(r"q just now 0 ms number 1", text)
         assert "entity/messages?path=q&amp;from=1&amp;show=1" in page.text
         await front.broker.receive(Address("q"), 1, mode=Mode.RECEIVE_AND_DELETE)
@@ -230,7 +230,7 @@ def test_a_message_is_found_wherever_it_is(tmp_path: Path, monkeypatch: pytest.M
         page = await visitor.get("search", message_id="y")
         assert "None among the" in words(page)
         [before] = re.findall(r"before=(\d+)", page.text)
-        assert "q Messages Ready 3" in words(await visitor.get("search", message_id="y", before=before))
+        assert "q Messages Active 3" in words(await visitor.get("search", message_id="y", before=before))
 
     visit(tmp_path, play)
 

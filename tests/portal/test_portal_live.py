@@ -137,6 +137,8 @@ def test_the_overview_shows_rates_and_remembered_ids(tmp_path: Path) -> None:
         assert f'data-value="{orders.id}-duplicates" class="figure" data-state="some">25%<' in page.text
         assert "Remembered ids 3" in words(page)
         assert "news / all Subscription" in words(page)
+        assert "news Topic, 1 subscription off" in words(page)
+        assert 'title="Of the incoming messages since the entity was created"' in page.text
 
     visit(tmp_path, play)
 

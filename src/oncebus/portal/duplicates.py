@@ -216,7 +216,7 @@ async def _table(visit: Visit, drops: Sequence[Duplicate], entity: Queue | Topic
         Column("Dropped"),
         Column("After the original", is_number=True, short="after"),
         Column("Original", is_wide=entity is None),
-        Column("Number", is_number=True, is_wide=True),
+        Column("Its number", is_number=True, is_wide=True),
     ]
     kept = await _originals(visit, drops)
     now = visit.now

@@ -15,17 +15,18 @@ from oncebus.portal.links import link
 from oncebus.portal.markup import Markup, tag
 from oncebus.portal.tables import Column, Row, Sorting, table
 from oncebus.portal.visits import Desk, Visit
-from oncebus.portal.wording import number, rate, share, span
+from oncebus.portal.wording import counted, number, rate, share, span
 from oncebus.store import Counts
 
 PAGE = 50
+_SINCE = "Of the incoming messages since the entity was created"
 COLUMNS = (
     Column("Name", sort="name"),
     Column("Kind", sort="kind", is_wide=True),
     Column("Detection", is_wide=True),
     Column("Incoming / s", is_number=True, sort="rate", short="in/s"),
     Column("Last 10 min", is_wide=True),
-    Column("Duplicates", is_number=True, sort="duplicates", short="dup."),
+    Column("Duplicates", is_number=True, sort="duplicates", short="dup.", note=_SINCE),
     Column("Backlog", is_number=True, sort="backlog", short="backlog"),
     Column("Oldest", is_number=True, is_wide=True),
     Column("Dead letters", is_number=True, sort="dead", short="dead"),
@@ -125,6 +126,6 @@ def _row(desk: Desk, entity: Entity, figures: Figures) -> Row:
         detection = _NONE
     kind = type(entity).__name__
     if isinstance(entity, Topic):
-        kind = f"Topic, {len(desk.catalogue.subscriptions_of(entity))}"
+        kind = f"Topic, {counted(len(desk.catalogue.subscriptions_of(entity)), 'subscription')}"
     shown_figures = [figures.shown(f"{entity.id}-{each}") for each in FIGURES]
     return Row(name, [kind, detection, shown_figures[0], figures.spark(str(entity.id)), *shown_figures[1:]])

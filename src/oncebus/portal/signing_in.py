@@ -9,7 +9,7 @@ from starlette.responses import Response
 from oncebus.access import AccessRefused, Grant, Guard, Reason, make_token
 from oncebus.errors import OncebusError
 from oncebus.portal.fields import Filled, button, form_to, group, hidden, problems, text_field
-from oncebus.portal.layout import PageFrame, page
+from oncebus.portal.layout import PageFrame, page, top
 from oncebus.portal.links import link
 from oncebus.portal.markup import tag
 from oncebus.portal.posted import Posted
@@ -93,6 +93,8 @@ def sign_in_page(
         type_="password",
         hint="Endpoint=…;SharedAccessKeyName=…;SharedAccessKey=…",
         required=True,
+        # Not after an error: then the script moves the focus to its text.
+        autofocus=error is None,
     )
     key = [
         text_field(form, "rule", "Name of the rule", hint="Such as RootManageSharedAccessKey", required=True),
@@ -113,5 +115,5 @@ def sign_in_page(
     ]
     intro = tag("p", "The key decides which pages you can see and use.", class_="lead")
     warning = tag("p", OPEN, class_="notice warning") if is_open else None
-    content = [tag("h1", "Sign in"), intro, warning, problems(form, "Not signed in"), *forms]
+    content = [top("Sign in"), intro, warning, problems(form, "Not signed in"), *forms]
     return page(PageFrame(), "Sign in", content, status=status)

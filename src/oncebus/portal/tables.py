@@ -13,7 +13,8 @@ class Column:
     """A column of a table.
 
     `sort` is the name by which the table can be sorted. A phone leaves out a column that `is_wide`, and shows the title
-    of a number before it; `short` is a shorter title for that.
+    of a number before it; `short` is a shorter title for that. `note` explains the
+    title when the pointer is over it.
     """
 
     title: str
@@ -21,6 +22,7 @@ class Column:
     is_wide: bool = False
     sort: str | None = None
     short: str | None = None
+    note: str | None = None
 
     @property
     def classes(self) -> str | None:
@@ -84,7 +86,7 @@ def _head(column: Column, sorting: Sorting | None) -> Markup:
         if is_here:
             order = "descending" if sorting.is_descending else "ascending"
         content = tag("a", column.title, href=sorting.address(column.sort, is_descending))
-    return tag("th", content, scope="col", class_=column.classes, aria_sort=order)
+    return tag("th", content, scope="col", title=column.note, class_=column.classes, aria_sort=order)
 
 
 def _row(row: Row, columns: Sequence[Column], has_choice: bool, has_actions: bool) -> Markup:
