@@ -108,6 +108,20 @@ def test_the_same_id_again_is_a_duplicate(served: Served, name: str) -> None:
     assert served.json_lines("duplicates", name, "--limit", "1") == [third]
 
 
+def test_duplicates_are_shown_from_a_time_on_or_for_a_duration(served: Served, name: str) -> None:
+    served.ok("send", name, "x", "--count", "2", "--message-id", "same")
+    served.do(served.broker.counts(name))
+    [drop] = served.json_lines("duplicates", name)
+    for since in ("1h", "PT1H", "10000 days", drop["time"]):
+        assert served.json_lines("duplicates", name, "--since", since) == [drop]
+    later = "2099-01-01T00:00:00Z"
+    assert served.ok("duplicates", name, "--since", later) == f"No duplicates were dropped at '{name}' since {later}.\n"
+    said = served.refusal("duplicates", name, "--since", "lately")
+    assert said.startswith(
+        "Option --since has value 'lately'. Not a time like 2026-01-31T08:30:00Z, and not a duration."
+    )
+
+
 def test_duplicates_of_all_entities_and_how_long_after_the_original_they_came(served: Served) -> None:
     for each in ("one", "two"):
         served.ok("queue", "create", "-n", each, "--enable-duplicate-detection")

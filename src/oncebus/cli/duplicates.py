@@ -15,11 +15,11 @@ import click
 from oncebus.cli.client import Client
 from oncebus.cli.connector import Connector, broker_options
 from oncebus.cli.figures import age, look
-from oncebus.cli.options import json_lines_option
+from oncebus.cli.options import json_lines_option, moment_in
 from oncebus.cli.printing import print_line, print_table, visible
 from oncebus.durations import DAY, MINUTE
 
-_EXAMPLE = "oncebus duplicates orders --since 2026-01-31T08:30:00Z --json"
+_EXAMPLE = "oncebus duplicates orders --since 1h --json"
 _PAGE = 1000
 _FOLLOW_SECONDS = 1.0
 _COLUMNS = ("message id", "sequence number", "dropped", "after", "original's sequence number", "original sent")
@@ -30,7 +30,7 @@ Drop = dict[str, Any]
 @click.command(short_help="Show the messages that were dropped as duplicates.", epilog=f"Example: {_EXAMPLE}")
 @click.argument("entity", required=False)
 @click.option("--message-id", metavar="ID", help="Show only duplicates with this message id.")
-@click.option("--since", metavar="TIME", help="Show only duplicates from this time on, like 2026-01-31T08:30:00Z.")
+@click.option("--since", metavar="TIME", help="Show only duplicates from this time on, or a duration back from now.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -55,6 +55,7 @@ def duplicates(
 
     Without ENTITY, shows those of all queues and topics, which needs a key with Manage.
     """
+    since = None if since is None else moment_in(since, "--since", is_past=True)
     with connector.connect(DAY if follow else 5 * MINUTE, entity or "") as client, suppress(KeyboardInterrupt):
         record = _Record(client, entity, message_id, since)
         found = sorted(record.new(limit), key=lambda drop: (drop["time"], drop["sequenceNumber"]), reverse=True)[:limit]

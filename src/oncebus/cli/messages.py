@@ -15,15 +15,13 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
-from oncebus.broker.clock import wall_time
 from oncebus.cli.client import TIMEOUT_SECONDS, Answer, Client, NotAnswered
 from oncebus.cli.connector import Connector, broker_options
 from oncebus.cli.errors import RequestError
-from oncebus.cli.options import DURATION, json_lines_option, json_option
+from oncebus.cli.options import DURATION, json_lines_option, json_option, moment_in
 from oncebus.cli.paths import at_entity, below, no_such_target
 from oncebus.cli.printing import counted, print_line, print_table, shortened, visible
-from oncebus.durations import MINUTE, SECOND, NotADuration
-from oncebus.entities.timespans import FORMS, duration_in
+from oncebus.durations import MINUTE, SECOND
 
 BATCH_TYPE = "application/vnd.microsoft.servicebus.json"
 MESSAGES_PER_BATCH = 100
@@ -103,7 +101,7 @@ def send(
     if time_to_live is not None:
         system["TimeToLiveTimeSpan"] = time_to_live
     if scheduled is not None:
-        system["ScheduledEnqueueTimeUtc"] = _moment(scheduled)
+        system["ScheduledEnqueueTimeUtc"] = moment_in(scheduled, "--scheduled")
     own = dict(_property(text) for text in properties)
     ids = (None if message_id is None else message_id.replace(NUMBER, str(at)) for at in range(1, count + 1))
     items = (_item(content, system if each is None else {**system, "MessageId": each}, own) for each in ids)
@@ -237,20 +235,6 @@ def peek(
         names = (*_REASON, *_TIMES) if dead_letters else ("State", *_TIMES)
         columns = ("sequence number", "message id", *(_TITLES[name] for name in names), "body")
         print_table(None, columns, (_row(each, names) for each in found))
-
-
-def _moment(text: str) -> str:
-    """Return the time that `text` names, in the format of the HTTP protocol. Raises `RequestError`."""
-    from oncebus.http.times import iso8601, parse_time
-
-    if parse_time(text) is not None:
-        return text
-    try:
-        return iso8601(wall_time() + duration_in(text, "option --scheduled"))
-    except NotADuration:
-        raise RequestError(
-            f"Option --scheduled has value '{text}'. Not a time like 2026-01-31T08:30:00Z, and not a duration. {FORMS}"
-        ) from None
 
 
 def _property(text: str) -> tuple[str, object]:

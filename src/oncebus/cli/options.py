@@ -1,4 +1,4 @@
-"""Options that several commands share, and the type of an option that takes a duration."""
+"""Options that several commands share, and the values of those that take a duration or a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from oncebus.durations import BadDuration
-from oncebus.entities.timespans import duration_in, iso_timespan
+from oncebus.broker.clock import wall_time
+from oncebus.cli.errors import RequestError
+from oncebus.durations import BadDuration, NotADuration
+from oncebus.entities.timespans import FORMS, duration_in, iso_timespan
 
 Command = Callable[..., None]
 
@@ -33,6 +35,26 @@ def _is_timespan(text: str) -> bool:
 
 
 DURATION = _Duration()
+
+
+def moment_in(text: str, option: str, *, is_past: bool = False) -> str:
+    """Return the time that `text` names, in the format of the HTTP protocol. Raises `RequestError`.
+
+    A duration counts from now, or back from now if `is_past`.
+    """
+    # Imported late, because few commands need it.
+    from oncebus.http.times import iso8601, parse_time
+
+    if parse_time(text) is not None:
+        return text
+    try:
+        length = duration_in(text, f"option {option}")
+    except NotADuration:
+        raise RequestError(
+            f"Option {option} has value '{text}'. Not a time like 2026-01-31T08:30:00Z, and not a duration. {FORMS}"
+        ) from None
+    return iso8601(max(wall_time() - length, 0) if is_past else wall_time() + length)
+
 
 name_option = click.option("--name", "-n", required=True, metavar="NAME", help="Its name.")
 topic_option = click.option("--topic-name", required=True, metavar="NAME", help="The topic it belongs to.")
