@@ -20,7 +20,7 @@ def test_the_guide_prints_what_it_shows(
     shown = ""
     for block in blocks(GUIDE):
         if block.language == "python":
-            exec(block.text.replace('"/data/', f'"{tmp_path}/'), names)
+            exec(block.text.replace('"data/', f'"{tmp_path}/'), names)
         elif block.language == "text":
             shown += block.text
     printed = capsys.readouterr().out
