@@ -30,6 +30,14 @@ SAMPLES: dict[str, list[str]] = {
     "java/JmsOrders.java": ["received: one coffee"],
 }
 """The expected output of each sample. The slowest come first."""
+OF_FRAMEWORKS = {
+    "airflow/orders.py",
+    "camel/Orders.java",
+    "celery/tasks.py",
+    "spring/Orders.java",
+    "tracing/shop.py",
+}
+"""The samples that the tests in tests/frameworks run."""
 RUN = [name for name in SAMPLES if java.missing() is None or not name.startswith("java/")]
 LANGUAGES = {"python": ".py", "javascript": ".mjs", "typescript": ".ts", "java": ".java"}
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -84,8 +92,7 @@ def test_a_sample_does_what_it_says(said: dict[str, Future[str]], name: str) -> 
 
 def test_every_sample_is_run() -> None:
     found = {str(path.relative_to(EXAMPLES)) for suffix in LANGUAGES.values() for path in EXAMPLES.glob(f"*/*{suffix}")}
-    # The tests of the frameworks run the others.
-    assert found == {*SAMPLES, "celery/tasks.py"}
+    assert found == {*SAMPLES, *OF_FRAMEWORKS}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
