@@ -52,13 +52,17 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "oncebus.cli", "dedup", *map(str, arguments), "--master", "local[1]"]
 
 
+def without_progress(errors: str) -> str:
+    """Leave out the lines of progress, which only a slow run prints."""
+    return "".join(line for line in errors.splitlines(keepends=True) if not line.startswith("oncebus dedup: "))
+
+
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command. The lines of progress, which only a slow run prints, are left out of its standard error."""
+    """Run the command. Its standard error is `without_progress`."""
     done = subprocess.run(
         command(*arguments), cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT, check=False
     )
-    errors = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("oncebus dedup: ")]
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout, "".join(errors))
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout, without_progress(done.stderr))
 
 
 @contextmanager
@@ -221,14 +225,14 @@ def test_following_continues_where_it_was_stopped(tmp_path: Path) -> None:
         wait_for(lambda: any(row["id"] == "m59" for row in json_rows(out)), process)
         process.send_signal(signal.SIGINT)
         answer, errors = process.communicate(timeout=LIMIT)
-        assert (process.returncode, errors) == (0, "")
+        assert (process.returncode, without_progress(errors)) == (0, "")
         assert json.loads(answer)["rows"] == 60 + 24
     put("c.json", messages(50, 30, start=START + timedelta(seconds=50)))
     with started(*arguments, cwd=tmp_path) as process:
         wait_for(lambda: any(row["id"] == "m79" for row in json_rows(out)), process)
         process.send_signal(signal.SIGTERM)
         answer, errors = process.communicate(timeout=LIMIT)
-        assert (process.returncode, errors) == (0, "")
+        assert (process.returncode, without_progress(errors)) == (0, "")
         assert (json.loads(answer)["rows"], json.loads(answer)["new"]) == (36, 20)
     assert sorted(int(row["id"][1:]) for row in json_rows(out)) == list(range(80))
     assert len(json_rows(dropped)) == 60 + 24 + 36 - 80
