@@ -123,7 +123,7 @@ def test_the_command_shows_the_dropped_messages(tmp_path: Path) -> None:
         shown = CliRunner().invoke(main, ["duplicates", "orders", "--json", "--data", str(data)])
         assert shown.exit_code == 0, shown.output
         drops = [json.loads(line) for line in shown.output.splitlines()]
-        assert [(drop["messageId"], drop["sequenceNumber"]) for drop in drops] == [(odd, 2), (odd, 3)]
+        assert [(drop["messageId"], drop["sequenceNumber"]) for drop in drops] == [(odd, 3), (odd, 2)]
         assert [drop["original"]["sequenceNumber"] for drop in drops] == [1, 1]
 
         by_id = ["duplicates", "orders", "--data", str(data), "--message-id"]
