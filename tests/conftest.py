@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
@@ -24,6 +26,10 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 # The official clients ask for the platform. Python runs `uname` for the first answer and keeps it.
 platform.platform()
+
+# pytest adds its handler to loggers that do not propagate. PySpark's, which it makes for errors in a query, would then
+# change the format of this handler, for all later tests.
+PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign, assignment]
 
 # The time of an example means nothing on a machine where any process may stall for seconds.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
