@@ -127,7 +127,7 @@ def follow_drops(url: str, token: str, seen: Seen, ended: threading.Event) -> No
     """Read the record of drops as it grows, and the rest of it after `ended` is set."""
     while True:
         is_last = ended.wait(0.5)
-        after = seen.drops[-1]["number"] if seen.drops else 0
+        after = seen.drops[-1]["record"] if seen.drops else 0
         request = Request(f"{url}/{QUEUE}/$duplicates?limit=1000&after={after}", headers={"Authorization": token})
         with urlopen(request, timeout=60) as answer:
             page = json.load(answer)["duplicates"]
