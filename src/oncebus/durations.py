@@ -17,6 +17,9 @@ WEEK = 7 * DAY
 LONGEST = 36500 * DAY
 """The longest duration allowed. With this limit, the sum of a time and a duration always fits in 64 bits."""
 
+FIRST_MOMENT = -62_135_596_800_000_000
+"""The first microsecond of the year 1, counted from 1970: no earlier time can be written as a date."""
+
 LAST_MOMENT = 253_402_300_799_999_999
 """The last microsecond of the year 9999, counted from 1970: no later time can be written as a date."""
 
@@ -50,10 +53,13 @@ class NotADuration(BadDuration):
     """A text is not a duration in any known form."""
 
 
-def utc_text(time: int) -> str:
-    """Return a time, given in microseconds since 1970, as text such as `2026-01-31T08:30:00Z`."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(time, LAST_MOMENT))
-    return moment.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+def utc_text(time: int, *, is_precise: bool = False) -> str:
+    """Return a time, given in microseconds since 1970, as text such as `2026-01-31T08:30:00Z`.
+
+    If `is_precise`, with its microseconds, unless these are zero.
+    """
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(max(time, FIRST_MOMENT), LAST_MOMENT))
+    return moment.replace(tzinfo=None).isoformat(timespec="auto" if is_precise else "seconds") + "Z"
 
 
 def parse_duration(value: str | timedelta, name: str, given: str | None = None) -> int:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from histories import SECOND, START, WINDOWS, YEAR, Batch, histories, rows_of, split, verdicts_of
 from oncebus.detection import NO_HORIZON, judge, recall_nothing
-from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging
-from oncebus.ledger import ledger as ledger_module
+from oncebus.ledger import CheckpointTooOld, Ledger, Owner, Writer, generations, merging, tidying
 from oncebus.ledger.local_storage import LocalStorage
 from oncebus.ledger.names import parse_run_names
 from oncebus.ledger.storage import Piece, Stamp
@@ -29,10 +28,10 @@ def eager(repeatable: int, fan: int, full: int = merging.FULL) -> Iterator[None]
     """Merge, rewrite and delete as early as possible."""
     choose, rewrite = merging.choose_merge, merging.choose_rewrite
     with (
-        mock.patch.object(ledger_module, "REPEATABLE_BATCHES", repeatable),
+        mock.patch.object(tidying, "REPEATABLE_BATCHES", repeatable),
         mock.patch.object(generations, "REPEATABLE_BATCHES", repeatable),
-        mock.patch.object(ledger_module, "choose_merge", lambda sizes: choose(sizes, fan=fan, full=full)),
-        mock.patch.object(ledger_module, "choose_rewrite", lambda runs, horizon: rewrite(runs, horizon, least=1)),
+        mock.patch.object(tidying, "choose_merge", lambda sizes: choose(sizes, fan=fan, full=full)),
+        mock.patch.object(tidying, "choose_rewrite", lambda runs, horizon: rewrite(runs, horizon, least=1)),
     ):
         yield
 

@@ -9,8 +9,7 @@ import pytest
 
 from histories import SECOND, START, YEAR
 from oncebus.detection import Rows
-from oncebus.ledger import Ledger, Owner, Writer, merging
-from oncebus.ledger import ledger as ledger_module
+from oncebus.ledger import Ledger, Owner, Writer, merging, tidying
 from oncebus.ledger.merging import FULL, choose_merge, choose_rewrite
 
 
@@ -49,9 +48,9 @@ def test_rows_dated_far_ahead_keep_nothing_but_themselves(tmp_path: Path) -> Non
     chance = np.random.default_rng(1)
     ledger = Ledger.open(tmp_path / "ledger")
     with (
-        mock.patch.object(ledger_module, "choose_merge", lambda sizes: merging.choose_merge(sizes, **small)),
+        mock.patch.object(tidying, "choose_merge", lambda sizes: merging.choose_merge(sizes, **small)),
         mock.patch.object(
-            ledger_module, "choose_rewrite", lambda runs, horizon: merging.choose_rewrite(runs, horizon, least=50)
+            tidying, "choose_rewrite", lambda runs, horizon: merging.choose_rewrite(runs, horizon, least=50)
         ),
     ):
         for batch in range(batches):

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
+
 import click
 
+from oncebus.cli.ledger_texts import (
+    day_rows,
+    overview_json,
+    overview_rows,
+    sighting_json,
+    sightings_text,
+    size_text,
+    summary_json,
+)
 from oncebus.cli.options import json_option
-from oncebus.cli.printing import counted, print_line
+from oncebus.cli.printing import counted, print_line, print_table, visible
 from oncebus.ledger import Ledger
 from oncebus.ledger.keys import parse_key
 
@@ -15,6 +27,111 @@ from oncebus.ledger.keys import parse_key
 )
 def ledger() -> None:
     """Work on a ledger of detect_duplicates or of oncebus dedup. PATH is its folder, or the URI of an object store."""
+
+
+@ledger.command(
+    "show",
+    short_help="Show what a ledger holds, or what it knows about a key.",
+    epilog="Example: oncebus ledger show /data/ledger --key order-17",
+)
+@click.argument("path")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Show what the ledger knows about this key instead. Repeat it for several keys.",
+)
+@click.option("--exact", is_flag=True, help="Read the times of all ids. Otherwise large runs are sampled.")
+@json_option
+def show(path: str, keys: tuple[str, ...], exact: bool, as_json: bool) -> None:
+    """Show what the ledger at PATH is, who used it last, and what it holds: in all and by day.
+
+    With --key, show instead whether it has seen a KEY, and the time and sequence number of the original. Write a KEY as
+    for `oncebus ledger forget`. Nothing is changed, so a query may be writing to the ledger.
+    """
+    opened = Ledger.open(path)
+    if keys:
+        if exact:
+            raise click.UsageError("Give either --key or --exact.")
+        _show_keys(opened, keys, as_json)
+        return
+    overview = opened.overview(exact=exact)
+    if as_json:
+        print_line({"ledger": opened.location, **overview_json(overview)})
+        return
+    print_table(f"Ledger '{opened.location}'", ("property", "value"), overview_rows(overview))
+    if overview.days:
+        print_table(
+            "By day (UTC)" + ("" if overview.is_exact else ", estimated"),
+            ("day", "ids", "size"),
+            day_rows(overview.days),
+        )
+
+
+def _show_keys(opened: Ledger, keys: tuple[str, ...], as_json: bool) -> None:
+    columns = opened.key_columns()
+    parsed = [parse_key(key, columns) for key in keys]
+    found = [(key, opened.find(each)) for key, each in zip(keys, parsed, strict=True)]
+    if as_json:
+        print_line({"ledger": opened.location, "keys": [sighting_json(key, sightings) for key, sightings in found]})
+    else:
+        for key, sightings in found:
+            click.echo(f"{visible(key)}: {sightings_text(sightings)}")
+
+
+@ledger.command(
+    "verify",
+    short_help="Check every file of a ledger.",
+    epilog="Example: oncebus ledger verify /data/ledger",
+)
+@click.argument("path")
+@json_option
+def verify(path: str, as_json: bool) -> None:
+    """Check every file of the ledger at PATH: its checksum, its order, its filter, its name and its place.
+
+    Prints a line for each problem, and exits with 1 if there is one. A query may be writing to the ledger. A run that
+    was deleted as a whole cannot be noticed: a ledger has no list of its runs.
+    """
+    opened = Ledger.open(path)
+    found = opened.verify()
+    if as_json:
+        print_line({"ledger": opened.location, "is_intact": found.is_intact, **asdict(found)})
+    else:
+        for problem in found.problems:
+            click.echo(visible(str(problem)))
+        for note in found.notes:
+            click.echo(f"Note: {visible(str(note))}")
+        if found.leftovers:
+            click.echo(
+                f"Note: {counted(len(found.leftovers), 'file')} left over. The next writer, or 'oncebus ledger "
+                "compact', deletes them."
+            )
+        checked = f"{found.runs:,} runs with {found.ids:,} ids, {size_text(found.bytes)}"
+        click.echo(f"Checked {checked}: {counted(len(found.problems), 'problem')}.")
+    if not found.is_intact:
+        sys.exit(1)
+
+
+@ledger.command(
+    "compact",
+    short_help="Merge the runs of a ledger, and delete what it no longer needs.",
+    epilog="Example: oncebus ledger compact /data/ledger",
+)
+@click.argument("path")
+@json_option
+def compact(path: str, as_json: bool) -> None:
+    """Merge the runs of the ledger at PATH, and delete ids whose window is over and files that are left over.
+
+    A writer does this bit by bit. No verdict changes. Stop the query first: the command is refused while a writer is
+    alive. If the command is interrupted, run it again.
+    """
+    opened = Ledger.open(path)
+    done = opened.compact()
+    if as_json:
+        print_line({"ledger": opened.location, "before": summary_json(done.before), "after": summary_json(done.after)})
+    else:
+        click.echo(str(done))
 
 
 @ledger.command(

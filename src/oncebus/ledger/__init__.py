@@ -2,15 +2,19 @@
 
 from oncebus.ledger.batch import LedgerBatch, NotRepeatable
 from oncebus.ledger.commits import BadCheckpoint, Committed
+from oncebus.ledger.compaction import LedgerCompaction
 from oncebus.ledger.description import LedgerMismatch, LedgerNotShared
 from oncebus.ledger.generations import CheckpointTooOld, Generation, LedgerInUse, Owner
 from oncebus.ledger.keys import BadKey
 from oncebus.ledger.ledger import Ledger
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.names import LANES, NotPartitioned
+from oncebus.ledger.overview import LedgerOverview
 from oncebus.ledger.run import CorruptRun
+from oncebus.ledger.sightings import Memory, Sighting
 from oncebus.ledger.storage import StorageError
 from oncebus.ledger.summary import LedgerSummary
+from oncebus.ledger.verification import Finding, LedgerVerification
 from oncebus.ledger.writers import Writer
 
 __all__ = [
@@ -20,17 +24,23 @@ __all__ = [
     "CheckpointTooOld",
     "Committed",
     "CorruptRun",
+    "Finding",
     "Generation",
     "Ledger",
     "LedgerBatch",
+    "LedgerCompaction",
     "LedgerInUse",
     "LedgerMismatch",
     "LedgerNotShared",
+    "LedgerOverview",
     "LedgerSummary",
+    "LedgerVerification",
     "Listing",
+    "Memory",
     "NotPartitioned",
     "NotRepeatable",
     "Owner",
+    "Sighting",
     "StorageError",
     "Writer",
 ]

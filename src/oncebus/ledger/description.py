@@ -14,7 +14,7 @@ import json
 import platform
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oncebus.errors import OncebusError
@@ -77,12 +77,8 @@ def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool)
     """
     stamps = storage.names()
     if FILE_NAME not in stamps:
-        others = [name for name in stamps if not name.startswith(TEMPORARY)]
-        if others:
-            raise LedgerMismatch(
-                f"Folder '{storage.location}' is not a ledger: it holds '{min(others)}' but no '{FILE_NAME}'. "
-                "Give the ledger a folder of its own."
-            )
+        if any(not name.startswith(TEMPORARY) for name in stamps):
+            raise not_a_ledger(storage.location, stamps)
         made = Description(tuple(key), uuid.uuid4().hex, secrets.token_bytes(_SECRET_BYTES) if has_secret else None)
         if storage.publish_new(FILE_NAME, [made.to_json()]) and made.id is not None:
             return made.id
@@ -102,6 +98,16 @@ def describe_or_check(storage: Storage, key: Sequence[str], *, has_secret: bool)
     identity = uuid.uuid4().hex
     storage.publish(FILE_NAME, [Description(found.key, identity).to_json()])
     return identity
+
+
+def not_a_ledger(location: str, names: Iterable[str]) -> LedgerMismatch:
+    """Return the error for a folder that holds these files, and no `ledger.json`."""
+    others = [name for name in names if not name.startswith(TEMPORARY)]
+    if not others:
+        return LedgerMismatch(f"There is no ledger at '{location}'.")
+    return LedgerMismatch(
+        f"Folder '{location}' is not a ledger: it holds '{min(others)}' but no '{FILE_NAME}'. Give another folder."
+    )
 
 
 def not_shared(location: str, found: str | None) -> LedgerNotShared:

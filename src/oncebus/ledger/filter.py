@@ -33,12 +33,17 @@ def filter_masks(low: Keys) -> Keys:
 def build_filter(high: Keys, low: Keys) -> Keys:
     """Return the words of the filter for these keys, which must be ascending."""
     words = np.zeros(filter_words(len(high)), np.uint64)
+    add_to_filter(words, high, low)
+    return words
+
+
+def add_to_filter(words: Keys, high: Keys, low: Keys) -> None:
+    """Set the bits of these keys, which must be ascending, in the words of a filter."""
     if len(high):
         at = _word_of(high, len(words))
         # Ascending keys are grouped by word, so each word is one slice of them.
         first = np.flatnonzero(np.append(True, at[1:] != at[:-1]))
-        words[at[first]] = np.bitwise_or.reduceat(filter_masks(low), first)
-    return words
+        words[at[first]] |= np.bitwise_or.reduceat(filter_masks(low), first)
 
 
 def passes_filter(words: Keys, high: Keys, mask: Keys) -> Flags:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -122,7 +123,7 @@ class Generation:
     @property
     def file_name(self) -> str:
         """Return the name of the file that claims this generation."""
-        return f"generation-{self.number:06d}.json"
+        return generation_file(self.number)
 
     def to_json(self) -> bytes:
         """Return the content of the file."""
@@ -138,6 +139,17 @@ class Generation:
         fields: dict[str, Any] = json.loads(data)
         owner = fields.pop("owner")
         return cls(**fields, owner=Owner(**owner) if owner else None)
+
+
+def generation_file(number: int) -> str:
+    """Return the name of the file that claims this number."""
+    return f"generation-{number:06d}.json"
+
+
+def void_generation(number: int) -> Generation:
+    """Return a generation that takes a number, so that nobody else can claim it. It counts for nothing."""
+    token = uuid.uuid4().hex
+    return Generation(number, token, VOID_QUERY + token, 0, 0, 0, Owner.this_process(), is_aside=True)
 
 
 def limits(generations: Sequence[Generation]) -> dict[int, int]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from oncebus.ledger.generations import VOID_QUERY, Generation, Owner
+from oncebus.ledger.generations import Owner, void_generation
 from oncebus.ledger.listing import Listing
 from oncebus.ledger.storage import Stamp
 
@@ -35,8 +34,7 @@ def wait_for_asides(ledger: Ledger, batch: int) -> Listing:
         if time.monotonic() > deadline or not opened or ledger.is_given_up(opened[0], listing):
             # Take the number, so that the aside cannot claim it any more. Nothing else changes: other tasks of this
             # batch may have published their runs before the aside left its mark.
-            token, owner = uuid.uuid4().hex, Owner.this_process()
-            ledger.claim_first(Generation(mark.number, token, VOID_QUERY + token, 0, 0, 0, owner, is_aside=True))
+            ledger.claim_first(void_generation(mark.number))
         else:
             time.sleep(POLL_SECONDS)
     return listing

@@ -11,41 +11,35 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from oncebus.detection import NO_HORIZON, Memories, Policy, Question, Rows, Verdicts, judge, recall_nothing, remembered
+from oncebus.detection import NO_HORIZON, Policy, Question, Rows, Verdicts, judge, recall_nothing
 from oncebus.detection.values import Keys
-from oncebus.files import TEMPORARY
-from oncebus.ledger.aside_marks import AsideMark
 from oncebus.ledger.asides import AsideBatch, meets
 from oncebus.ledger.batch import LedgerBatch, QueryBatch
 from oncebus.ledger.commits import Committed, committed_in
+from oncebus.ledger.compaction import LedgerCompaction, compact
 from oncebus.ledger.description import FILE_NAME, LedgerMismatch, describe_or_check
 from oncebus.ledger.forgetting import forget
-from oncebus.ledger.generations import (
-    REPEATABLE_BATCHES,
-    Generation,
-    LedgerInUse,
-    Owner,
-    lineage,
-    oldest_repeatable,
-    succeed,
-    too_old,
-)
-from oncebus.ledger.joining import is_given_up, wait_for_asides
+from oncebus.ledger.generations import Generation, LedgerInUse, Owner, oldest_repeatable, succeed, too_old
+from oncebus.ledger.joining import wait_for_asides
 from oncebus.ledger.keys import KeyColumn, key_columns, key_digests
-from oncebus.ledger.ledger_files import LedgerFiles
 from oncebus.ledger.listing import Listing
-from oncebus.ledger.merging import choose_merge, choose_rewrite, merge
-from oncebus.ledger.names import LANES, NotPartitioned, Position, RunName, horizon_of, visible_runs
+from oncebus.ledger.names import LANES, NotPartitioned, Position, RunName, horizon_of
+from oncebus.ledger.overview import LedgerOverview, overview_of
 from oncebus.ledger.run import Entries, RecallFrom, encode_run
+from oncebus.ledger.sightings import Memory, Sighting, sightings_in
 from oncebus.ledger.storage import abandoned, storage_at
 from oncebus.ledger.summary import LedgerSummary
+from oncebus.ledger.tidying import LedgerTidying
+from oncebus.ledger.verification import LedgerVerification, verify
 from oncebus.ledger.writers import Writer, claimed_at_once, newest_ended, refuse_if_live, taken_over
+
+_T = TypeVar("_T")
 
 _ATTEMPTS = 20
 _FIRST = Policy()
@@ -62,7 +56,7 @@ class Decision(NamedTuple):
     publish: Callable[[], None]
 
 
-class Ledger(LedgerFiles):
+class Ledger(LedgerTidying):
     """A ledger at a path or URI.
 
     `Ledger.open` accesses neither disk nor network; the first writer creates the folder.
@@ -104,16 +98,37 @@ class Ledger(LedgerFiles):
 
     def contains(self, key: Any) -> bool:
         """Return whether the ledger remembers a key now: a value, or a tuple with a value for each key column."""
+        return any(each.memory is Memory.REMEMBERED for each in self.find(key))
+
+    def find(self, key: Any) -> list[Sighting]:
+        """Return the rows with a key that were new, as far as the ledger still has them, in the order of time."""
         high, low = key_digests([key], self.key_columns(), self.secret())
-        return len(self._remembered_now(high, low).key) > 0
+
+        def found(listing: Listing) -> list[Sighting]:
+            visible = listing.visible()
+            runs = [self._run(name) for name in visible if name.size]
+            return sightings_in(RecallFrom(runs)(_at_any_time(high, low)), horizon_of(visible))
+
+        return self._read_steadily(found, "a search")
+
+    def overview(self, *, exact: bool = False) -> LedgerOverview:
+        """Return what the ledger is and holds, for people. Reads all entries only if it must be `exact`."""
+        description = self.description()
+        return self._read_steadily(
+            lambda listing: overview_of(listing, self._storage, description, exact=exact), "an overview"
+        )
+
+    def verify(self) -> LedgerVerification:
+        """Check all files. `oncebus.spark.Ledger.verify` describes the result."""
+        return verify(self._storage)
+
+    def compact(self, is_running: Callable[[str], bool] = lambda _: True) -> LedgerCompaction:
+        """Merge runs, and delete what nobody needs: see `oncebus.ledger.compaction`."""
+        return compact(self, is_running)
 
     def key_columns(self) -> list[KeyColumn]:
         """Return the key columns. Raises `LedgerMismatch` if there is no ledger of `detect_duplicates` here."""
-        stamp = self._storage.names().get(FILE_NAME)
-        if stamp is None:
-            raise LedgerMismatch(f"There is no ledger at '{self.location}'.")
-        self._check_identity(stamp)
-        return key_columns(self._description(stamp).key, self.location)
+        return key_columns(self.description().key, self.location)
 
     def describe_or_check(self, key: Sequence[str], *, has_secret: bool = False) -> str:
         """Create the ledger for this key, or check an existing one. Return its id, and bind this object to it.
@@ -132,16 +147,12 @@ class Ledger(LedgerFiles):
             raise LedgerMismatch(f"Ledger '{self.location}' has no secret for the digests of keys. Start a new ledger.")
         return found
 
-    def _remembered_now(self, high: Keys, low: Keys) -> Memories:
-        question = _at_any_time(high, low)
+    def _read_steadily(self, read: Callable[[Listing], _T], reader: str) -> _T:
+        """Return what `read` returns; call it again with a new listing if a writer has deleted a run meanwhile."""
         for _ in range(_ATTEMPTS):
-            listing = self._list()
-            newest = listing.newest.number if listing.newest else 0
-            visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
             with suppress(FileNotFoundError):
-                runs = [self._run(name) for name in visible if name.size]
-                return remembered(RecallFrom(runs)(question), horizon_of(visible))
-        raise self._too_fast("a search")
+                return read(self._list())
+        raise self._too_fast(reader)
 
     def exists(self) -> bool:
         """Return whether a writer has created the ledger."""
@@ -264,51 +275,6 @@ class Ledger(LedgerFiles):
         file_name, pieces = name.file_name(), encode_run(entries, horizon)
         return Decision(verdicts, lambda: self._storage.publish(file_name, pieces))
 
-    def tidy(self, generation: Generation, batch: int, *, part: int, parts: int) -> None:
-        """Delete the runs that this part no longer needs, and merge or rewrite old ones. Never changes a verdict.
-
-        Keeps everything that a repeated batch may read: runs of the newest batches are neither merged nor deleted.
-        Raises `LedgerInUse` if rows of two different batches were judged under this number.
-        """
-        listing = self._list()
-        if listing.newest is not None and listing.newest.number > generation.number:
-            # The query went back to an earlier batch, which may still need runs that look settled from here.
-            return
-        # Check again: two batches with one number may both have listed the folder before either published.
-        self._refuse_other_cuts(listing, generation, batch, set())
-        here = Position(generation.number, batch)
-        visible = self._visible(listing, generation, here)
-        ours = [run for run in listing.runs if _is_tidied_by(run, part, parts) and run.last < here]
-        garbage = set(ours) - set(visible)
-        spared = self._spared(listing)
-
-        numbers = lineage([*(g for g in listing.generations if g.number < generation.number), generation])
-        newest_settled = batch - REPEATABLE_BATCHES
-        settled = [run for run in visible if run.last.generation not in numbers or run.last.batch <= newest_settled]
-        horizon = horizon_of(settled)
-        # The horizon must survive, so one run with the greatest horizon stays. Every part must pick the same run.
-        keeper = max(settled, key=lambda run: (run.horizon, run.last, run.part, str(run)), default=None)
-        settled = [run for run in settled if run in set(ours)]
-        if spared is not None:
-            # An aside sees the batches below this one, and is compared with the later ones when it joins.
-            since = Position(generation.number, spared)
-            settled, horizon = [run for run in settled if run.first >= since], NO_HORIZON
-        try:
-            expired = {run for run in settled if run != keeper and self._is_expired(run, horizon)}
-            self._storage.delete([*map(str, garbage | expired), *listing.superseded()])
-            mergeable = [run for run in settled if run.parts == parts and run not in expired]
-            chosen = choose_merge([run.size for run in mergeable])
-            if chosen is not None:
-                self._merge([mergeable[at] for at in chosen], generation, horizon)
-                return
-            rest = [run for run in settled if run.size and run not in expired]
-            sparse = choose_rewrite([(run.size, self._run(run).mostly_forgotten_from) for run in rest], horizon)
-            if sparse is not None:
-                self._rewrite(rest[sparse], horizon)
-        except FileNotFoundError:
-            # A second evaluation of the same part is tidying too. The next batch continues from what it left.
-            return
-
     def has_met(self, token: str, first: int, last: int) -> bool:
         """Return whether an aside and the query beside it accepted a key less than a window apart.
 
@@ -317,8 +283,9 @@ class Ledger(LedgerFiles):
         for _ in range(_ATTEMPTS):
             listing = self._list()
             newest = listing.newest.number if listing.newest else 0
-            visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
-            tail = [run for run in visible if run.last.generation == newest and first <= run.last.batch <= last]
+            tail = [
+                run for run in listing.visible() if run.last.generation == newest and first <= run.last.batch <= last
+            ]
             own = [run for run in listing.runs if run.token == token and run.size]
             with suppress(FileNotFoundError):
                 return any(
@@ -330,13 +297,6 @@ class Ledger(LedgerFiles):
                     if run.size
                 )
         raise self._too_fast(f"a batch beside query {listing.newest and listing.newest.query}")
-
-    def is_given_up(self, mark: AsideMark, listing: Listing) -> bool:
-        """Return whether the open aside with this mark has ended."""
-        try:
-            return is_given_up(bytes(self._storage.read(mark.name)), listing.stamps[mark.name])
-        except FileNotFoundError:
-            return True
 
     def mark(self, name: str, content: bytes = b"") -> None:
         """Publish a mark of an aside."""
@@ -376,16 +336,7 @@ class Ledger(LedgerFiles):
 
     def summary(self) -> LedgerSummary:
         """Return how many ids, bytes and runs the ledger holds now."""
-        listing = self._list()
-        newest = listing.newest.number if listing.newest else 0
-        visible = visible_runs(listing.runs, listing.generations, Position(newest + 1, 0))
-        return LedgerSummary(
-            ids=sum(run.size for run in visible),
-            bytes=sum(stamp.size for name, stamp in listing.stamps.items() if not name.startswith(TEMPORARY)),
-            runs=len(visible),
-            generation=newest,
-            horizon=horizon_of(visible) if visible else None,
-        )
+        return LedgerSummary.of(self._list())
 
     def is_committed(self, generation: Generation) -> bool:
         """Return whether the generation was claimed."""
@@ -404,10 +355,6 @@ class Ledger(LedgerFiles):
         """Claim the generation, and return whether this call was the first to do so."""
         return self._storage.publish_new(generation.file_name, [generation.to_json()])
 
-    def delete_runs(self, runs: Iterable[RunName]) -> None:
-        """Delete runs that no batch uses."""
-        self._storage.delete([str(run) for run in runs])
-
     def confirm_batch(self, generation: Generation, batch: int) -> None:
         """Record that the output of a generation is committed up to and including a batch."""
         self._storage.publish(f"confirmed-{generation.number:06d}-{batch}", [b""])
@@ -417,18 +364,6 @@ class Ledger(LedgerFiles):
             f"Ledger '{self.location}' changes faster than {reader} can read it: its runs were deleted {_ATTEMPTS} "
             "times. Start again."
         )
-
-    def _spared(self, listing: Listing) -> int | None:
-        """Return the batch below which an open aside needs the runs as they are; None if no aside is open."""
-        opened = [mark for mark in listing.asides if mark.number >= listing.next_number and not mark.is_joining]
-        spared = []
-        for mark in opened:
-            if self.is_given_up(mark, listing):
-                # First delete the mark: without it, an aside that is still alive after all cannot join.
-                self._storage.delete([mark.name])
-            else:
-                spared.append(mark.batch or 0)
-        return min(spared, default=None)
 
     def _refuse_shared_keys(self, generation: Generation, batch: int, lane: int) -> None:
         here = Position(generation.number, batch)
@@ -449,50 +384,7 @@ class Ledger(LedgerFiles):
         if batch < oldest_repeatable(last):
             raise too_old(self.location, generation.query, oldest_repeatable(last), batch)
 
-    def _refuse_other_cuts(
-        self, listing: Listing, generation: Generation, batch: int, own: Collection[int | None]
-    ) -> None:
-        here = Position(generation.number, batch)
-        found = {run.cut for run in listing.runs if run.first == here and run.token == generation.token}
-        if len(found.union(own)) > 1:
-            raise LedgerInUse(
-                f"Ledger '{self.location}' has different rows as batch {batch} of query {generation.query}. In "
-                "foreachBatch, evaluate only the DataFrame of this call, before it returns, and create new threads for "
-                "each call. If the query's checkpoint was restored, call detect_duplicates again."
-            )
-
-    def _visible(self, listing: Listing, generation: Generation, below: Position) -> list[RunName]:
-        earlier = [other for other in listing.generations if other.number < generation.number]
-        return visible_runs(listing.runs, [*earlier, generation], below)
-
-    def _is_expired(self, name: RunName, horizon: int) -> bool:
-        return name.size == 0 or self._run(name).forgotten_from <= horizon
-
-    def _merge(self, names: Sequence[RunName], generation: Generation, horizon: int) -> None:
-        entries = self._remembered(names, horizon)
-        first, last, reached = names[0], names[-1], horizon_of(names)
-        name = RunName(first.first, last.last, first.part, first.parts, len(entries), reached, generation.token)
-        self._storage.publish(name.file_name(), encode_run(entries, reached))
-
-    def _rewrite(self, name: RunName, horizon: int) -> None:
-        entries = self._remembered([name], horizon)
-        self._storage.publish(name.rewritten(len(entries)).file_name(), encode_run(entries, name.horizon))
-
-    def _remembered(self, names: Sequence[RunName], horizon: int) -> Entries:
-        """Return the entries of these runs that are not forgotten at the horizon."""
-        runs = [self._run(name) for name in names]
-        for run in runs:
-            run.verify()
-        return merge([run.entries() for run in runs], horizon)
-
 
 def _at_any_time(high: Keys, low: Keys) -> Question:
     anything = np.full(len(high), 2**62, np.int64)
     return Question(high, low, -anything, anything)
-
-
-def _is_tidied_by(run: RunName, part: int, parts: int) -> bool:
-    """Return whether the task of this part tidies the run. Of lanes, the first also tidies what is not in lanes."""
-    if parts != LANES:
-        return run.part % parts == part
-    return run.part == part if run.parts == LANES else part == 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from oncebus.ledger.aside_marks import PREFIX, AsideMark
-from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_shared
+from oncebus.ledger.description import FILE_NAME, Description, LedgerMismatch, not_a_ledger, not_shared
 from oncebus.ledger.generations import Generation
-from oncebus.ledger.listing import CONFIRMED, GENERATION, Listing
-from oncebus.ledger.names import RunName, parse_run_names
+from oncebus.ledger.listing import GENERATION, Listing
+from oncebus.ledger.names import RunName
 from oncebus.ledger.run import CorruptRun, Run
 from oncebus.ledger.storage import Stamp, Storage
 
@@ -57,21 +56,18 @@ class LedgerFiles:
         self._stamps = stamps
         for gone in [name for name in self._open_runs if name not in stamps]:
             del self._open_runs[gone]
-        generations = []
-        asides: list[AsideMark] = []
-        confirmed: dict[int, int] = {}
-        for name, stamp in stamps.items():
-            if match := CONFIRMED.fullmatch(name):
-                number, batch = int(match[1]), int(match[2])
-                confirmed[number] = max(batch, confirmed.get(number, batch))
-            elif GENERATION.fullmatch(name):
-                generations.append(self._generation(name, stamp))
-            elif name.startswith(PREFIX) and (mark := AsideMark.parse(name)):
-                asides.append(mark)
-        generations.sort(key=lambda generation: generation.number)
-        voids = [generation for generation in generations if generation.is_void]
-        counting = [generation for generation in generations if not generation.is_void] if voids else generations
-        return Listing(stamps, counting, parse_run_names(stamps), confirmed, asides, voids)
+        return Listing.of(
+            stamps, [self._generation(name, stamp) for name, stamp in stamps.items() if GENERATION.fullmatch(name)]
+        )
+
+    def description(self) -> Description:
+        """Return what `ledger.json` says. Raises `LedgerMismatch` if there is no ledger here."""
+        stamps = self._storage.names()
+        stamp = stamps.get(FILE_NAME)
+        if stamp is None:
+            raise not_a_ledger(self.location, stamps)
+        self._check_identity(stamp)
+        return self._description(stamp)
 
     def _check_identity(self, stamp: Stamp | None) -> None:
         """Raise `LedgerNotShared` if this is not the ledger that the caller asked for."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oncebus.ledger.aside_marks import AsideMark
-from oncebus.ledger.generations import Generation, lineage, main_writer
-from oncebus.ledger.names import Position, RunName, horizon_of, visible_runs
+from oncebus.ledger.aside_marks import PREFIX, AsideMark
+from oncebus.ledger.generations import Generation, generation_file, lineage, main_writer
+from oncebus.ledger.names import Position, RunName, horizon_of, parse_run_names, visible_runs
 from oncebus.ledger.storage import Stamp
 
 GENERATION = re.compile(r"generation-\d+\.json")
@@ -31,6 +32,22 @@ class Listing:
     asides: list[AsideMark] = field(default_factory=list)
     voids: list[Generation] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, stamps: dict[str, Stamp], generations: Sequence[Generation]) -> Listing:
+        """Return the listing of these files. `generations` are those among them, in any order."""
+        asides: list[AsideMark] = []
+        confirmed: dict[int, int] = {}
+        for name in stamps:
+            if match := CONFIRMED.fullmatch(name):
+                number, batch = int(match[1]), int(match[2])
+                confirmed[number] = max(batch, confirmed.get(number, batch))
+            elif name.startswith(PREFIX) and (mark := AsideMark.parse(name)):
+                asides.append(mark)
+        in_order = sorted(generations, key=lambda generation: generation.number)
+        counting = [generation for generation in in_order if not generation.is_void]
+        voids = [generation for generation in in_order if generation.is_void]
+        return cls(stamps, counting, parse_run_names(stamps), confirmed, asides, voids)
+
     @property
     def next_number(self) -> int:
         """Return the number that the next writer claims."""
@@ -52,8 +69,7 @@ class Listing:
         if self.newest is None or main is None:
             return None
         numbers = lineage([generation for generation in self.generations if generation.number <= main.number])
-        counting = visible_runs(self.runs, self.generations, Position(self.newest.number + 1, 0))
-        return max((run.last.batch for run in counting if run.last.generation in numbers), default=None)
+        return max((run.last.batch for run in self.visible() if run.last.generation in numbers), default=None)
 
     def last_confirmed(self) -> int | None:
         """Return the newest batch of the newest query that is known to be committed; None if there is none."""
@@ -65,10 +81,18 @@ class Listing:
         # A query starts at a batch only if all earlier batches are committed.
         return max(main.first_batch - 1, self.confirmed.get(main.number, -1))
 
+    def visible(self) -> list[RunName]:
+        """Return the runs that count now: those that the next writer sees if all of them are committed."""
+        newest = self.newest.number if self.newest else 0
+        return visible_runs(self.runs, self.generations, Position(newest + 1, 0))
+
     def horizon(self) -> int:
         """Return the greatest horizon of all runs that count; `NO_HORIZON` if there are none."""
-        newest = self.newest.number if self.newest else 0
-        return horizon_of(visible_runs(self.runs, self.generations, Position(newest + 1, 0)))
+        return horizon_of(self.visible())
+
+    def open_asides(self) -> list[AsideMark]:
+        """Return the marks of asides that are open, or whose process died. Compactions have such a mark too."""
+        return [mark for mark in self.asides if mark.number >= self.next_number and not mark.is_joining]
 
     def is_at_rest(self) -> bool:
         """Return whether the newest writer has committed everything that it has written.
@@ -92,6 +116,22 @@ class Listing:
         marks = [mark for mark in self.asides if mark.is_joining and mark.number >= self.next_number]
         decided = {mark.token: mark.batch for mark in marks if mark.batch is not None}
         return next((mark for mark in marks if batch >= decided.get(mark.token, 0)), None)
+
+    def missing(self) -> list[str]:
+        """Return the names of the generations that must be here but are not. Their runs would look like leftovers.
+
+        That the newest one is missing shows only if it is that of a query: a batch outside a query has runs before it
+        claims its generation.
+        """
+        numbers = {one.number for one in (*self.generations, *self.voids)}
+        newest = self.next_number - 1
+        oldest = min((run.last.generation for run in self.runs), default=newest)
+        missing = set(range(max(1, min(oldest, newest - KEPT_GENERATIONS)), newest)) - numbers
+        for run in self.runs:
+            if run.last.generation > newest + 1 or (run.last.generation > newest and not run.is_of_batch):
+                missing.add(run.last.generation)
+        missing.update(number for number in self.confirmed if number > newest)
+        return [name for name in map(generation_file, sorted(missing)) if name not in self.stamps]
 
     def superseded(self) -> list[str]:
         """Return the files to delete: generations that nobody needs any more, and confirmations that were used.

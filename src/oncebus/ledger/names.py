@@ -92,6 +92,11 @@ class RunName:
         """Return whether the run covers more than one batch."""
         return self.first != self.last
 
+    @property
+    def is_of_batch(self) -> bool:
+        """Return whether the run may be of a batch outside a query, which has one batch with the number 0."""
+        return self.last.batch == 0 and self.cut is None and not self.is_merged
+
     def rewritten(self, size: int) -> RunName:
         """Return the name of this run after a rewrite that leaves `size` entries."""
         return replace(self, size=size, written=self._first_size)

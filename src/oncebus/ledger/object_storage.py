@@ -76,33 +76,53 @@ class ObjectStorage:
 
     def read(self, name: str) -> memoryview:
         """See `Storage`. Sends no request if this machine has a copy of the version that was last listed."""
+
+        def whole(stamp: Stamp, what: str) -> memoryview:
+            copy = self._copies.find(name, stamp)
+            return self._download(name, stamp, what) if copy is None else copy
+
+        return self._read(name, whole)
+
+    def read_part(self, name: str, begin: int, end: int) -> memoryview:
+        """See `Storage`."""
+
+        def part(stamp: Stamp, what: str) -> memoryview:
+            found = bytearray()
+            for piece in self._pieces(name, stamp, what, begin, min(end, stamp.size)):
+                found += piece
+            return memoryview(found)
+
+        return self._read(name, part)
+
+    def _read(self, name: str, version: Callable[[Stamp, str], memoryview]) -> memoryview:
+        """Return what `version` reads of the version of an object that was last listed, or of a newer one."""
         what = f"Ledger file '{self.location}/{name}' cannot be read"
         for _ in range(_ATTEMPTS):
             stamp = self._listed.get(name) or _stamp(self._request(what, lambda: obstore.head(self._client, name)))
-            copy = self._copies.find(name, stamp)
-            if copy is not None:
-                return copy
             try:
-                return self._download(name, stamp, what)
+                return version(stamp, what)
             except PreconditionError:
                 # The object was replaced after it was listed.
                 self._listed.pop(name, None)
         raise StorageError(f"{what}: it changes faster than we can read it. Start again.")
+
+    def _pieces(self, name: str, stamp: Stamp, what: str, begin: int, end: int) -> Iterator[memoryview]:
+        while begin < end:
+            until = min(begin + _CHUNK, end)
+            piece = self._get(name, stamp, what, begin, until)
+            if len(piece) != until - begin:
+                raise StorageError(f"{what}: {len(piece)} of {until - begin} bytes arrived after offset {begin}.")
+            yield piece
+            begin = until
 
     def _download(self, name: str, stamp: Stamp, what: str) -> memoryview:
         received = 0
 
         def pieces() -> Iterator[memoryview]:
             nonlocal received
-            while received < stamp.size:
-                end = min(received + _CHUNK, stamp.size)
-                piece = self._get(name, stamp, what, received, end)
-                if len(piece) != end - received:
-                    raise StorageError(
-                        f"{what}: {len(piece)} of {end - received} bytes arrived after offset {received}."
-                    )
+            for piece in self._pieces(name, stamp, what, 0, stamp.size):
                 yield piece
-                received = end
+                received += len(piece)
 
         try:
             return self._copies.keep(name, stamp, pieces())

@@ -30,9 +30,8 @@ If all entries share a window, an entry takes 24 bytes, or 32 with a sequence nu
 
 from __future__ import annotations
 
-import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,17 +40,13 @@ import numpy.typing as npt
 
 from oncebus.detection import NO_HORIZON, NO_SEQUENCE, Memories, Question, Rows, Verdicts
 from oncebus.detection.values import Index, Keys, Numbers, expand
-from oncebus.errors import OncebusError
 from oncebus.ledger.filter import build_filter, filter_masks, filter_words, passes_filter
+from oncebus.ledger.run_header import ADVICE, HEADER_BYTES, CorruptRun, RunHeader, span_type
 
-MAGIC = b"ONCERUN\x01"
-_HEADER = struct.Struct("<8sQQqqIII")
-_HEADER_END = struct.Struct("<Iq")
-_HEADER_BYTES = 64
+__all__ = ["CorruptRun", "Entries", "RecallFrom", "Run", "encode_run"]
 
-
-class CorruptRun(OncebusError):
-    """The file of a run is damaged."""
+BLOCK = 1_000_000
+"""The number of entries to look at together where a whole run is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +112,8 @@ class Entries:
             return np.full(len(self), self.spans[0, 0] if len(self.spans) else 0, np.int64)
         return np.asarray(self.spans[self.span_of, 0])
 
-    def take(self, chosen: npt.NDArray[Any]) -> Entries:
-        """Return the chosen entries, by mask or by position."""
+    def take(self, chosen: npt.NDArray[Any] | slice) -> Entries:
+        """Return the chosen entries, by mask, by position or as a slice."""
         return Entries(
             self.high[chosen],
             self.low[chosen],
@@ -127,6 +122,11 @@ class Entries:
             self.spans,
             None if self.span_of is None else self.span_of[chosen],
         )
+
+    def blocks(self) -> Iterator[Entries]:
+        """Yield all entries in slices of at most `BLOCK`, so that a caller needs little memory."""
+        for begin in range(0, len(self), BLOCK):
+            yield self.take(slice(begin, begin + BLOCK))
 
     def without_unused_spans(self) -> Entries:
         """Return the same entries without the spans that no entry uses."""
@@ -150,23 +150,22 @@ def encode_run(entries: Entries, horizon: int) -> list[bytes | memoryview]:
     if entries.sequence is not None:
         sections.append(entries.sequence.astype("<i8", copy=False))
     if entries.span_of is not None:
-        sections.append(entries.span_of.astype(_span_type(len(entries.spans)), copy=False))
+        sections.append(entries.span_of.astype(span_type(len(entries.spans)), copy=False))
     body = [np.ascontiguousarray(section).data.cast("B") for section in sections if section.size]
     checksum = 0
     for piece in body:
         checksum = zlib.crc32(piece, checksum)
-    header = _HEADER.pack(
-        MAGIC,
+    header = RunHeader(
         size,
         filter_words(size),
         horizon,
         forgotten_from,
         len(entries.spans),
-        int(entries.sequence is not None),
+        entries.sequence is not None,
         checksum,
+        mostly_forgotten_from,
     )
-    header += _HEADER_END.pack(_header_checksum(header, mostly_forgotten_from), mostly_forgotten_from)
-    return [header, *body]
+    return [header.to_bytes(), *body]
 
 
 class Run:
@@ -179,26 +178,13 @@ class Run:
     def __init__(self, name: str, data: memoryview) -> None:
         self.name = name
         self._data = data
-        if len(data) < _HEADER_BYTES:
-            raise CorruptRun(
-                f"Ledger run '{name}' is truncated: it has {len(data)} bytes, less than a header.{_ADVICE}"
-            )
-        magic, size, words, horizon, forgotten_from, spans, has_sequence, checksum = _HEADER.unpack_from(data)
-        if magic != MAGIC:
-            raise CorruptRun(f"Ledger run '{name}' begins with {magic!r} instead of {MAGIC!r}.{_ADVICE}")
-        header_checksum, mostly_forgotten_from = _HEADER_END.unpack_from(data, _HEADER.size)
-        if header_checksum != _header_checksum(data[: _HEADER.size], mostly_forgotten_from):
-            raise CorruptRun(f"Ledger run '{name}' has a damaged header.{_ADVICE}")
-        span_bytes = np.dtype(_span_type(spans)).itemsize if spans > 1 else 0
-        expected = _HEADER_BYTES + 16 * spans + 8 * words + (24 + 8 * has_sequence + span_bytes) * size
-        if len(data) != expected:
-            raise CorruptRun(f"Ledger run '{name}' holds {len(data)} bytes instead of {expected}.{_ADVICE}")
-        self.size: int = size
-        self.horizon: int = horizon
-        self.forgotten_from: int = forgotten_from
-        self._mostly_forgotten_from: int = mostly_forgotten_from
-        self._checksum: int = checksum
-        at = _HEADER_BYTES
+        header = self.header = RunHeader.parse(name, data, len(data))
+        size, spans = header.size, header.spans
+        self.size = size
+        self.horizon = header.horizon
+        self.forgotten_from = header.forgotten_from
+        self._mostly_forgotten_from = header.mostly_forgotten_from
+        at = HEADER_BYTES
 
         def section(kind: str, count: int) -> npt.NDArray[Any]:
             nonlocal at
@@ -207,20 +193,20 @@ class Run:
             return values
 
         self._spans = section("<i8", 2 * spans).reshape(spans, 2)
-        self._filter = section("<u8", words)
+        self.filter = section("<u8", header.words)
         self._high = section("<u8", size)
         self._low = section("<u8", size)
         self._time = section("<i8", size)
-        self._sequence = section("<i8", size) if has_sequence else None
-        self._span_of = section(_span_type(spans), size) if spans > 1 else None
+        self._sequence = section("<i8", size) if header.has_sequence else None
+        self._span_of = section(header.span_type, size) if spans > 1 else None
 
     def verify(self) -> None:
         """Read the whole file. Raise `CorruptRun` if a byte has changed since it was written."""
-        found = zlib.crc32(self._data[_HEADER_BYTES:])
-        if found != self._checksum:
+        found = zlib.crc32(self._data[HEADER_BYTES:])
+        if found != self.header.checksum:
             raise CorruptRun(
                 f"Ledger run '{self.name}' is corrupt: its checksum is {found:08x} instead of "
-                f"{self._checksum:08x}.{_ADVICE}"
+                f"{self.header.checksum:08x}.{ADVICE}"
             )
 
     def recall(self, question: Question, mask: Keys) -> Memories:
@@ -230,7 +216,7 @@ class Run:
         """
         if self.size == 0:
             return Memories.none()
-        key = np.flatnonzero(passes_filter(self._filter, question.high, mask))
+        key = np.flatnonzero(passes_filter(self.filter, question.high, mask))
         if len(key) == 0:
             # The usual answer to a small batch. To go on with empty arrays would take four times as long.
             return Memories.none()
@@ -324,9 +310,6 @@ class RecallFrom:
         )
 
 
-_ADVICE = " Restore the file from a backup, or start a new ledger."
-
-
 def _forgetting(time: Numbers, keep: Numbers | np.int64) -> tuple[int, int]:
     """Return the horizon at which all entries are forgotten, and the one at which three quarters of them are."""
     if len(time) == 0:
@@ -334,13 +317,6 @@ def _forgetting(time: Numbers, keep: Numbers | np.int64) -> tuple[int, int]:
     end = time + keep
     quarter = len(end) // 4
     return int(end.max()), int(np.partition(end, len(end) - 1 - quarter)[len(end) - 1 - quarter])
-
-
-def _header_checksum(header: bytes | memoryview, mostly_forgotten_from: int) -> int:
-    checksum = zlib.crc32(header)
-    if mostly_forgotten_from:
-        checksum = zlib.crc32(struct.pack("<q", mostly_forgotten_from), checksum)
-    return checksum
 
 
 def _distinct_spans(window: Numbers, keep: Numbers) -> tuple[Numbers, npt.NDArray[Any] | None]:
@@ -351,7 +327,3 @@ def _distinct_spans(window: Numbers, keep: Numbers) -> tuple[Numbers, npt.NDArra
         return np.array([[window[0], keep[0]]], np.int64), None
     spans, span_of = np.unique(np.stack([window, keep], axis=1), axis=0, return_inverse=True)
     return spans, span_of.reshape(-1)
-
-
-def _span_type(spans: int) -> str:
-    return "<u1" if spans <= 2**8 else "<u2" if spans <= 2**16 else "<u4"

@@ -48,6 +48,12 @@ class Storage(Protocol):
     def read(self, name: str) -> memoryview:
         """Return the whole file, memory-mapped if possible."""
 
+    def read_part(self, name: str, begin: int, end: int) -> memoryview:
+        """Return the bytes from `begin` to `end` of the file itself, never of a copy on this machine, and keep no copy.
+
+        Fewer bytes if the file is shorter.
+        """
+
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
         """Write a file, or replace it."""
 

@@ -78,14 +78,42 @@ def refuse_if_live(listing: Listing, location: str, writer: Writer) -> None:
     # A restart from the checkpoint takes over its own query at once. A different query must wait until the writer has
     # been silent for a while.
     if alive is None and not is_same_query:
-        written = [stamp.modified_ns for name, stamp in listing.stamps.items() if newest.token in name]
-        written.append(listing.stamps[newest.file_name].modified_ns)
-        silent = time.time() - max(written) / 1e9
-        if silent < SILENT_SECONDS:
-            raise LedgerInUse(
-                f"Ledger '{location}' was written {silent:.0f} s ago by query {newest.query} on another machine. Stop "
-                f"that query, and wait {SILENT_SECONDS:.0f} s."
-            )
+        _refuse_if_recent(listing, location, newest)
+
+
+def refuse_while_written(listing: Listing, location: str, is_running: Callable[[str], bool]) -> None:
+    """Raise `LedgerInUse` if the newest writer may be running, whoever it is.
+
+    `is_running` returns whether a streaming query of this process is running.
+    """
+    newest = listing.main
+    if newest is None or listing.is_at_rest():
+        return
+    alive = newest.owner.is_alive() if newest.owner else None
+    if alive and newest.owner == Owner.this_process() and not newest.is_in_query:
+        alive = is_running(newest.query)
+    if alive:
+        raise LedgerInUse(
+            f"Ledger '{location}' is being written by query {newest.query} of process "
+            f"{newest.owner and newest.owner.pid}. Stop the query and its process first."
+        )
+    if alive is None:
+        _refuse_if_recent(listing, location, newest)
+
+
+def _refuse_if_recent(listing: Listing, location: str, newest: Generation) -> None:
+    silent = time.time() - last_written_ns(listing, newest) / 1e9
+    if silent < SILENT_SECONDS:
+        raise LedgerInUse(
+            f"Ledger '{location}' was written {silent:.0f} s ago by query {newest.query} on another machine. Stop "
+            f"that query, and wait {SILENT_SECONDS:.0f} s."
+        )
+
+
+def last_written_ns(listing: Listing, generation: Generation) -> int:
+    """Return when the writer of a generation last published a file, in nanoseconds since 1970."""
+    written = [stamp.modified_ns for name, stamp in listing.stamps.items() if generation.token in name]
+    return max([*written, listing.stamps[generation.file_name].modified_ns])
 
 
 def in_use(location: str, newest: Generation, where: str) -> LedgerInUse:

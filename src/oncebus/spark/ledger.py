@@ -6,8 +6,11 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from oncebus.ledger import Ledger as Files
-from oncebus.ledger import LedgerBatch, LedgerSummary
+from oncebus.ledger import LedgerBatch, LedgerCompaction, LedgerSummary, LedgerVerification
+from oncebus.spark.places import is_running
 
 
 class Ledger:
@@ -83,6 +86,32 @@ class Ledger:
     def summary(self) -> LedgerSummary:
         """Return how many ids, bytes and runs the ledger holds now. As text: `print(ledger.summary())`."""
         return self._files.summary()
+
+    def verify(self) -> LedgerVerification:
+        """Check every file of the ledger, and return what is wrong. Changes nothing; a query may be running.
+
+        ```python
+        for problem in Ledger.open(path).verify().problems:
+            print(problem)
+        ```
+
+        Raises:
+            LedgerMismatch: There is no ledger here.
+        """
+        return self._files.verify()
+
+    def compact(self) -> LedgerCompaction:
+        """Merge the runs of the ledger, and delete keys whose window is over and files that are left over.
+
+        No verdict changes. Writers do the same bit by bit, so this is for a ledger that is rarely written. If it is
+        killed, nothing is lost. As text, the result says what was gained: `print(ledger.compact())`.
+
+        Raises:
+            LedgerInUse: A query or another writer may be writing to the ledger.
+            LedgerMismatch: There is no ledger here, or one of its files is missing.
+        """
+        spark = SparkSession.getActiveSession()
+        return self._files.compact(lambda query: spark is None or is_running(spark, query))
 
     def contains(self, *key: Any) -> bool:
         """Return whether the ledger remembers a key: it was accepted, and its window plus lateness is not over.

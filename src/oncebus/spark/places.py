@@ -58,7 +58,7 @@ def place_of_query(spark: SparkSession, location: str, key: Sequence[str]) -> Pl
         running = frozenset(str(query.id) for query in spark.streams.active)
         identity, follows = _in_task(spark, lambda: _describe(location, key, lambda query: query in running, owner))
     else:
-        identity, follows = _describe(location, key, lambda query: _is_running(spark, query), owner)
+        identity, follows = _describe(location, key, lambda query: is_running(spark, query), owner)
     return Place(location, identity, uuid.uuid4().hex, owner, follows)
 
 
@@ -76,7 +76,7 @@ def bind_batch(spark: SparkSession, batch: LedgerBatch, key: Sequence[str]) -> s
         )
     else:
         identity = ledger.describe_or_check(key, has_secret=True)
-    batch.begin(lambda query: _is_running(spark, query), _owner(spark), _run(spark))
+    batch.begin(lambda query: is_running(spark, query), _owner(spark), _run(spark))
     return identity
 
 
@@ -129,7 +129,7 @@ def _run(spark: SparkSession) -> str | None:
     return None if found is None else str(found.runId())
 
 
-def _is_running(spark: SparkSession, query: str) -> bool:
+def is_running(spark: SparkSession, query: str) -> bool:
     """Return whether a streaming query of this Spark application, or of this Connect session, is running."""
     if is_remote(spark):
         return any(str(active.id) == query for active in spark.streams.active)

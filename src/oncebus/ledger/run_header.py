@@ -1,0 +1,117 @@
+"""Reads and writes the header of a run: the first 64 bytes, which say where everything else is.
+
+`oncebus.ledger.run` describes the layout of the whole file.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from oncebus.errors import OncebusError
+
+MAGIC = b"ONCERUN\x01"
+HEADER_BYTES = 64
+_BEGIN = struct.Struct("<8sQQqqIII")
+_END = struct.Struct("<Iq")
+
+
+class CorruptRun(OncebusError):
+    """The file of a run is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeader:
+    """The header of a run. `spans` and `words` are counts; `checksum` is that of all bytes after the header."""
+
+    size: int
+    words: int
+    horizon: int
+    forgotten_from: int
+    spans: int
+    has_sequence: bool
+    checksum: int
+    mostly_forgotten_from: int
+
+    def to_bytes(self) -> bytes:
+        """Return the header as it is stored."""
+        begin = _BEGIN.pack(
+            MAGIC,
+            self.size,
+            self.words,
+            self.horizon,
+            self.forgotten_from,
+            self.spans,
+            int(self.has_sequence),
+            self.checksum,
+        )
+        return begin + _END.pack(_checksum(begin, self.mostly_forgotten_from), self.mostly_forgotten_from)
+
+    @classmethod
+    def parse(cls, name: str, data: memoryview, file_bytes: int) -> RunHeader:
+        """Parse the beginning of a file with `file_bytes` bytes. Raises `CorruptRun` if they do not fit together."""
+        if file_bytes < HEADER_BYTES:
+            raise CorruptRun(
+                f"Ledger run '{name}' is truncated: it has {file_bytes} bytes, less than a header.{ADVICE}"
+            )
+        magic, size, words, horizon, forgotten_from, spans, has_sequence, checksum = _BEGIN.unpack_from(data)
+        if magic != MAGIC:
+            raise CorruptRun(f"Ledger run '{name}' begins with {magic!r} instead of {MAGIC!r}.{ADVICE}")
+        header_checksum, mostly_forgotten_from = _END.unpack_from(data, _BEGIN.size)
+        if header_checksum != _checksum(data[: _BEGIN.size], mostly_forgotten_from):
+            raise CorruptRun(f"Ledger run '{name}' has a damaged header.{ADVICE}")
+        header = cls(size, words, horizon, forgotten_from, spans, bool(has_sequence), checksum, mostly_forgotten_from)
+        if header.file_bytes != file_bytes:
+            raise CorruptRun(f"Ledger run '{name}' holds {file_bytes} bytes instead of {header.file_bytes}.{ADVICE}")
+        return header
+
+    @property
+    def span_type(self) -> str:
+        """Return the type of the index of an entry's span."""
+        return span_type(self.spans)
+
+    @property
+    def spans_at(self) -> int:
+        """Return the offset of the spans."""
+        return HEADER_BYTES
+
+    @property
+    def filter_at(self) -> int:
+        """Return the offset of the filter."""
+        return self.spans_at + 16 * self.spans
+
+    @property
+    def high_at(self) -> int:
+        """Return the offset of the first column. All columns but the last have 8 bytes for each entry."""
+        return self.filter_at + 8 * self.words
+
+    @property
+    def time_at(self) -> int:
+        """Return the offset of the times."""
+        return self.high_at + 16 * self.size
+
+    @property
+    def span_of_at(self) -> int:
+        """Return the offset of the indexes of spans, which are there if there is more than one span."""
+        return self.time_at + (16 if self.has_sequence else 8) * self.size
+
+    @property
+    def file_bytes(self) -> int:
+        """Return the size of the whole file."""
+        return self.span_of_at + (int(self.span_type[-1]) * self.size if self.spans > 1 else 0)
+
+
+def span_type(spans: int) -> str:
+    """Return the smallest type that holds the index of one of so many spans."""
+    return "<u1" if spans <= 2**8 else "<u2" if spans <= 2**16 else "<u4"
+
+
+ADVICE = " Restore the file from a backup, or start a new ledger."
+
+
+def _checksum(begin: bytes | memoryview, mostly_forgotten_from: int) -> int:
+    checksum = zlib.crc32(begin)
+    if mostly_forgotten_from:
+        checksum = zlib.crc32(struct.pack("<q", mostly_forgotten_from), checksum)
+    return checksum

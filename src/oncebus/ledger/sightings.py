@@ -1,0 +1,49 @@
+"""Says what a ledger knows about one key, from everything that its runs hold about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from oncebus.detection import NO_SEQUENCE, Memories, is_forgotten, uncancelled
+
+
+class Memory(StrEnum):
+    """Whether a row that the ledger has seen still counts."""
+
+    REMEMBERED = "remembered"
+    OVER = "over"
+    """Its window plus lateness is over. Its entry will be deleted."""
+
+    FORGOTTEN = "forgotten"
+    """Somebody made the ledger forget it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A row with the key that was new. Rows less than a window away from it are duplicates while it is remembered.
+
+    It is remembered until the ledger has seen the time `until`. Times are in microseconds since 1970. `sequence` is
+    None if the row had no sequence number.
+    """
+
+    time: int
+    sequence: int | None
+    until: int
+    memory: Memory
+
+
+def sightings_in(memories: Memories, horizon: int) -> list[Sighting]:
+    """Return what the memories of one key mean at this horizon, in the order of time."""
+    is_over = is_forgotten(memories.time, memories.keep, horizon)
+    left = uncancelled(memories.window, [memories.key], [memories.time, memories.sequence, memories.keep])
+    found = []
+    for at in np.lexsort((memories.sequence, memories.time)):
+        if memories.window[at] >= 0:
+            memory = Memory.OVER if is_over[at] else Memory.REMEMBERED if left[at] else Memory.FORGOTTEN
+            time, sequence = int(memories.time[at]), int(memories.sequence[at])
+            until = time + int(memories.keep[at])
+            found.append(Sighting(time, None if sequence == NO_SEQUENCE else sequence, until, memory))
+    return found
