@@ -50,8 +50,8 @@ def overview_json(overview: LedgerOverview) -> dict[str, Any]:
     return {
         "id": overview.description.id,
         "key": list(overview.description.key),
-        "writer": None if overview.main is None else _writer_json(overview.main),
-        "last": None if overview.last is None else _writer_json(overview.last),
+        "belongs_to": None if overview.main is None else _writer_json(overview.main),
+        "last_writer": None if overview.last is None else _writer_json(overview.last),
         "written": _moment(overview.written),
         **summary_json(overview.summary),
         "parts": [parts for parts in overview.parts if parts != LANES],
@@ -111,7 +111,7 @@ def sighting_json(key: str, sightings: Sequence[Sighting]) -> dict[str, Any]:
 
 def size_text(size: int) -> str:
     """Return a number of bytes for people."""
-    return f"{size / 1e6:,.1f} MB"
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
 
 def _sighting_text(sighting: Sighting) -> str:
