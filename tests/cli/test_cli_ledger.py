@@ -196,7 +196,7 @@ def test_verify(path: str) -> None:
         0,
         [
             "Note: a\\nb: is not a file of a ledger, and is ignored.",
-            "Note: 1 file left over. The next writer, or 'oncebus ledger compact', deletes them.",
+            "Note: 1 file left over, for the next writer or 'oncebus ledger compact' to delete.",
         ],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from pyspark.sql import functions as F
 
 from histories import SECOND, START
 from oncebus.errors import OncebusError
+from oncebus.ledger import Ledger as Files
+from oncebus.ledger import Owner, Writer
 from oncebus.spark import Ledger, detect_duplicates
 from oncebus.spark.workers import WorkersDiffer
 from reference import Message
@@ -175,6 +178,81 @@ def test_a_ledger_for_another_key_or_format(spark: SparkSession, tmp_path: Path)
     stream.write(history[1:], first=1)
     stream.run()
     assert stream.found() == expected(history)
+
+
+def elsewhere(ledger: Files) -> None:
+    ledger.describe_or_check(["id string"], has_secret=True)
+    ledger.join(Writer("aa", "some query", Owner("another machine", 1, "0")), 0)
+
+
+def of_a_process(ledger: Files) -> None:
+    ledger.describe_or_check(["id string"], has_secret=True)
+    # The parent of this process is alive. It has not written anything, but nobody else can know.
+    parent = os.getppid()
+    started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    ledger.join(Writer("aa", "some query", Owner(Owner.this_process().place, parent, started)), 0)
+
+
+def of_a_broker(ledger: Files) -> None:
+    ledger.describe_or_check(["entity and detection key"])
+
+
+def without_a_description(ledger: Files) -> None:
+    elsewhere(ledger)
+    Path(ledger.location, "ledger.json").unlink()
+
+
+def foreign(ledger: Files) -> None:
+    Path(ledger.location).mkdir()
+    Path(ledger.location, "data.csv").touch()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (
+            elsewhere,
+            r"was written \d+ s ago by query some query on another machine\. Stop that query, and wait 60 s\.$",
+        ),
+        (of_a_process, r"is being written by query some query of process \d+\. Stop that query first, or "),
+        (of_a_broker, r"is for the key \(entity and detection key\), not for \(id string\)\. Use the same key columns"),
+        (without_a_description, r"is not a ledger: it holds 'generation-000001\.json' but no 'ledger\.json'"),
+        (foreign, r"is not a ledger: it holds 'data\.csv' but no 'ledger\.json'\. Give another folder\.$"),
+    ],
+)
+def test_a_ledger_that_others_use(
+    frame: DataFrame, tmp_path: Path, made: Callable[[Files], None], message: str
+) -> None:
+    """The error is one line, for a batch and for a stream, and the folder stays as it was."""
+    made(Files.open(tmp_path / "ledger"))
+    ledger = Ledger.open(tmp_path / "ledger")
+    before = sorted(os.listdir(tmp_path / "ledger"))
+    with pytest.raises(OncebusError, match=message) as raised, ledger.batch() as batch:
+        detect_duplicates(frame, **GOOD, ledger=batch)
+    assert "\n" not in str(raised.value)
+    if made is not elsewhere:
+        # Whether a query on another machine has ended is known only to the tasks, a minute later.
+        (tmp_path / "in").mkdir()
+        messages = frame.sparkSession.readStream.schema(frame.schema).parquet(str(tmp_path / "in"))
+        with pytest.raises(OncebusError, match=message) as raised:
+            detect_duplicates(messages, **GOOD, ledger=tmp_path / "ledger")
+        assert "\n" not in str(raised.value)
+    assert sorted(os.listdir(tmp_path / "ledger")) == before
+
+
+def test_a_batch_beside_another_query(tmp_path: Path) -> None:
+    elsewhere(Files.open(tmp_path / "ledger"))
+    ledger = Ledger.open(tmp_path / "ledger")
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(OncebusError, match="is not the checkpoint of a streaming query: it has no readable 'metadata'"):
+        ledger.batch(checkpoint=tmp_path / "checkpoint")
+    (tmp_path / "checkpoint" / "metadata").write_text('{"id":"another query"}')
+    with pytest.raises(
+        OncebusError,
+        match=r"was last written by query some query, but checkpoint '.*' belongs to query another query\.$",
+    ):
+        ledger.batch(checkpoint=tmp_path / "checkpoint")
+    assert ledger.summary().ids == 0
 
 
 def test_a_folder_that_cannot_be_written(spark: SparkSession, tmp_path: Path) -> None:

@@ -104,8 +104,8 @@ def verify(path: str, as_json: bool) -> None:
             click.echo(f"Note: {visible(str(note))}")
         if found.leftovers:
             click.echo(
-                f"Note: {counted(len(found.leftovers), 'file')} left over. The next writer, or 'oncebus ledger "
-                "compact', deletes them."
+                f"Note: {counted(len(found.leftovers), 'file')} left over, for the next writer or 'oncebus ledger "
+                "compact' to delete."
             )
         checked = f"{found.runs:,} runs with {found.ids:,} ids, {size_text(found.bytes)}"
         click.echo(f"Checked {checked}: {counted(len(found.problems), 'problem')}.")
