@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -20,7 +21,17 @@ from ledger.test_asides import Checkpoint, batch_of_stream, open_aside, running
 from ledger.test_forgetting import accepted, rows_of
 from ledger.test_generations import ELSEWHERE, HERE, dead_owner
 from ledger.test_ledger_properties import Died, DyingStorage, eager, memory_folder, run_batch, started
-from oncebus.ledger import CorruptRun, Ledger, LedgerBatch, LedgerInUse, LedgerMismatch, Writer, compaction, joining
+from oncebus.ledger import (
+    CorruptRun,
+    Ledger,
+    LedgerBatch,
+    LedgerInUse,
+    LedgerMismatch,
+    Writer,
+    compaction,
+    joining,
+    writers,
+)
 from oncebus.ledger.aside_marks import COMPACTION, open_mark
 from oncebus.ledger.generations import EVERY_BATCH
 from oncebus.ledger.joining import owner_text
@@ -190,6 +201,21 @@ def test_a_live_writer_is_left_alone(ledger: Ledger, tmp_path: Path) -> None:
     Ledger.open(ledger.location).join(Writer("bb", "other", ELSEWHERE, follows=1), 0)
     with pytest.raises(LedgerInUse, match=r"was written \d+ s ago by query other on another machine"):
         ledger.compact(ended)
+
+
+def test_a_batch_that_has_just_joined_may_still_be_tidying(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted(ledger, ["a"])
+    joined = ledger.newest()
+    assert joined is not None
+    for owner in (ELSEWHERE, None):
+        Path(ledger.location, joined.file_name).write_bytes(replace(joined, owner=owner).to_json())
+        with pytest.raises(LedgerInUse, match=r"was written \d+ s ago by a batch that may be ending\. Wait 60 s\."):
+            ledger.compact()
+    monkeypatch.setattr(writers, "SILENT_SECONDS", -1.0)
+    ledger.compact()
+    monkeypatch.undo()
+    Path(ledger.location, joined.file_name).write_bytes(replace(joined, owner=DEAD).to_json())
+    ledger.compact()
 
 
 def test_two_compactions_do_not_meet(ledger: Ledger) -> None:

@@ -123,6 +123,12 @@ def tear_a_generation(folder: Path) -> str:
     return "generation-000002.json: cannot be read, so no writer can start: "
 
 
+def misspell_a_generation(folder: Path) -> str:
+    path = folder / "generation-000002.json"
+    path.write_text(path.read_text().replace('"number": 2', '"number": "2"'))
+    return "generation-000002.json: cannot be read, so no writer can start: "
+
+
 def rename_a_generation(folder: Path) -> str:
     shutil.copy(folder / "generation-000001.json", folder / "generation-000002.json")
     return "generation-000002.json: claims generation 1, not that of its name."
@@ -159,6 +165,7 @@ def tear_a_mark(folder: Path) -> str:
         confirm_a_missing_generation,
         lose_all_generations,
         tear_a_generation,
+        misspell_a_generation,
         rename_a_generation,
         lose_the_description,
         tear_the_description,

@@ -63,19 +63,7 @@ def verify(storage: Storage) -> LedgerVerification:
         raise not_a_ledger(storage.location, stamps)
     found = LedgerVerification()
     found.problems += _problems_of_description(storage, stamps)
-    generations: list[Generation] = []
-    for name in sorted(filter(GENERATION.fullmatch, stamps)):
-        try:
-            generation = Generation.from_json(bytes(storage.read_part(name, 0, stamps[name].size)))
-        except FileNotFoundError:
-            continue
-        except (ValueError, TypeError, KeyError, AttributeError, StorageError) as error:
-            found.problems.append(Finding(name, f"cannot be read, so no writer can start: {error}"))
-            continue
-        generations.append(generation)
-        if generation.file_name != name:
-            found.problems.append(Finding(name, f"claims generation {generation.number}, not that of its name."))
-    listing = Listing.of(stamps, generations)
+    listing = Listing.of(stamps, _readable_generations(storage, stamps, found))
     found.problems += _problems_of_names(listing)
     found.notes += _notes(listing)
     if found.is_intact:
@@ -95,6 +83,24 @@ def _problems_of_description(storage: Storage, stamps: dict[str, Stamp]) -> Iter
         Description.from_json(bytes(storage.read_part(FILE_NAME, 0, stamps[FILE_NAME].size)), storage.location)
     except (LedgerMismatch, StorageError, OSError) as error:
         yield Finding(FILE_NAME, str(error))
+
+
+def _readable_generations(storage: Storage, stamps: dict[str, Stamp], found: LedgerVerification) -> list[Generation]:
+    """Return the generations that can be read, and add the others to the problems."""
+    readable = []
+    for name in sorted(filter(GENERATION.fullmatch, stamps)):
+        try:
+            generation = Generation.from_json(bytes(storage.read_part(name, 0, stamps[name].size)))
+            if generation.file_name == name:
+                readable.append(generation)
+            else:
+                found.problems.append(Finding(name, f"claims generation {generation.number}, not that of its name."))
+        except FileNotFoundError:
+            # A writer has deleted it meanwhile.
+            continue
+        except (ValueError, TypeError, KeyError, AttributeError, StorageError) as error:
+            found.problems.append(Finding(name, f"cannot be read, so no writer can start: {error}"))
+    return readable
 
 
 def _problems_of_names(listing: Listing) -> Iterator[Finding]:

@@ -87,10 +87,16 @@ def refuse_while_written(listing: Listing, location: str, is_running: Callable[[
     `is_running` returns whether a streaming query of this process is running.
     """
     newest = listing.main
-    if newest is None or listing.is_at_rest():
+    if newest is None:
         return
+    is_ours = newest.owner == Owner.this_process()
     alive = newest.owner.is_alive() if newest.owner else None
-    if alive and newest.owner == Owner.this_process() and not newest.is_in_query:
+    if listing.is_at_rest():
+        # A batch that has just joined may still be tidying. Here, it would be over before this is called.
+        if newest.is_batch and alive is not False and not is_ours:
+            _refuse_if_recent(listing, location, newest)
+        return
+    if is_ours and not newest.is_in_query:
         alive = is_running(newest.query)
     if alive:
         raise LedgerInUse(
@@ -104,9 +110,11 @@ def refuse_while_written(listing: Listing, location: str, is_running: Callable[[
 def _refuse_if_recent(listing: Listing, location: str, newest: Generation) -> None:
     silent = time.time() - last_written_ns(listing, newest) / 1e9
     if silent < SILENT_SECONDS:
+        by, advice = f"query {newest.query} on another machine", "Stop that query, and wait"
+        if newest.is_batch:
+            by, advice = "a batch that may be ending", "Wait"
         raise LedgerInUse(
-            f"Ledger '{location}' was written {silent:.0f} s ago by query {newest.query} on another machine. Stop "
-            f"that query, and wait {SILENT_SECONDS:.0f} s."
+            f"Ledger '{location}' was written {silent:.0f} s ago by {by}. {advice} {SILENT_SECONDS:.0f} s."
         )
 
 
