@@ -51,7 +51,8 @@ def test_show(path: str) -> None:
     code, output = run("show", path)
     assert code == 0
     lines = [line.strip("│ \n") for line in output.splitlines()]
-    rows = dict(map(str.strip, line.split("│")) for line in lines if line.count("│") == 1)
+    cells = [line.split("│") for line in lines if line.count("│") == 1]
+    rows = {name.strip(): value.strip() for name, value in cells}
     assert rows["key"] == "id string"
     assert rows["holds"] == "6 ids in 6 runs, 0.0 MB"
     assert rows["parts"] == "2"

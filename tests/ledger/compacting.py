@@ -21,7 +21,7 @@ def pausing(change: Callable[..., None]) -> Callable[..., None]:
 
 if __name__ == "__main__":
     # The test that wrote the last batch is alive, but does nothing now.
-    writers.SILENT_SECONDS = 0.0
+    setattr(writers, "SILENT_SECONDS", 0.0)  # noqa: B010
     LocalStorage.publish = pausing(LocalStorage.publish)  # type: ignore[method-assign]
     LocalStorage.delete = pausing(LocalStorage.delete)  # type: ignore[method-assign]
     Ledger.open(sys.argv[1]).compact()

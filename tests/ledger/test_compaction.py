@@ -69,7 +69,7 @@ def test_neighbours_become_one_run_up_to_a_size() -> None:
     most=st.sampled_from([1, 3, 1000]),
     data=st.data(),
 )
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 def test_a_history_with_compactions_is_judged_as_the_reference_does(
     history: list[Batch], lateness: int, fan: int, repeatable: int, most: int, data: st.DataObject
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_history_with_compactions_is_judged_as_the_reference_does(
 
 
 @given(history=histories(), data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 def test_a_compaction_that_dies_anywhere_changes_no_verdict(history: list[Batch], data: st.DataObject) -> None:
     reference, dead = Reference(), owner_text(DEAD)
     with memory_folder() as folder, eager(1, 1000):

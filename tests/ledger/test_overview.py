@@ -32,7 +32,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @given(history=histories(endless=True))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_a_key_is_known_as_the_reference_knows_it(history: list[Batch]) -> None:
     reference = Reference()
     with memory_folder() as folder, eager(1, 3):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_every_flipped_byte_and_every_missing_byte_is_found() -> None:
     assert problems_of(name, memoryview(data + b"\x00")) == [f"holds {len(data) + 1} bytes instead of {len(data)}."]
 
 
-def sealed(data: bytearray, **changes: int) -> memoryview:
+def sealed(data: bytearray, **changes: Any) -> memoryview:
     """Return the file with checksums that fit its content."""
     header = RunHeader.parse("run", memoryview(data), len(data))
     checksum = zlib.crc32(memoryview(data)[HEADER_BYTES:])

@@ -63,8 +63,8 @@ def overview_json(overview: LedgerOverview) -> dict[str, Any]:
         "tombstones": overview.tombstones,
         "asides": overview.asides,
         "is_compacting": overview.is_compacting,
-        "not_joined": overview.unclaimed._asdict(),
-        "left_over": overview.leftovers._asdict(),
+        "not_joined": asdict(overview.unclaimed),
+        "left_over": asdict(overview.leftovers),
         "days": [_day_json(day) for day in overview.days],
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,8 @@ class Day:
     reaches: str = ""
 
 
-class Files(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Files:
     """Some files and their size."""
 
     count: int
