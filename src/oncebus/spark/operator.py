@@ -162,7 +162,9 @@ def _spread(messages: DataFrame, columns: Columns, parts: int | None) -> DataFra
         nothing = F.array().cast("array<bigint>")
         clock = F.aggregate(nothing, F.unix_micros(F.current_timestamp()), lambda time, _: time)
         added.append(clock.alias(CLOCK))
-    return (messages if parts == LANES else messages.repartition(parts, *by)).select("*", *added)
+    # Before the shuffle, Spark computes these columns together with the scan. After it, they would copy every row.
+    prepared = messages.select("*", *added)
+    return prepared if parts == LANES else prepared.repartition(parts, *by)
 
 
 def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, parts: int) -> FixedLedger:
