@@ -1,6 +1,6 @@
-"""Fills a ledger with many ids, through its own code, one process per part: fill.py FOLDER IDS PART END KEY.
+"""Fills a ledger with many ids, through its own code, one process per part: fill.py FOLDER IDS PART END KEY [BATCH].
 
-Writes IDS ids, accepted in the day before END (in microseconds), to a ledger for KEY.
+Writes IDS ids, accepted in the day before END (in microseconds), to a ledger for KEY, in batches of BATCH ids.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PARTS = 2
 ROWS_PER_BATCH = 120_000
 
 
-def fill(folder: str, ids: int, part: int, end: int, key: str) -> None:
+def fill(folder: str, ids: int, part: int, end: int, key: str, size: int = ROWS_PER_BATCH) -> None:
     """Accept the given number of random keys of one part, spread over a day."""
     ledger = Ledger.open(folder)
     ledger.describe_or_check([key], has_secret=True)
@@ -25,10 +25,10 @@ def fill(folder: str, ids: int, part: int, end: int, key: str) -> None:
         ledger.claim(generation)
     random = np.random.default_rng(part)
     day = 86_400_000_000
-    window = np.full(ROWS_PER_BATCH, 7 * day)
-    for batch, begin in enumerate(range(0, ids, ROWS_PER_BATCH)):
-        digests = random.integers(0, 2**64, (int(ROWS_PER_BATCH * PARTS * 1.02), 2), dtype=np.uint64)
-        mine = digests[part_of(digests[:, 0], digests[:, 1], PARTS) == part][:ROWS_PER_BATCH]
+    window = np.full(size, 7 * day)
+    for batch, begin in enumerate(range(0, ids, size)):
+        digests = random.integers(0, 2**64, (int(size * PARTS * 1.02), 2), dtype=np.uint64)
+        mine = digests[part_of(digests[:, 0], digests[:, 1], PARTS) == part][:size]
         count = len(mine)
         time = np.full(count, end - day + day * begin // ids) + np.arange(count)
         rows = Rows(
@@ -40,4 +40,4 @@ def fill(folder: str, ids: int, part: int, end: int, key: str) -> None:
 
 
 if __name__ == "__main__":
-    fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    fill(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], *map(int, sys.argv[6:]))

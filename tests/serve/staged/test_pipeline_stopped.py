@@ -127,10 +127,10 @@ def test_at_an_entitys_quota_sends_are_refused_until_there_is_room(stage: Stage)
             lambda: all(len(sender.refusals) > so_far for sender, so_far in zip(made, before, strict=True)),
             "the entity is still full",
         )
+        after = accepted(made)
         # Not all: new messages come while these are received.
         received = [found[0] for found in (stage.client.receive("full", 0) for _ in range(30)) if found is not None]
         assert len(received) == 30
-        after = accepted(made)
         until(lambda: accepted(made) > after + 10, "sends continue", limit=PATIENCE)
     for sender in made:
         for status, retry_after, text in sender.refusals:
