@@ -34,6 +34,20 @@ def test_runs_stay_few_and_entries_are_seldom_rewritten(shape: str) -> None:
     assert rewritten <= 6 * total
 
 
+def test_a_long_window_does_not_make_merges_dearer() -> None:
+    """A part with 100 full runs merges what follows them no more often than an empty one."""
+    sizes = [2 * FULL] * 100
+    rewritten = 0
+    for _ in range(3000):
+        sizes.append(1000)
+        while (chosen := choose_merge(sizes)) is not None:
+            merged = sum(sizes[at] for at in chosen)
+            rewritten += merged
+            sizes[chosen.start : chosen.stop] = [merged]
+    # An entry is written again once for each of the tiers 8,000, 64,000, 512,000 and 4,096,000.
+    assert rewritten <= 4 * 3000 * 1000
+
+
 def test_the_largest_run_that_is_mostly_forgotten_is_rewritten() -> None:
     runs = [(20_000, 5), (50_000, 9), (30_000, 10), (9_999, 1), (90_000, 11)]
     assert choose_rewrite(runs, 4) is None

@@ -14,7 +14,7 @@ import pytest
 from histories import SECOND, START, rows_of, verdicts_of
 from oncebus.ledger import CorruptRun, Ledger, Owner, StorageError, Writer
 from oncebus.ledger.local_storage import LocalStorage
-from oncebus.ledger.storage import Storage, storage_at
+from oncebus.ledger.storage import Stamp, Storage, agreed, storage_at
 from reference import Message, Reference
 
 RACING = Path(__file__).parent / "racing.py"
@@ -175,3 +175,29 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"cannot be written: .* \('x'\)"):
         LocalStorage(str(tmp_path / "file")).publish("x", [b""])
     assert list(tmp_path.glob(".tmp-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("scans", "needed"),
+    [
+        (["a", "a"], 2),
+        (["a", "ab"], 2),  # another task has published
+        (["ab", "b", "bc"], 3),  # the scan without "a" may have missed the run that "a" was merged into
+        (["ab", "b", "", "c"], 4),
+    ],
+)
+def test_a_listing_is_repeated_only_if_a_file_has_gone_meanwhile(scans: list[str], needed: int) -> None:
+    answers = [{name: Stamp(1, 1) for name in names} for names in scans]
+    left = list(answers)
+    assert agreed(lambda: left.pop(0)) == answers[needed - 1]
+    assert len(answers) - len(left) == needed
+
+
+def test_a_listing_ends_while_others_publish() -> None:
+    found: dict[str, Stamp] = {}
+
+    def scan() -> dict[str, Stamp]:
+        found[f"run {len(found)}"] = Stamp(1, 1)
+        return dict(found)
+
+    assert len(agreed(scan)) == 2

@@ -138,9 +138,12 @@ class Ledger(LedgerTidying):
         self.identity = describe_or_check(self._storage, key, has_secret=has_secret)
         return self.identity
 
-    def secret(self) -> bytes:
-        """Return the secret for the digests of keys. Raises `LedgerMismatch` if this ledger has none."""
-        stamp = self._storage.names().get(FILE_NAME)
+    def secret(self, listing: Listing | None = None) -> bytes:
+        """Return the secret for the digests of keys. Raises `LedgerMismatch` if this ledger has none.
+
+        `listing` is any listing of this ledger; without it the ledger lists its files.
+        """
+        stamp = (self._storage.names() if listing is None else listing.stamps).get(FILE_NAME)
         self._check_identity(stamp)
         found = None if stamp is None else self._description(stamp).secret
         if found is None:
@@ -171,7 +174,7 @@ class Ledger(LedgerTidying):
         return self.enter(writer, batch)[0]
 
     def enter(self, writer: Writer, batch: int) -> tuple[Generation, Listing | None]:
-        """Do the same as `join`, and also return a listing that `decide` may reuse in this batch, or None.
+        """Do the same as `join`, and also return a listing that `judge` may reuse in this batch, or None.
 
         The listing holds everything that the batch must see. The claim of the generation fixed which earlier batches
         count, and this generation's earlier batches were published before this batch began.
@@ -214,6 +217,7 @@ class Ledger(LedgerTidying):
         clock: int,
         cut: int | None = None,
         policy: Policy = _FIRST,
+        listing: Listing | None = None,
     ) -> Verdicts:
         """Judge the rows of one part of a batch, and publish the accepted keys before returning.
 
@@ -225,8 +229,12 @@ class Ledger(LedgerTidying):
         If `parts` is `LANES`, then `part` is a partition of the input, and need not depend on the key. Raises
         `NotPartitioned` if another call of this batch has published a key of this one. Of two such calls, at least one
         sees the other's run, because both publish before they look.
+
+        `listing` comes from `enter`; without it the ledger lists its files.
         """
-        decision = self.decide(rows, generation, batch, part=part, parts=parts, clock=clock, cut=cut, policy=policy)
+        decision = self.decide(
+            rows, generation, batch, part=part, parts=parts, clock=clock, cut=cut, policy=policy, listing=listing
+        )
         decision.publish()
         if parts == LANES:
             self._refuse_shared_keys(generation, batch, part)

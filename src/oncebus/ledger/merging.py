@@ -19,7 +19,7 @@ LEAST_REWRITTEN = 10_000
 """A run with fewer entries is not worth a rewrite: merging leaves few such runs, and also drops forgotten entries."""
 
 MOST_RUNS = 64
-"""With more runs than this, the cheapest merge is made regardless of the tiers."""
+"""With more runs than this that are not full, the cheapest merge is made regardless of the tiers."""
 
 
 MOST_COMPACTED = 4_000_000
@@ -43,8 +43,9 @@ def choose_merge(sizes: Sequence[int], fan: int = FAN, full: int = FULL) -> rang
                 found.append(at)
                 if len(found) == fan:
                     return range(found[0], at + 1)
-    if len(sizes) > MOST_RUNS:
-        # Alternating sizes can leave many small runs between large ones.
+    if sum(size < full for size in sizes) > MOST_RUNS:
+        # Alternating sizes can leave many small runs between large ones. Full runs do not count: a long window has any
+        # number of them, and to merge what comes after them each time would write it again and again.
         stretches = [range(at, at + fan) for at in range(len(sizes) - fan + 1)]
         mergeable = [stretch for stretch in stretches if all(sizes[at] < full for at in stretch)]
         return min(mergeable, key=lambda stretch: sum(sizes[at] for at in stretch), default=None)

@@ -22,9 +22,12 @@ generation was claimed with the same token. So runs of a writer that never claim
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import gcd
+from operator import itemgetter
 from typing import NamedTuple
 
 from oncebus.detection import NO_HORIZON
@@ -127,26 +130,32 @@ class RunName:
 
 def parse_run_names(names: Iterable[str]) -> list[RunName]:
     """Return the runs among all file names, in the order of their positions."""
-    runs = []
-    for name in names:
-        if match := _RUN.fullmatch(name):
-            *numbers, written, horizon, cut, token = match.groups()
-            g1, b1, g2, b2, part, parts, size = map(int, numbers)
-            first, last = Position(g1, b1), Position(g2, b2)
-            runs.append(
-                RunName(
-                    first,
-                    last,
-                    part,
-                    parts,
-                    size,
-                    int(horizon),
-                    token,
-                    cut=int(cut) if cut else None,
-                    written=int(written) if written else None,
-                )
-            )
-    return sorted(runs, key=lambda run: (run.first, run.last, str(run)))
+    runs = [(run.first, run.last, name, run) for name in names if (run := _parse(name)) is not None]
+    return [run for *_, run in sorted(runs, key=itemgetter(0, 1, 2))]
+
+
+@lru_cache(maxsize=1 << 15)
+def _parse(name: str) -> RunName | None:
+    """Return the run with this file name; None if it is not that of a run.
+
+    Every task lists all files, and nearly all of them were there before.
+    """
+    match = _RUN.fullmatch(name)
+    if match is None:
+        return None
+    *numbers, written, horizon, cut, token = match.groups()
+    g1, b1, g2, b2, part, parts, size = map(int, numbers)
+    return RunName(
+        Position(g1, b1),
+        Position(g2, b2),
+        part,
+        parts,
+        size,
+        int(horizon),
+        token,
+        cut=int(cut) if cut else None,
+        written=int(written) if written else None,
+    )
 
 
 def visible_runs(runs: Sequence[RunName], generations: Sequence[Generation], below: Position) -> list[RunName]:
@@ -173,9 +182,28 @@ def visible_runs(runs: Sequence[RunName], generations: Sequence[Generation], bel
 
 
 def without_covered(runs: Sequence[RunName]) -> list[RunName]:
-    """Return the runs that no other run covers."""
-    replacing = [run for run in runs if run.is_merged or run.written is not None]
-    return [run for run in runs if not any(other.covers(run) for other in replacing)]
+    """Return the runs that no other run covers, in the same order.
+
+    Compares only runs of the same part and the same batches with each other. A large ledger has thousands of runs, and
+    every task calls this.
+    """
+    by_range: dict[tuple[int, int], dict[tuple[Position, Position], list[RunName]]] = defaultdict(dict)
+    for run in runs:
+        by_range[run.parts, run.part].setdefault((run.first, run.last), []).append(run)
+    covered: set[RunName] = set()
+    for ranges in by_range.values():
+        # From the first range to the last; of ranges that begin together, the widest comes first. So every range that
+        # contains this one comes before it.
+        reached = None
+        for first, last in sorted(sorted(ranges, key=itemgetter(1), reverse=True), key=itemgetter(0)):
+            same = ranges[first, last]
+            if reached is not None and last <= reached:
+                covered.update(same)
+            elif len(same) > 1:
+                covered.update(run for run in same if any(other.covers(run) for other in same))
+            if first != last:
+                reached = last if reached is None else max(reached, last)
+    return [run for run in runs if run not in covered] if covered else list(runs)
 
 
 def horizon_of(runs: Iterable[RunName]) -> int:

@@ -100,14 +100,15 @@ def storage_at(location: str | os.PathLike[str]) -> Storage:
 
 
 def agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
-    """Scan repeatedly until two scans in a row agree, and return their result.
+    """Scan repeatedly until a scan still finds all files of the one before, and return its result.
 
-    A scan takes time. If runs are merged meanwhile, it may miss both the new run and the old ones.
+    A scan takes time. If runs are merged meanwhile, it may miss both the new run and the old ones. The old ones were
+    deleted while it ran, so the scan before has found them. New files do no harm: other tasks publish all the time.
     """
     found = scan()
-    while (again := scan()) != found:
+    while not found.keys() <= (again := scan()).keys():
         found = again
-    return found
+    return again
 
 
 def abandoned(names: dict[str, Stamp]) -> list[str]:

@@ -149,8 +149,12 @@ class Task:
         ledger = Ledger.open(place.location, identity=place.identity)
         generation, number, parts = place.generation, place.number, place.parts
         table = pa.Table.from_batches(received)
-        rows, part = self._rows(table, ledger.secret()), _lane() if parts == LANES else _part(table)
-        verdicts = ledger.judge(rows, generation, number, part=part, parts=parts, clock=place.clock, policy=self.policy)
+        # On an object store, a listing costs as much as a put.
+        listing = ledger.listing()
+        rows, part = self._rows(table, ledger.secret(listing)), _lane() if parts == LANES else _part(table)
+        verdicts = ledger.judge(
+            rows, generation, number, part=part, parts=parts, clock=place.clock, policy=self.policy, listing=listing
+        )
         yield from self._marked(received, rows, verdicts)
         # A batch outside a query tidies the ledger when it joins.
         if generation.is_in_query and rows.has_key.any():
@@ -160,13 +164,13 @@ class Task:
         ledger, parts = stream.place.open(), stream.parts
         writer, batch = stream.place.writer()
         # Join even without rows: the first batch of a restarted query decides which batches of the last one count.
-        generation = ledger.join(writer, batch)
+        generation, listing = ledger.enter(writer, batch)
         if received:
             table = pa.Table.from_batches(received)
-            rows, part = self._rows(table, ledger.secret()), _lane() if parts == LANES else _part(table)
+            rows, part = self._rows(table, ledger.secret(listing)), _lane() if parts == LANES else _part(table)
             cut = int(table.column(CLOCK)[0].as_py())
             verdicts = ledger.judge(
-                rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut, policy=self.policy
+                rows, generation, batch, part=part, parts=parts, clock=cut, cut=cut, policy=self.policy, listing=listing
             )
             yield from self._marked(received, rows, verdicts)
             if rows.has_key.any():
