@@ -4,16 +4,17 @@ python -m bench.scale            print all tables
 python -m bench.scale write      put them into docs/scale.md
 python -m bench.scale count      count the simulations again, into docs/bench/scale.json (a minute)
 python -m bench.scale measure    measure this machine again, into docs/bench/scale.json (a minute)
+python -m bench.scale spark      the same for Spark; takes CPU time per row from build/bench-quick.json, if it is there
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from bench.scale_model import AZURE, DAY, LISTINGS, PRICES, S3, SCANS, Ledger, L
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "scale.md"
+QUICK = ROOT / "build" / "bench-quick.json"
 RESULTS = ROOT / "docs" / "bench" / "scale.json"
 
 HOUR = 3_600
@@ -102,6 +104,10 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")
 
 
+def cores(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
 def size(value: float) -> str:
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if value >= unit:
@@ -133,7 +139,7 @@ def sizes_table(measured: Measured) -> str:
         rows.append(
             [
                 rate, window, number(ledger.ids), size(ledger.bytes), number(ledger.runs_per_part),
-                number(ledger.files), f"{measured.cores(ledger):.2g}", size(ledger.stored_ids),
+                number(ledger.files), cores(measured.cores(ledger)), size(ledger.stored_ids),
                 ", ".join(broken(ledger, measured)) or "–",
             ]
         )  # fmt: skip
@@ -191,13 +197,33 @@ def levers_table(measured: Measured) -> str:
             [
                 f"{interval} s", f"{parts}", number(ledger.new_ids), number(ledger.new_ids * ledger.span),
                 number(ledger.runs_per_part), number(ledger.files), f"{listing_seconds(ledger):.1f} s",
-                f"{measured.cores(ledger):.2g}", dollars(ledger.dollars(S3).total),
+                cores(measured.cores(ledger)), dollars(ledger.dollars(S3).total),
                 ", ".join(broken(ledger, measured)) or "–",
             ]
         )  # fmt: skip
     head = [
         "batch every", "parts", "new ids per part", "ids in a full run", "runs per part", "files",
         "a task waits for listings", "busy cores", "S3, a month", "what breaks",
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def split_table(measured: Measured) -> str:
+    rows = []
+    for ledgers, interval in ((1, 10), (4, 10), (16, 10), (16, 60), (64, 60)):
+        machines, parts = MACHINES[1_000_000]
+        load = Load(1_000_000 / ledgers, DAY, interval, max(parts // ledgers, 4), machines=max(machines // ledgers, 1))
+        ledger = Ledger(load)
+        rows.append(
+            [
+                f"{ledgers}", f"{interval} s", f"{load.parts}", number(ledger.runs_per_part), number(ledger.files),
+                size(ledger.bytes), f"{listing_seconds(ledger):.1f} s", cores(ledgers * measured.cores(ledger)),
+                dollars(ledgers * ledger.dollars(S3).total), ", ".join(broken(ledger, measured)) or "–",
+            ]
+        )  # fmt: skip
+    head = [
+        "ledgers", "batch every", "parts each", "runs per part", "files each", "size each", "a task waits for listings",
+        "busy cores in all", "S3 in all, a month", "what breaks",
     ]  # fmt: skip
     return table(head, rows)
 
@@ -211,7 +237,7 @@ def cpu_table(measured: Measured) -> str:
 
 
 POINTS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "operator_cpu_seconds_per_million_rows": ("`detect_duplicates`, JVM and workers, per million rows", "{:.1f} CPU s".format),
+    "operator_cpu_seconds_per_million_rows": ("`detect_duplicates`, per million rows", "{:.1f} CPU s".format),
     "floor_cpu_seconds_per_million_rows": ("of it the same plan without detection", "{:.1f} CPU s".format),
     "judge_cpu_seconds_per_million_rows": ("of it the verdicts, against 4 runs", "{:.2f} CPU s".format),
     "bytes_per_id": ("an id on disk, with a sequence number", "{:.1f} bytes".format),
@@ -219,7 +245,9 @@ POINTS: dict[str, tuple[str, Callable[[float], str]]] = {
     "merge_cpu_seconds_per_million_ids": ("a merge, per million ids", "{:.2f} CPU s".format),
     "largest_merge_cpu_seconds": ("the largest merge, 8 million ids", "{:.1f} CPU s".format),
     "largest_merge_peak_bytes": ("memory of a process that does it", size),
-    "listing_cpu_microseconds_per_file": ("a listing, per file", "{:.1f} µs".format),
+    "listing_cpu_microseconds_per_file": ("a listing, per file", "{:.1f} CPU µs".format),
+    "small_batch_seconds": ("a batch of 400 rows in 2 parts, on 2 cores", "{:.2f} s".format),
+    "task_cpu_seconds": ("each further part of it", lambda value: f"{value * 1e3:.0f} CPU ms"),
 }  # fmt: skip
 
 
@@ -289,7 +317,20 @@ def tables() -> dict[str, str]:
         "prices": prices_table(),
         "costs": price_table(),
         "levers": levers_table(measured),
+        "split": split_table(measured),
         "counted": counted_table(results),
+    }
+
+
+def quick_points() -> dict[str, float]:
+    """Return the CPU seconds per million rows of the last `make bench-quick`; nothing if there was none."""
+    if not QUICK.exists():
+        return {}
+    rounds = json.loads(QUICK.read_text())["operator"].get("CPU s per million rows: all", {})
+    return {
+        f"{ours}_cpu_seconds_per_million_rows": statistics.median(rounds[theirs].values())
+        for ours, theirs in (("operator", "oncebus"), ("floor", "floor"))
+        if theirs in rounds
     }
 
 
@@ -316,9 +357,13 @@ def main(command: str = "print") -> None:
 
         results["machine"] = {"python": platform.python_version(), "cores": os.cpu_count()}
         results["measured"] = {**results.get("measured", {}), **measure()}
+    elif command == "spark":
+        program = [sys.executable, "-m", "bench.scale_spark"]
+        answer = subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+        results["measured"] = {**results.get("measured", {}), **json.loads(answer.splitlines()[-1]), **quick_points()}
     else:
-        raise SystemExit(f"Command '{command}' is none of print, write, count, measure.")
-    if command in ("count", "measure"):
+        raise SystemExit(f"Command '{command}' is none of print, write, count, measure, spark.")
+    if command in ("count", "measure", "spark"):
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 

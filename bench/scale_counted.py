@@ -72,7 +72,7 @@ class CountingStorage:
         return agreed(self._scan)
 
     def _scan(self) -> dict[str, Stamp]:
-        found = self._inner._scan()  # noqa: SLF001
+        found = self._inner._scan()
         self._counts().scans += 1
         self._counts().pages += max(1, math.ceil(len(found) / self._store.page))
         return found

@@ -105,7 +105,9 @@ class Ledger:
         for level in range(self.levels + 1):
             width = fan**level
             lasts = self.batches_per_window if level == self.levels else waiting * width
-            found.append(Written(1 / width, self.new_ids * width, lasts + (self.merging.repeatable if not level else 0)))
+            found.append(
+                Written(1 / width, self.new_ids * width, lasts + (self.merging.repeatable if not level else 0))
+            )
         ids, left = self.new_ids * self.span, self.span / 4
         # A run is rewritten when three quarters of it are forgotten, again and again while it is large enough. If the
         # last quarter takes less time than a batch, the run may be gone before a batch finds it so.

@@ -1,4 +1,4 @@
-"""Relays requests to a real object store, and makes puts fail."""
+"""Relays requests to a real object store, counts them, and makes puts fail."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class Relay(ThreadingHTTPServer):
         self.to = to
         self.ended = threading.Event()
         self.spoilt = 0
+        self.seen: list[str] = []
+        """The method and path of each request."""
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
 
@@ -59,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass_on(self) -> None:
         self.close_connection = True
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.seen.append(f"{self.command} {self.path}")
         fault = self.server.next_fault() if self.command == "PUT" else None
         if fault is Fault.UNAVAILABLE:
             self.wfile.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

@@ -50,10 +50,12 @@ def started(ledger: Ledger, start: int) -> Writer:
 def run_batch(ledger: Ledger, writer: Writer, number: int, batch: Batch, lateness: int) -> dict[Message, Verdict]:
     found: dict[Message, Verdict] = {}
     for part, messages in enumerate(split(batch.messages, batch.parts)):
-        generation = ledger.join(writer, number)
+        generation, listing = ledger.enter(writer, number)
         if messages:
             rows = rows_of(messages, lateness)
-            verdicts = ledger.judge(rows, generation, number, part=part, parts=batch.parts, clock=batch.clock)
+            verdicts = ledger.judge(
+                rows, generation, number, part=part, parts=batch.parts, clock=batch.clock, listing=listing
+            )
             found |= verdicts_of(messages, verdicts)
             ledger.tidy(generation, number, part=part, parts=batch.parts)
     return found
