@@ -42,10 +42,10 @@ MOST_MAPS = 65_530
 SIMULATIONS = {
     "70/s, 1 day, batches of 5 minutes, 1 part": (Load(70, DAY, 300, 1), 2 * DAY),
     "2/s, 7 days, batches of 10 minutes, 1 part": (Load(2, 7 * DAY, 600, 1), 14 * DAY),
-    "1/s, 30 days, batches of an hour, 2 parts": (Load(1, 30 * DAY, HOUR, 2), 30 * DAY),
+    "1/s, 30 days, batches of an hour, 2 parts": (Load(1, 30 * DAY, HOUR, 2), 1024 * HOUR),
     "100/s, 10 minutes, batches of 5 s, 2 parts, 3 machines": (Load(100, 600, 5, 2, machines=3), HOUR),
 }
-"""By title: the load, and how many seconds are counted after the first window."""
+"""By title: the load, and how many seconds are counted after the first window: some cycles of the largest merges."""
 
 
 def load_of(rate: int, window: float, interval: float = INTERVAL, parts: int = 0) -> Load:
@@ -255,7 +255,7 @@ def points_table(measured: Measured) -> str:
     return table(["", "measured"], [[text, shown(measured.points[name])] for name, (text, shown) in POINTS.items()])
 
 
-COUNTED = {
+COUNTED: dict[str, Callable[[Ledger], float]] = {
     "runs": lambda ledger: ledger.runs_per_part * ledger.load.parts,
     "files": lambda ledger: ledger.files,
     "ids in the files": lambda ledger: ledger.stored_ids,
@@ -265,7 +265,7 @@ COUNTED = {
     "LIST a day": lambda ledger: ledger.lists_per_day(S3),
     "GET a day": lambda ledger: ledger.gets_per_day,
     "bytes read a day": lambda ledger: ledger.bytes_read_per_day,
-}  # fmt: skip
+}
 """What a simulation counts, and what the model says about it."""
 
 

@@ -137,7 +137,8 @@ class Ledger:
     def runs_per_part(self) -> float:
         """The runs that a task searches: those that may be repeated, those that wait for a merge, and the last ones."""
         waiting = (self.merging.fan - 1) / 2
-        below = self.merging.repeatable + waiting * sum(self.merging.fan**level for level in range(self.levels))
+        widths = [int(self.merging.fan**level) for level in range(self.levels)]
+        below = self.merging.repeatable + waiting * sum(widths)
         rest = (self.batches_per_window + self.merging.repeatable - below) / self.span
         return self.merging.repeatable + waiting * self.levels + max(rest, 0) + (1 if self.levels else 0)
 

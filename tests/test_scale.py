@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from bench import scale
 from bench.scale_counted import count, memory_folder
-from bench.scale_model import AZURE, CHUNK, DAY, S3, Ledger, Load, Merging
+from bench.scale_model import AZURE, CHUNK, DAY, PRICES, S3, Ledger, Load, Merging
 
 from oncebus.ledger import ledger as ledger_module
 from oncebus.ledger import merging
@@ -91,7 +91,7 @@ def test_the_page_has_the_tables_of_the_program() -> None:
     assert scale.with_tables(page, made) == page
     for name, text in made.items():
         assert f"<!-- table: {name} -->\n\n{text}\n\n<!-- end of table -->" in page
-    assert scale.PRICES in page
+    assert PRICES in page
 
 
 def test_an_id_is_written_once_per_tier_and_a_little_more_when_it_is_forgotten() -> None:

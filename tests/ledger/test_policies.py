@@ -48,11 +48,12 @@ def test_a_history(
                 for part, messages in enumerate(split(batch.messages, batch.parts)):
                     generation = ledger.join(writer, number)
                     if messages:
-                        place = {"part": part, "parts": batch.parts}
-                        rows = rows_of(messages, lateness)
-                        verdicts = ledger.judge(rows, generation, number, **place, clock=batch.clock, policy=policy)
+                        parts, rows = batch.parts, rows_of(messages, lateness)
+                        verdicts = ledger.judge(
+                            rows, generation, number, part=part, parts=parts, clock=batch.clock, policy=policy
+                        )
                         found |= verdicts_of(messages, verdicts)
-                        ledger.tidy(generation, number, **place)
+                        ledger.tidy(generation, number, part=part, parts=parts)
                 assert found == expected
 
 

@@ -63,7 +63,7 @@ def test_a_store_gets_the_requests_that_the_simulation_counts(
         run_batches(ledger, sender, range(1, BATCHES))
         found = Counter(kind_of(request) for request in between.seen)
     expected = counted(STORES[kind], tmp_path / "ledger")
-    assert expected.deleted > 8
+    assert expected.deleted >= 8
     assert (found["LIST"], found["PUT"], found["GET"]) == (expected.pages, expected.puts, expected.gets)
     assert found["HEAD"] == 0
 
