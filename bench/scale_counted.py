@@ -83,6 +83,12 @@ class CountingStorage:
         self._counts().bytes_read += len(found)
         return found
 
+    def read_part(self, name: str, begin: int, end: int) -> memoryview:
+        found = self._inner.read_part(name, begin, end)
+        self._counts().gets += 1
+        self._counts().bytes_read += len(found)
+        return found
+
     def publish(self, name: str, pieces: Sequence[Piece]) -> None:
         self._count_put(pieces)
         self._inner.publish(name, pieces)

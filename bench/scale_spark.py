@@ -60,6 +60,7 @@ def main() -> None:
                 "small_batch_seconds": few,
                 "task_seconds_on_two_cores": (many - few) / tasks,
                 "task_cpu_seconds": (many_cpu - few_cpu) / tasks,
+                "batch_cpu_seconds": few_cpu - PARTS[0] * (many_cpu - few_cpu) / tasks,
             }
         )
     )

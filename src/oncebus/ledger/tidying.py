@@ -45,7 +45,7 @@ class LedgerTidying(LedgerFiles):
         earlier = [other for other in listing.generations if other.number < generation.number]
         settled = settled_runs(visible, [*earlier, generation], batch)
         horizon, keeper = horizon_of(settled), keeper_of(settled)
-        settled = [run for run in settled if run in set(ours)]
+        settled = [run for run in settled if _is_tidied_by(run, part, parts)]
         if spared is not None:
             # An aside sees the batches below this one, and is compared with the later ones when it joins.
             since = Position(generation.number, spared)
