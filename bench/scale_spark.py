@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -20,13 +19,12 @@ from oncebus.spark import detect_duplicates
 
 ROWS = 400
 BATCHES = 14
-SKIPPED = 4
 PARTS = (2, 64)
 
 
 def main() -> None:
     spark = session({})
-    found: dict[int, tuple[float, float]] = {}
+    found: dict[int, float] = {}
     with tempfile.TemporaryDirectory(prefix="oncebus-bench-", dir=os.environ.get("BENCH_WORK")) as work:
         source = Path(work, "in")
         generate(source, rows=ROWS * BATCHES, batch=ROWS, duplicates=0.1)
@@ -46,24 +44,10 @@ def main() -> None:
             running = query.trigger(availableNow=True).start()
             running.awaitTermination()
             cpu = since(before, cpu_below(os.getpid(), "driver"))["all"]
-            seconds = [
-                progress["durationMs"]["triggerExecution"] / 1000
-                for progress in running.recentProgress
-                if progress["numInputRows"]
-            ]
-            found[parts] = (statistics.median(seconds[SKIPPED:]), cpu / BATCHES)
-    (few, few_cpu), (many, many_cpu) = (found[parts] for parts in PARTS)
-    tasks = PARTS[1] - PARTS[0]
-    print(
-        json.dumps(
-            {
-                "small_batch_seconds": few,
-                "task_seconds_on_two_cores": (many - few) / tasks,
-                "task_cpu_seconds": (many_cpu - few_cpu) / tasks,
-                "batch_cpu_seconds": few_cpu - PARTS[0] * (many_cpu - few_cpu) / tasks,
-            }
-        )
-    )
+            found[parts] = cpu / BATCHES
+    few, many = (found[parts] for parts in PARTS)
+    task = (many - few) / (PARTS[1] - PARTS[0])
+    print(json.dumps({"task_cpu_seconds": task, "batch_cpu_seconds": few - PARTS[0] * task}))
 
 
 if __name__ == "__main__":
