@@ -192,6 +192,7 @@ def test_verify(path: str) -> None:
     Path(path, "a\nb").touch()
     Path(path, ".tmp-old").touch()
     os.utime(Path(path, ".tmp-old"), (0, 0))
+    assert "1 file, 0.0 kB: the next writer deletes them" in run("show", path)[1]
     code, output = run("verify", path)
     assert (code, output.splitlines()[:2]) == (
         0,

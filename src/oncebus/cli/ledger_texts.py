@@ -40,7 +40,7 @@ def overview_rows(overview: LedgerOverview) -> Iterator[tuple[str, str]]:
     if overview.is_compacting:
         yield "compaction", "running, or died"
     if overview.unclaimed.count:
-        yield "not joined", f"{_files_text(overview.unclaimed)} of a batch that is open or died"
+        yield "not joined", f"{_files_text(overview.unclaimed)}, of a batch that is open or died"
     if overview.leftovers.count:
         yield "left over", f"{_files_text(overview.leftovers)}: the next writer deletes them"
 
@@ -174,7 +174,7 @@ def _date(day: Day) -> str:
 
 
 def _files_text(files: Files) -> str:
-    return f"{files.count:,} {'file' if files.count == 1 else 'files'}, {size_text(files.bytes)},"
+    return f"{files.count:,} {'file' if files.count == 1 else 'files'}, {size_text(files.bytes)}"
 
 
 def _moment(time: int | None) -> str | None:
