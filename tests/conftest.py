@@ -35,7 +35,7 @@ PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assi
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-_LONGEST = ("spark", "clients", "connector", "administration", "staged", "dedup", "cli", "serve", "history")
+_LONGEST = ("spark", "clients", "connector", "recipes", "administration", "staged", "dedup", "cli", "serve", "history")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,6 +77,7 @@ _TOGETHER = (
     "tests/serve/staged/",
     "tests/administration/",
     "tests/frameworks/",
+    "tests/recipes/",
 )
 """The tests in each of these folders share a service that starts slowly, so one process runs all of them."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import maven
 
 from . import suite
 from .javascript import run
@@ -18,17 +19,13 @@ HERE = Path(__file__).parent / "java"
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 """For programs that run for seconds."""
 
-FETCH = ("mvn", "--batch-mode", "--quiet", "--file", "pom.xml", "dependency:copy-dependencies")
 _SCENARIO = re.compile(r"@Test\s+void (\w+)\(")
 _STORE_PASSWORD = "changeit"
 
 
 def missing() -> str | None:
     """Return why nothing in Java can be run, or None."""
-    for program in ("mvn", "javac"):
-        if shutil.which(program) is None:
-            return f"Java suite not run: {program} is not installed"
-    return None
+    return maven.missing("Java suite")
 
 
 def scenarios() -> list[str]:
@@ -37,11 +34,8 @@ def scenarios() -> list[str]:
 
 
 def libraries() -> Path:
-    """Return the folder with the libraries of pom.xml. Maven fetches them if the pom has changed."""
-    with suite.made("java/libraries", [HERE / "pom.xml"]) as (folder, is_made):
-        if not is_made:
-            suite.build(HERE, *FETCH, f"-DoutputDirectory={folder}")
-    return folder
+    """Return the folder with the libraries of pom.xml."""
+    return maven.libraries("java/libraries", HERE)
 
 
 def classes() -> Path:

@@ -16,9 +16,9 @@ from clients import java
 from serve.clients import Client
 from serve.programs import until
 
-from . import maven
+from . import applications
 
-GUIDE = maven.HERE.parents[1] / "docs" / "guides" / "frameworks.md"
+GUIDE = applications.HERE.parents[1] / "docs" / "guides" / "frameworks.md"
 PATIENCE = 120.0
 WHY_NOT = java.missing()
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
 
 @pytest.mark.parametrize("file", ["camel/Orders.java", "spring/Orders.java", "spring/application.properties"])
 def test_the_guide_shows_the_applications_that_are_run(file: str) -> None:
-    assert f"\n{(maven.EXAMPLES / file).read_text()}```" in GUIDE.read_text()
+    assert f"\n{(applications.EXAMPLES / file).read_text()}```" in GUIDE.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,13 @@ def commands() -> dict[str, list[str]]:
     """Return the command of each application. Both are built at once, because fetching is mostly waiting."""
     names = ("camel", "spring")
     with ThreadPoolExecutor() as threads:
-        return dict(zip(names, threads.map(maven.command, names), strict=True))
+        return dict(zip(names, threads.map(applications.command, names), strict=True))
 
 
 @contextmanager
 def running(name: str, command: list[str], folder: Path, connection: str) -> Iterator[Path]:
     """Run an application for the block, and yield the file with its output."""
-    shutil.copytree(maven.EXAMPLES / name, folder, dirs_exist_ok=True)
+    shutil.copytree(applications.EXAMPLES / name, folder, dirs_exist_ok=True)
     out = folder / "out.txt"
     with out.open("w") as log:
         process = subprocess.Popen(

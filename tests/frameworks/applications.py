@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import maven
 from clients import java, suite
 
 HERE = Path(__file__).parent
@@ -13,9 +14,7 @@ EXAMPLES = HERE.parents[1] / "examples"
 def command(name: str) -> list[str]:
     """Return the command that runs the application in `examples/NAME` with the libraries of `NAME/pom.xml`."""
     pom, source = HERE / name / "pom.xml", EXAMPLES / name / "Orders.java"
-    with suite.made(f"frameworks/{name}-libraries", [pom]) as (libraries, is_made):
-        if not is_made:
-            suite.build(pom.parent, *java.FETCH, f"-DoutputDirectory={libraries}")
+    libraries = maven.libraries(f"frameworks/{name}-libraries", pom.parent)
     with suite.made(f"frameworks/{name}-classes", [pom, source]) as (classes, is_made):
         if not is_made:
             suite.build(HERE, "javac", "-encoding", "UTF-8", "-cp", f"{libraries}/*", "-d", str(classes), str(source))
