@@ -24,9 +24,10 @@ LIMIT = 240.0
 _THE_END = """\
 import glob, json
 
-while not glob.glob("/data/{commits}") or {table}.count() < {rows}:
-    query.awaitTermination(0.2)
 query.processAllAvailable()
+while not glob.glob("/data/{commits}") or {table}.count() < {rows}:
+    query.awaitTermination(1)
+    query.processAllAvailable()
 query.stop()
 with open({output!r}, "w") as output:
     rows = {table}.selectExpr("id", "unix_millis(at) AS milliseconds", "body")
@@ -37,6 +38,10 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # Few rows: compiling code for them would take longer than everything else.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.log.level": "WARN",
     FILE_MANAGER[0]: FILE_MANAGER[1],
 }
@@ -45,12 +50,15 @@ _STEPS = ("checkpoint/offsets/[0-9]*", "ledger/run-*", "checkpoint/commits/[0-9]
 
 
 class Recipe:
-    """The program of a page, over the folder `data`. `changes` replaces addresses and sizes in the program."""
+    """The program of a page, over the folder `data`. `changes` replaces addresses and sizes in the program.
 
-    def __init__(self, page: Page, folder: Path, changes: Mapping[str, str]) -> None:
+    `program` is another program of the page, if it is not the first one.
+    """
+
+    def __init__(self, page: Page, folder: Path, changes: Mapping[str, str], program: str | None = None) -> None:
         self.page, self.folder, self.data = page, folder, folder / "data"
         self.data.mkdir()
-        self._program = page.program
+        self._program = program or page.program
         for old, new in changes.items():
             assert old in self._program, f"{page.name} does not have {old}"
             self._program = self._program.replace(old, new)
@@ -116,7 +124,7 @@ class Recipe:
 
     def wait_until_it_works(self, chance: random.Random) -> None:
         """Wait for a random step of the next batches, and for a fraction of it. The program must still run."""
-        before, steps = self._progress(), chance.randint(1, 8)
+        before, steps = self._progress(), chance.randint(2, 8)
         until(lambda: len(self._progress() - before) >= steps or self.has_ended(), f"{steps} steps", limit=LIMIT)
         time.sleep(chance.random() * 0.4)
         assert not self.has_ended(), self.errors()

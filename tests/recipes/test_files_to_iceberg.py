@@ -18,7 +18,7 @@ from .recipe import Recipe
 
 WHY_NOT = maven.missing("Recipes")
 
-pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
+pytestmark = [pytest.mark.torture, pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")]
 
 
 def deliver(folder: Path, number: int, orders: Iterable[Order]) -> None:
@@ -31,7 +31,7 @@ def deliver(folder: Path, number: int, orders: Iterable[Order]) -> None:
     hidden.rename(folder / f"{number:06d}.json")
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [1, 10])
 def test_killed(tmp_path: Path, kills: int) -> None:
     seed = random.randrange(10**6)
     chance, shop = random.Random(seed), Shop(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from .kafka import Kafka
 from .orders import Shop
 from .pages import END, SPARK_CONNECT
 from .recipe import LIMIT, Recipe, kill
+from .test_kafka_to_delta import changes_for
 
 WHY_NOT = maven.missing("Recipes")
 
@@ -42,9 +44,8 @@ class Connected(Recipe):
         """Start the server, unless it runs, and then the client."""
         kill(self.client)
         if self.driver is None or self.driver.poll() is not None:
-            before = self._starts()
             self.driver = self._run(self.command())
-            until(lambda: self._starts() > before, "the server starts", limit=LIMIT)
+            until(self._listens, "the server starts", limit=LIMIT)
         (self.folder / "client.py").write_text(self.text(end))
         self.client = self._run([sys.executable, "client.py"])
 
@@ -58,8 +59,11 @@ class Connected(Recipe):
         super().kill()
         kill(self.client)
 
-    def _starts(self) -> int:
-        return self.log.read_text().count("Spark Connect server started") if self.log.exists() else 0
+    def _listens(self) -> bool:
+        assert self.driver is not None
+        assert self.driver.poll() is None, self.errors()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
 
 @pytest.mark.parametrize("kills", [["server"], ["client", "server", "client", "server", "server"]])
@@ -67,18 +71,17 @@ def test_killed(kafka: Kafka, tmp_path: Path, kills: list[str]) -> None:
     seed = random.randrange(10, 10**6)
     chance, shop, topic = random.Random(seed), Shop(seed), f"orders-{seed}"
     kafka.topic(topic, partitions=2)
-    changes = {"localhost:9092": kafka.address, '"subscribe", "orders"': f'"subscribe", "{topic}"', "100000": "40"}
-    recipe = Connected(tmp_path, changes)
+    recipe = Connected(tmp_path, changes_for(kafka, topic))
     try:
         for which in kills:
-            kafka.send(topic, shop.wave(120))
+            kafka.send(topic, shop.wave(80))
             recipe.start()
             recipe.wait_until_it_works(chance)
             if which == "server":
                 recipe.kill()
             else:
                 kill(recipe.client)
-        kafka.send(topic, shop.wave(60))
+        kafka.send(topic, shop.wave(40))
         expected = shop.kept()
         found = recipe.finish(len(expected))
     finally:
