@@ -65,6 +65,7 @@ class Recipe:
         assert self._program.endswith(END), page.name
         self.log = folder / "driver.log"
         self.kills = 0
+        self.cores = 2
         self.driver: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -74,7 +75,13 @@ class Recipe:
         at = words.index("--packages")
         words[at : at + 2] = ["--jars", self.page.jars()]
         options = [word for name, value in _SETTINGS.items() for word in ("--conf", f"{name}={value}")]
-        return [str(self.page.spark() / "pyspark" / "bin" / first), "--master", "local[2]", *options, *words]
+        return [
+            str(self.page.spark() / "pyspark" / "bin" / first),
+            "--master",
+            f"local[{self.cores}]",
+            *options,
+            *words,
+        ]
 
     def _moved(self, text: str) -> str:
         return text.replace("/data/", f"{self.data}/")
@@ -124,7 +131,7 @@ class Recipe:
 
     def wait_until_it_works(self, chance: random.Random) -> None:
         """Wait for a random step of the next batches, and for a fraction of it. The program must still run."""
-        before, steps = self._progress(), chance.randint(2, 8)
+        before, steps = self._progress(), chance.randint(1, 7)
         until(lambda: len(self._progress() - before) >= steps or self.has_ended(), f"{steps} steps", limit=LIMIT)
         time.sleep(chance.random() * 0.4)
         assert not self.has_ended(), self.errors()
