@@ -65,7 +65,6 @@ class Recipe:
         assert self._program.endswith(END), page.name
         self.log = folder / "driver.log"
         self.kills = 0
-        self.cores = 2
         self.driver: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -78,7 +77,7 @@ class Recipe:
         return [
             str(self.page.spark() / "pyspark" / "bin" / first),
             "--master",
-            f"local[{self.cores}]",
+            "local[2]",
             *options,
             *words,
         ]

@@ -39,13 +39,10 @@ def changes_for(kafka: Kafka, topic: str) -> dict[str, str]:
     return {"localhost:9092": kafka.address, '"subscribe", "orders"': f'"subscribe", "{topic}"', "100000": "25"}
 
 
-def kill_again_and_again(
-    kafka: Kafka, folder: Path, *, kills: int, seed: int, cores: int = 2, program: str | None = None
-) -> Shop:
+def kill_again_and_again(kafka: Kafka, folder: Path, *, kills: int, seed: int, program: str | None = None) -> Shop:
     chance, shop, topic = random.Random(seed), Shop(seed), f"orders-{seed}"
     kafka.topic(topic, partitions=2)
     recipe = Recipe(KAFKA_TO_DELTA, folder, changes_for(kafka, topic), program)
-    recipe.cores = cores
     try:
         for _ in range(kills):
             kafka.send(topic, shop.wave(50))
@@ -63,8 +60,7 @@ def kill_again_and_again(
 
 
 def test_killed_three_times(kafka: Kafka, tmp_path: Path) -> None:
-    """One core takes a quarter less time than two."""
-    kill_again_and_again(kafka, tmp_path, kills=3, seed=random.randrange(10, 10**6), cores=1)
+    kill_again_and_again(kafka, tmp_path, kills=3, seed=random.randrange(10, 10**6))
 
 
 @pytest.mark.torture
