@@ -124,14 +124,14 @@ class Recipe:
 
     def kill_soon(self, chance: random.Random) -> None:
         """Kill the running program at a random moment of one of its next batches."""
-        self.wait_until_it_works(chance)
+        self.wait_until_it_works(chance, self.progress())
         self.kill()
         self.kills += 1
 
-    def wait_until_it_works(self, chance: random.Random) -> None:
-        """Wait for a random step of the next batches, and for a fraction of it. The program must still run."""
-        before, steps = self._progress(), chance.randint(1, 7)
-        until(lambda: len(self._progress() - before) >= steps or self.has_ended(), f"{steps} steps", limit=LIMIT)
+    def wait_until_it_works(self, chance: random.Random, before: set[Path]) -> None:
+        """Wait for a random step after those of `before`, and for a fraction of it. The program must still run."""
+        steps = chance.randint(1, 7)
+        until(lambda: len(self.progress() - before) >= steps or self.has_ended(), f"{steps} steps", limit=LIMIT)
         time.sleep(chance.random() * 0.4)
         assert not self.has_ended(), self.errors()
 
@@ -154,7 +154,8 @@ class Recipe:
         lines = self.log.read_text().splitlines()
         return "\n".join(line for line in lines if not line.startswith("\tat "))[-6000:]
 
-    def _progress(self) -> set[Path]:
+    def progress(self) -> set[Path]:
+        """Return the files that the steps of all batches have added so far."""
         return {path for pattern in (*_STEPS, self.page.commits) for path in self.data.glob(pattern)}
 
     def has_ended(self) -> bool:
