@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -15,7 +16,7 @@ from oncebus.broker.broker import Broker
 from oncebus.broker.sending import Incoming
 from oncebus.entities import Queue, Rule, SqlFilter, Subscription, Topic
 from oncebus.folders import Folders
-from oncebus.pipeline.query import start_query
+from oncebus.pipeline.query import QueryNotStarted, start_query
 from oncebus.store import Mode
 
 
@@ -70,3 +71,16 @@ def test_messages_are_judged_and_routed_on_spark_across_a_restart(spark: SparkSe
             await asyncio.to_thread(query.stop)
 
     asyncio.run(scenario())
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """As on a full disk: there Java says "No space left on device", and nothing more."""
+    folders = Folders(tmp_path)
+    folders.make()
+    folders.checkpoint.write_text("not a folder")
+    with pytest.raises(QueryNotStarted) as raised:
+        started(spark, tmp_path)
+    before, _, reason = str(raised.value).partition(": ")
+    assert before == f"Spark cannot start a query with checkpoint '{folders.checkpoint}'"
+    assert reason
+    assert "\n" not in reason

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from oncebus.agreement import check_ledger, check_no_repair
+from oncebus.errors import OncebusError
 from oncebus.folders import Folders
 from oncebus.ledger import Committed, Ledger, Owner
 from oncebus.outbox import Outbox
@@ -27,10 +29,16 @@ from oncebus.spark.workers import WorkersDiffer, check_workers
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
+class QueryNotStarted(OncebusError):
+    """Spark could not start the query, for example because the disk of its checkpoint is full."""
+
+
 def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: int) -> StreamingQuery:
     """Start the pipeline after the newest complete entry of the outbox. No other query may use these folders.
 
     Each start is a new query with a new checkpoint: the outbox says how far the last query came.
+
+    Raises `QueryNotStarted` if Spark cannot write the checkpoint.
     """
     check_no_repair(folders)
     spark.dataSource.register(PipelineSource)
@@ -39,7 +47,7 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
     start = resume(folders.outbox, ledger, is_local=is_local(spark.sparkContext.master or ""))
     shutil.rmtree(folders.checkpoint, ignore_errors=True)
     place = Place(ledger.location, identity, uuid.uuid4().hex, Owner.this_process(), start.follows)
-    return (
+    writer = (
         # Each task reads, detects, routes and publishes its part inside the source: see `pipeline.batch`.
         spark.readStream.format(FORMAT)
         .options(inbox=str(folders.inbox), catalogue=str(folders.catalogue), drafts=start.drafts)
@@ -53,8 +61,21 @@ def start_query(spark: SparkSession, folders: Folders, *, shards: int, tasks: in
         # small one.
         .options(asyncProgressTrackingEnabled=True, asyncProgressTrackingCheckpointIntervalMs=60_000)
         .queryName("oncebus")
-        .start()
     )
+    try:
+        return writer.start()
+    except Py4JJavaError as error:
+        # Java's own text names no file: "No space left on device".
+        reason = _innermost(error)
+        raise QueryNotStarted(f"Spark cannot start a query with checkpoint '{folders.checkpoint}': {reason}") from error
+
+
+def _innermost(error: Py4JJavaError) -> str:
+    """Return the text of the exception in Java that caused all others."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.getMessage() or cause.getClass().getName())
 
 
 class Start(NamedTuple):
