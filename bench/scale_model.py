@@ -245,4 +245,4 @@ class Store:
 
 S3 = Store("S3", 1000, 2, 0.005 / 1000, 0.005 / 1000, 0.0004 / 1000, 0.023)
 AZURE = Store("Azure Blob", 5000, 1, 0.05 / 10_000, 0.05 / 10_000, 0.004 / 10_000, 0.018)
-PRICES = "Example prices, US East, pay as you go, November 2026; yours differ"
+PRICES = "The prices are an example, assumed in November 2026 and no quote: take those of your region"
