@@ -37,6 +37,7 @@ COMMANDS = {
     "warm-up": "warm_up",
     "dedup": "dedup",
     "ledger": "ledger",
+    "doctor": "doctor",
     "completion": "completion",
 }
 """The module of each command. It is imported only when the command runs, because Spark and the servers load slowly."""

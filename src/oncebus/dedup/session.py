@@ -1,74 +1,21 @@
-"""The Spark session of a run: quiet, local by default, and stopped when the run ends."""
+"""The Spark session of a run: local by default."""
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager
 
-from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from oncebus.spark.ports import protection
-from oncebus.spark.starting import SparkStartError, output_to, quiet_py4j, start_failure
+from oncebus.spark.session import quiet_session
+
+_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # The interval at which tasks report how many rows they have read.
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.sql.streaming.stopTimeout": "60s",
+}
 
 
-@contextmanager
-def spark_session(master: str | None) -> Iterator[SparkSession]:
-    """Yield a session. The output of Spark's start goes to a temporary file. Raises `SparkStartError`."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    quiet_py4j()
-    with tempfile.TemporaryDirectory(prefix="oncebus-", ignore_cleanup_errors=True) as scratch:
-        log = Path(scratch, "spark.log")
-        try:
-            with _signals_deferred() as signals, output_to(log):
-                spark = _start(master or "local[*]", scratch)
-        except (PySparkRuntimeError, OSError) as error:
-            raise SparkStartError(start_failure(log, error)) from error
-        # Spark's own handler calls the JVM to cancel jobs, even in the middle of another call. That ends in tracebacks.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            if signals:
-                raise KeyboardInterrupt
-            yield spark
-        finally:
-            spark.stop()
-
-
-def _start(master: str, scratch: str) -> SparkSession:
-    builder = SparkSession.builder.master(master).appName("oncebus dedup")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": f"file:{scratch}/warehouse",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        # The interval at which tasks report how many rows they have read.
-        "spark.executor.heartbeatInterval": "1s",
-        "spark.sql.streaming.stopTimeout": "60s",
-        **protection(master),
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
-@contextmanager
-def _signals_deferred() -> Iterator[list[int]]:
-    """Yield a list that collects SIGINT and SIGTERM during the block instead of acting on them.
-
-    If this process ended while the JVM is starting, the JVM would never notice and would run for ever.
-    """
-    signals: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda given, _: signals.append(given)) for number in numbers}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def spark_session(master: str | None) -> AbstractContextManager[SparkSession]:
+    """Return a session for a `with` block. Raises `SparkStartError` if Spark does not start."""
+    return quiet_session(master or "local[*]", "oncebus dedup", _SETTINGS)

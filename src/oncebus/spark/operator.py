@@ -103,12 +103,12 @@ def detect_duplicates(
         if ledger is None or isinstance(ledger, Ledger | LedgerBatch):
             raise BadCall("A streaming DataFrame needs a ledger: give the path or URI of a folder.")
         place = StreamLedger(
-            place_of_query(spark, os.fspath(ledger), columns.key_signature), tasks or _parallelism(spark)
+            place_of_query(spark, os.fspath(ledger), columns.key_signature), tasks or parallelism(spark)
         )
     elif ledger is None:
         place = None
     elif isinstance(ledger, LedgerBatch):
-        place = _fixed_ledger(spark, ledger, columns, tasks or _parallelism(spark))
+        place = _fixed_ledger(spark, ledger, columns, tasks or parallelism(spark))
     else:
         location = ledger.location if isinstance(ledger, Ledger) else os.fspath(ledger)
         raise BadCall(
@@ -174,7 +174,7 @@ def _fixed_ledger(spark: SparkSession, batch: LedgerBatch, columns: Columns, par
     return FixedLedger(batch.ledger.location, identity, batch.generation, batch.number, batch.clock, parts)
 
 
-def _parallelism(spark: SparkSession) -> int:
+def parallelism(spark: SparkSession) -> int:
     """Return how many tasks the cluster runs at once, at most 256."""
     if not is_remote(spark):
         return min(spark.sparkContext.defaultParallelism, MOST_PARTS)

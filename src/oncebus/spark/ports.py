@@ -23,8 +23,11 @@ from oncebus.errors import OncebusError
 
 _AUTHENTICATE = "spark.authenticate"
 _ENCRYPTION = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-# Linux limits the path of a socket to 107 bytes, and Spark appends a slash, a dot, a UUID and ".sock" to the folder.
-_LONGEST_FOLDER = 107 - 43
+LONGEST_FOLDER = 107 - 43
+"""The longest path of the folder for Unix sockets, in bytes.
+
+Linux limits the path of a socket to 107 bytes, and Spark appends a slash, a dot, a UUID and ".sock" to the folder.
+"""
 
 
 class ClusterOpen(OncebusError):
@@ -51,7 +54,7 @@ def protection(master: str) -> dict[str, str]:
     # Workers do not authenticate connections to a Unix socket, so the mode of the folder must keep other users out.
     folder = tempfile.mkdtemp(prefix="oncebus-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+    if len(os.fsencode(folder)) <= LONGEST_FOLDER:
         settings["spark.python.unix.domain.socket.enabled"] = "true"
         settings["spark.python.unix.domain.socket.dir"] = folder
     return settings
@@ -60,7 +63,7 @@ def protection(master: str) -> dict[str, str]:
 def check_protection(spark: SparkSession) -> None:
     """Raise `ClusterOpen` unless the session's cluster authenticates and encrypts its own traffic."""
     master = spark.sparkContext.master or ""
-    missing = [] if is_local(master) else _missing(lambda name: spark.conf.get(name, "false") or "false")
+    missing = [] if is_local(master) else missing_protection(lambda name: spark.conf.get(name, "false") or "false")
     if missing:
         raise ClusterOpen(
             f"Spark at '{master}' runs without {' and '.join(missing)}: anyone who can reach its ports can run code "
@@ -69,7 +72,8 @@ def check_protection(spark: SparkSession) -> None:
         )
 
 
-def _missing(setting: Callable[[str], str]) -> list[str]:
+def missing_protection(setting: Callable[[str], str]) -> list[str]:
+    """Return the names of the settings that a cluster needs and that are not true."""
     missing = [] if setting(_AUTHENTICATE).lower() == "true" else [_AUTHENTICATE]
     if not any(setting(name).lower() == "true" for name in _ENCRYPTION):
         missing.append(_ENCRYPTION[0])

@@ -1,0 +1,132 @@
+"""Runs all checks in their order: this machine, the address of the cluster, a session, and what the session shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oncebus.doctor.findings import Finding, failed, is_passed, skipped
+from oncebus.doctor.machine import machine_findings, own_versions
+from oncebus.doctor.reaching import reaching_finding, shown
+from oncebus.errors import OncebusError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    # Report the first failure of a task instead of trying three times more.
+    "spark.task.maxFailures": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to check. `remote` is the address of Spark Connect, used instead of the master."""
+
+    master: str = "local[2]"
+    remote: str | None = None
+    ledger: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 120.0
+
+
+def run_checks(request: Request) -> Iterator[Finding]:
+    """Yield the findings, each as soon as it is known. Stops at a finding that makes all further checks impossible."""
+    machine = list(machine_findings(needs_java=request.remote is None))
+    yield from machine
+    url, option = (request.remote, "--remote") if request.remote else (request.master, "--master")
+    if not is_passed(machine):
+        yield skipped("Spark", "not started, because this machine is not ready")
+        return
+    unreachable = reaching_finding(url, option)
+    if unreachable is not None:
+        yield unreachable
+        return
+    # Imported late: without PyArrow or PySpark, the findings above say so.
+    from oncebus.doctor.examination import examine
+    from oncebus.doctor.probing import Deadline
+    from oncebus.ledger.storage import StorageError, storage_at
+
+    deadline = Deadline(request.seconds)
+    ledger = None
+    try:
+        # Make the path absolute: the tasks have a different working directory.
+        ledger = storage_at(request.ledger).location if request.ledger is not None else None
+    except StorageError as error:
+        yield failed("ledger", str(error), "")
+    try:
+        with _session(request) as spark:
+            yield from examine(spark, shown(url), own_versions(), ledger, deadline)
+    except _NotStarted as error:
+        yield failed("Spark", str(error).rstrip("."), f"Correct {option} or the settings that it names.")
+
+
+def check_session(spark: SparkSession, ledger: str | None, seconds: float) -> bool:
+    """Print the findings about a session that exists already. Return whether no check failed."""
+    from oncebus.doctor.examination import examine
+    from oncebus.doctor.probing import Deadline
+    from oncebus.ledger.storage import storage_at
+    from oncebus.spark.places import is_remote
+
+    location = storage_at(ledger).location if ledger is not None else None
+    url = "Spark Connect" if is_remote(spark) else str(spark.sparkContext.master)
+    found = list(machine_findings(needs_java=False))
+    for finding in found:
+        print(finding.line())
+    for finding in examine(spark, url, own_versions(), location, Deadline(seconds)):
+        found.append(finding)
+        print(finding.line())
+    return is_passed(found)
+
+
+class _NotStarted(OncebusError):
+    """There is no session."""
+
+
+def _session(request: Request) -> AbstractContextManager[SparkSession]:
+    return _remote_session(request) if request.remote else _local_session(request)
+
+
+@contextmanager
+def _local_session(request: Request) -> Iterator[SparkSession]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    from oncebus.doctor.executors import one_line
+    from oncebus.spark.session import quiet_session
+    from oncebus.spark.starting import SparkStartError
+
+    manager = quiet_session(request.master, "oncebus doctor", _SETTINGS | dict(request.settings))
+    try:
+        spark = manager.__enter__()
+    except SparkStartError as error:
+        raise _NotStarted(str(error)) from error
+    except Py4JError as error:
+        raise _NotStarted(f"Spark did not start: {one_line(str(error))}") from error
+    try:
+        yield spark
+    finally:
+        manager.__exit__(None, None, None)
+
+
+@contextmanager
+def _remote_session(request: Request) -> Iterator[SparkSession]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from oncebus.doctor.executors import one_line
+
+    try:
+        builder = SparkSession.builder.remote(str(request.remote))
+        for name, value in request.settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    except ImportError as error:
+        raise _NotStarted(f"{one_line(str(error))} (pip install 'oncebus[connect]')") from error
+    except (PySparkException, ValueError) as error:
+        raise _NotStarted(one_line(str(error))) from error
+    try:
+        yield spark
+    finally:
+        spark.stop()

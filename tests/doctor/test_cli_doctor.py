@@ -1,0 +1,113 @@
+"""Tests the command: a run with a Spark of its own, and all failures before Spark starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cluster import QUICK_JVM, free_port
+from oncebus.cli import main
+
+COMMAND = [sys.executable, "-m", "oncebus.cli", "doctor"]
+
+
+def test_a_good_machine(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    done = subprocess.run(
+        [*COMMAND, "--ledger", "ledger", "--json"],
+        env=os.environ | QUICK_JVM | {"TMPDIR": str(tmp_path / "tmp")},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert {each["check"]: each["found"] for each in found["findings"] if each["status"] != "ok"} == {}
+    assert (found["passed"], done.returncode) == (True, 0)
+    assert [each["check"] for each in found["findings"]][:5] == ["Python", "Java", "PySpark", "PyArrow", "Spark"]
+    assert any(each["check"] == "ledger: clock" for each in found["findings"])
+    # Java keeps its own counters elsewhere. Neither Spark nor the command leaves anything.
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["tmp"]
+
+
+@pytest.fixture(autouse=True)
+def _same_signals() -> Iterator[None]:
+    """Restore the handler that the command changes in its process."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def run(*words: str) -> tuple[int, list[str]]:
+    done = CliRunner().invoke(main, ["doctor", *words])
+    return done.exit_code, (done.stdout + done.stderr).splitlines()
+
+
+def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    code, lines = run()
+    assert code == 1
+    assert lines[1] == (
+        f"failed  Java               JAVA_HOME is '{tmp_path}', which has no bin/java. Install Java 17 or later, or "
+        "set JAVA_HOME to it."
+    )
+    assert lines[-2] == "skipped Spark              not started, because this machine is not ready"
+    assert lines[-1].startswith("5 checks in ")
+    assert lines[-1].endswith(": 3 ok, 1 failed, 1 skipped")
+
+
+def test_a_master_that_does_not_answer() -> None:
+    port = free_port()
+    code, lines = run("--master", f"spark://127.0.0.1:{port}")
+    assert code == 1
+    assert lines[-2] == (
+        f"failed  Spark              'spark://127.0.0.1:{port}' cannot be reached (127.0.0.1:{port}: Connection "
+        "refused). Start it, or correct --master."
+    )
+    code, lines = run("--remote", f"sc://127.0.0.1:{port}/;token=secret")
+    assert code == 1
+    assert f"'sc://127.0.0.1:{port}' cannot be reached" in lines[-2]
+    assert "secret" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--master", "local[2]", "--remote", "sc://head"), "Error: Give either --master or --remote."),
+        (("--conf", "spark.x"), "Error: --conf 'spark.x' is not a setting. Write NAME=VALUE."),
+        (("--timeout", "1"), "Error: Invalid value for '--timeout': 1.0 is not in the range 10<=x<=86400."),
+    ],
+)
+def test_wrong_command_lines(words: tuple[str, ...], error: str) -> None:
+    code, lines = run(*words)
+    assert (code, lines[-1]) == (2, error)
+
+
+def test_a_check_that_hangs_ends_the_process(tmp_path: Path) -> None:
+    script = """
+import sys, threading
+from oncebus.doctor import watchdog
+watchdog.GRACE_SECONDS = 0.2
+with watchdog.watched(0.1, lambda: print("late", flush=True)):
+    threading.Event().wait()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "late\n", "")
+    assert list(tmp_path.iterdir()) == []
