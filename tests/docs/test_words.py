@@ -17,7 +17,7 @@ PAGES = sorted(
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     if page.name not in ("CHANGELOG.md", "glossary.md") and "decisions" not in page.parts
 )
-SPOKEN = ("cli", "monitoring", "dedup", "portal", "settings.py")
+SPOKEN = ("cli", "monitoring", "dedup", "doctor", "portal", "settings.py")
 """The packages and modules whose strings people read."""
 
 _CODE = re.compile(r"```.*?```|^    .*?$|`[^`\n]*`|(?<!\*)\*[A-Za-z-]+\*(?!\*)", re.DOTALL | re.MULTILINE)

@@ -76,7 +76,7 @@ def test_a_place_that_cannot_be_used(spark: SparkSession, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_place_in_an_object_store_that_only_the_driver_can_reach(
+def test_a_place_in_an_object_store(
     spark: SparkSession, object_servers: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert callable(object_servers)
@@ -86,11 +86,6 @@ def test_a_place_in_an_object_store_that_only_the_driver_can_reach(
         monkeypatch.setitem(spark.sparkContext.environment, name, value)
     found = examined(spark, server.new_location())
     assert [each.status for check, each in found.items() if check.startswith("ledger")] == [Status.OK] * 3
-
-    monkeypatch.setitem(spark.sparkContext.environment, "AWS_ENDPOINT_URL", "no-address")
-    found = examined(spark, server.new_location())
-    assert found["ledger: sharing"].status is Status.FAILED
-    assert " cannot read 's3://ledgers/" in found["ledger: sharing"].found
 
 
 @pytest.fixture
@@ -127,11 +122,13 @@ def test_workers_without_oncebus(other_session: SparkSession, tmp_path: Path) ->
 
 def test_workers_with_another_python(other_session: SparkSession, tmp_path: Path) -> None:
     """They say that they are Python 3.10. Spark itself refuses them."""
-    patched = "import sys, runpy; sys.version_info = (3, 10, 0, 'final', 0); del sys.argv[0]; "
+    patched = "import sys, runpy, collections; fields = 'major minor micro releaselevel serial'; del sys.argv[0]; "
+    patched += "sys.version_info = collections.namedtuple('version_info', fields)(3, 10, 0, 'final', 0); "
     patched += "runpy.run_module('pyspark.daemon', run_name='__main__', alter_sys=True)"
     runs = f'shift; exec {sys.executable} -c "{patched}" "$@"'
     other_session.conf.set(FOR_SQL, python(tmp_path, runs))
     found = examined(other_session)
+    assert "executors' Python" in found, [each.text for each in found.values()]
     assert found["executors' Python"].status is Status.FAILED
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert found["executors' Python"].found.startswith("3.10 on ")

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cluster import QUICK_JVM, Cluster, daemon, free_port, wait_for
+from doctor.commands import doctor, not_ok
 from object_stores import Server
 from oncebus.ledger import Ledger
 from spark.streams import Stream, expected
@@ -42,6 +43,12 @@ def test_on_a_standalone_cluster(spark: SparkSession, cluster: Cluster, tmp_path
     run_elsewhere("cluster", cluster.master, stream.folder, **cluster.environment)
     assert stream.found() == expected(history)
 
+    words = ("--master", cluster.master, "--ledger", str(stream.ledger), "--conf", "spark.executor.memory=512m")
+    found = doctor(tmp_path, *words, **cluster.environment)
+    assert set(not_ok(found)) == {"Unix sockets"}
+    (executors,) = [each["found"] for each in found["findings"] if each["check"] == "executors"]
+    assert executors.startswith("tasks ran on 2, on ")
+
 
 def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
     history = history_of(4)
@@ -62,6 +69,8 @@ def test_through_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
     with daemon(tmp_path / "server.log", *server):
         wait_for(tmp_path / "server.log", "Spark Connect server started")
         run_elsewhere("connect", f"sc://127.0.0.1:{port}", stream.folder)
+        found = doctor(tmp_path, "--remote", f"sc://127.0.0.1:{port}", "--ledger", str(stream.ledger))
+        assert set(not_ok(found)) == {"Unix sockets"}
     assert stream.found() == expected(history)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from oncebus.doctor import places
 from oncebus.doctor.clocks import clock_finding
-from oncebus.doctor.executors import EXECUTORS, Own, Report, failure_finding, reach_finding, worker_findings
+from oncebus.doctor.executors import EXECUTORS, Own, Report, failure_finding, one_line, reach_finding, worker_findings
 from oncebus.doctor.findings import Finding, failed, is_passed, skipped
 from oncebus.doctor.places import Visit
 from oncebus.doctor.probing import Deadline, TookTooLong, in_tasks, known_executors, number_of_tasks, survey
@@ -34,11 +35,11 @@ def examine(spark: SparkSession, url: str, own: Own, ledger: str | None, deadlin
     """Yield the findings, each as soon as it is known. `url` is the master or the address of Spark Connect."""
     yield spark_finding(url, spark.version, pyspark.__version__, is_remote=is_remote(spark))
     reports: list[Report] = []
-    executors = None
-    problem = ""
+    tasks = 1
     try:
         executors = known_executors(spark, deadline)
-        reports, offsets = survey(spark, executors, deadline)
+        tasks = number_of_tasks(spark, executors, deadline)
+        reports, offsets = survey(spark, executors, tasks, deadline)
     except TookTooLong as error:
         problem = str(error)
         yield failed(EXECUTORS, problem, "Free some resources of the cluster, or give a longer --timeout.")
@@ -65,9 +66,9 @@ def examine(spark: SparkSession, url: str, own: Own, ledger: str | None, deadlin
         yield skipped("ledger", f"not checked, because {problem}")
         return
     try:
-        yield from _examine_place(spark, ledger, number_of_tasks(spark, executors), deadline)
-    except _FAILURES as error:
-        yield failed("ledger", failure_finding(str(error), own).found, "Look at the executors' logs.")
+        yield from _examine_place(spark, ledger, tasks, deadline)
+    except (*_FAILURES, StorageError) as error:
+        yield failed("ledger", one_line(str(error)), "Run again. If it fails again, look at the executors' logs.")
 
 
 def _examine_place(spark: SparkSession, location: str, tasks: int, deadline: Deadline) -> Iterator[Finding]:
@@ -131,8 +132,6 @@ def _opened(location: str) -> dict[str, Any]:
 
 def _visit(location: str, marker: str, own: str, content: str) -> dict[str, Any]:
     """Look for the marker, in a task. Only if it is there, try the place and leave a file in return."""
-    import platform
-
     sight = look_for(location, marker, content.encode())
     trial = try_place(location) if sight.is_seen else None
     if trial is not None and not trial.problem:

@@ -68,20 +68,14 @@ def in_tasks(spark: SparkSession, work: Callable[[int], Any], tasks: int, second
             yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["answer"])
 
     frame = spark.range(0, tasks, 1, tasks).mapInArrow(answer, "answer string")
-    tag = f"oncebus-doctor-{uuid.uuid4().hex}"
-
-    def collect() -> list[Any]:
-        # Tags belong to a thread. Other jobs of the session have no such tag.
-        spark.addTag(tag)
-        return frame.collect()
-
-    rows = _within(seconds, collect, lambda: spark.interruptTag(tag))
+    rows = _within(seconds, spark, frame.collect)
     return [json.loads(row["answer"]) for row in rows]
 
 
-def number_of_tasks(spark: SparkSession, executors: int | None) -> int:
+def number_of_tasks(spark: SparkSession, executors: int | None, deadline: Deadline) -> int:
     """Return how many tasks reach all executors at once."""
-    return max(parallelism(spark), executors or 1)
+    # Spark Connect has to run a job for the answer.
+    return max(_within(deadline.remaining, spark, lambda: parallelism(spark)), executors or 1)
 
 
 def known_executors(spark: SparkSession, deadline: Deadline) -> int | None:
@@ -103,7 +97,9 @@ def known_executors(spark: SparkSession, deadline: Deadline) -> int | None:
     raise TookTooLong("Spark got no executors: no worker has free cores and memory, or they cannot reach the driver")
 
 
-def survey(spark: SparkSession, executors: int | None, deadline: Deadline) -> tuple[list[Report], dict[str, Offset]]:
+def survey(
+    spark: SparkSession, executors: int | None, tasks: int, deadline: Deadline
+) -> tuple[list[Report], dict[str, Offset]]:
     """Return a report of each executor, and how far the clock of each host is ahead of ours.
 
     The first round starts the Python workers. The second is quick, so it measures the clocks well. If an executor had
@@ -117,7 +113,7 @@ def survey(spark: SparkSession, executors: int | None, deadline: Deadline) -> tu
             break
         pause = _PAUSE_SECONDS if number > 1 else 0.0
         before = time.time()
-        answers = in_tasks(spark, about_worker(pause), number_of_tasks(spark, executors), deadline.remaining)
+        answers = in_tasks(spark, about_worker(pause), tasks, deadline.remaining)
         after = time.time()
         for report in (Report(**each) for each in answers):
             reports[report.executor] = report
@@ -158,12 +154,15 @@ def about_worker(pause: float) -> Callable[[int], dict[str, Any]]:
     return work
 
 
-def _within(seconds: float, work: Callable[[], _T], cancel: Callable[[], object]) -> _T:
+def _within(seconds: float, spark: SparkSession, work: Callable[[], _T]) -> _T:
+    """Call a function that runs jobs, and return its result. Raises `TookTooLong`, after the jobs were cancelled."""
+    tag = f"oncebus-doctor-{uuid.uuid4().hex}"
     done: list[_T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
+            _tag(spark, tag)
             done.append(work())
         except BaseException as error:
             errors.append(error)
@@ -172,8 +171,25 @@ def _within(seconds: float, work: Callable[[], _T], cancel: Callable[[], object]
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        cancel()
+        _cancel(spark, tag)
         raise TookTooLong(f"Spark did not run a task in {seconds:.0f} s")
     if errors:
         raise errors[0]
     return done[0]
+
+
+def _tag(spark: SparkSession, tag: str) -> None:
+    """Mark the jobs of the calling thread, so that `_cancel` leaves other jobs of the session alone."""
+    if is_remote(spark):
+        spark.addTag(tag)
+    else:
+        # Without the first call, Spark waits for the Python code of cancelled tasks.
+        spark.sparkContext.setInterruptOnCancel(True)
+        spark.sparkContext.addJobTag(tag)
+
+
+def _cancel(spark: SparkSession, tag: str) -> None:
+    if is_remote(spark):
+        spark.interruptTag(tag)
+    else:
+        spark.sparkContext.cancelJobsWithTag(tag)

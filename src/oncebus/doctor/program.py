@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -97,17 +97,15 @@ def _local_session(request: Request) -> Iterator[SparkSession]:
     from oncebus.spark.session import quiet_session
     from oncebus.spark.starting import SparkStartError
 
-    manager = quiet_session(request.master, "oncebus doctor", _SETTINGS | dict(request.settings))
-    try:
-        spark = manager.__enter__()
-    except SparkStartError as error:
-        raise _NotStarted(str(error)) from error
-    except Py4JError as error:
-        raise _NotStarted(f"Spark did not start: {one_line(str(error))}") from error
-    try:
+    session = quiet_session(request.master, "oncebus doctor", _SETTINGS | dict(request.settings))
+    with ExitStack() as stack:
+        try:
+            spark = stack.enter_context(session)
+        except SparkStartError as error:
+            raise _NotStarted(str(error)) from error
+        except Py4JError as error:
+            raise _NotStarted(f"Spark did not start: {one_line(str(error))}") from error
         yield spark
-    finally:
-        manager.__exit__(None, None, None)
 
 
 @contextmanager
