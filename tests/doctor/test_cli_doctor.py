@@ -19,6 +19,7 @@ from oncebus.cli import main
 from .commands import doctor, not_ok
 
 
+@pytest.mark.torture
 def test_a_good_machine(tmp_path: Path) -> None:
     # A folder with a longer path could hold no sockets.
     with tempfile.TemporaryDirectory() as temporary:
