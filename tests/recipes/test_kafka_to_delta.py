@@ -72,7 +72,7 @@ def test_killed_twenty_times(kafka: Kafka, tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.torture
 def test_killed_between_two_tables(kafka: Kafka, tmp_path: Path) -> None:
-    shop = kill_again_and_again(kafka, tmp_path, kills=6, seed=2, program=with_both_tables())
+    shop = kill_again_and_again(kafka, tmp_path, kills=4, seed=2, program=with_both_tables())
     assert rows_of(tmp_path / "data" / "repeated") == len(shop.sent) - len(shop.kept())
 
 
