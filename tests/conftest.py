@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 import object_stores
-from cluster import FILE_MANAGER, QUICK_JVM, Cluster, standalone_cluster
+from cluster import QUICK_JVM, Cluster, standalone_cluster
+from drivers import quiet_session
 from object_stores import Server
 from suites import TESTS, forbid_processes, is_slow
 
@@ -35,18 +36,23 @@ PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assi
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+# azure-servicebus does not close the sockets of lost connections.
+_LOSES_SOCKETS = ("clients", "connector")
 _LONGEST = ("spark", "clients", "connector", "recipes", "administration", "staged", "dedup", "cli", "serve", "history")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and run the longest ones first.
+    """Mark the slow tests, ignore the warnings that nobody can prevent, and run the longest tests first.
 
     If two processes run the tests, neither should be left with the longest test at the end.
     """
     for item in items:
         if is_slow(item.path, _fixtures_of(item)):
             item.add_marker("slow")
+        if item.path.parent.name in _LOSES_SOCKETS:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
     order = {name: at for at, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
 
@@ -121,21 +127,10 @@ def _same_umask() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One session for nearly all tests. A task may fail three times."""
-    builder = (
-        SparkSession.builder.master("local[2,4]")
-        .appName("oncebus-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "Asia/Kolkata")
-        .config(*FILE_MANAGER)
-    )
     with pytest.MonkeyPatch.context() as patch:
         for name, value in QUICK_JVM.items():
             patch.setenv(name, value)
-        session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
+        session = quiet_session("local[2,4]", {"spark.sql.session.timeZone": "Asia/Kolkata"})
     yield session
     session.stop()
 

@@ -2,20 +2,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from .served import Served, running_service
 from .together import Acts, Played
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ignore warnings about unclosed sockets: azure-servicebus does not close those of lost connections."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"))
-            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
 @pytest.fixture(scope="package")

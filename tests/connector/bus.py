@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
+import pyarrow.parquet as pq
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from pyspark.sql import DataFrame, SparkSession
 
@@ -75,6 +79,25 @@ class Bus:
         """Wait until the broker has no message of a queue, locked or not."""
         until(lambda: self.http.metric("messages", entity=queue) == 0, f"{queue} is empty", limit=within)
 
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Let nobody reach the broker in the block: its gateway is killed, and nothing starts it again."""
+        supervisor = self.running.process.pid
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            gateway = self.running.child("gateway")
+            os.kill(gateway, signal.SIGKILL)
+            until(lambda: not is_alive(gateway), "the gateway is killed")
+            yield
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        until(self._is_up, "the broker is back", limit=PATIENCE)
+
+    def _is_up(self) -> bool:
+        with suppress(OSError):
+            return self.http.health() == 200
+        return False
+
     def kill(self) -> None:
         """Kill the gateway and the pipeline. The supervisor starts them again at the same ports."""
         for name in ("gateway", "pipeline"):
@@ -88,9 +111,35 @@ def text(message: ServiceBusReceivedMessage) -> str:
     return b"".join(message.body).decode()
 
 
+def messages(*numbers: int) -> list[ServiceBusMessage]:
+    return [ServiceBusMessage(str(number), message_id=f"id-{number}") for number in numbers]
+
+
+def texts(*numbers: int) -> list[str]:
+    """Return the bodies of `messages`, in the order of `numbered`."""
+    return sorted(map(str, numbers))
+
+
 def numbered(frame: DataFrame) -> list[str]:
     """Return the bodies of received rows, in order."""
     return sorted(bytes(row["body"]).decode() for row in frame.select("body").collect())
+
+
+def rows_of(table: Path, *columns: str) -> list[dict[str, Any]]:
+    """Return the rows of a table that a file sink has written. Reads without Spark, which is slow for few rows."""
+    # Files that are not in the log of the sink belong to attempts that failed.
+    log = sorted((table / "_spark_metadata").glob("[0-9]*"))
+    entries = (json.loads(line) for file in log for line in file.read_text().splitlines() if line.startswith("{"))
+    files = {unquote(urlsplit(entry["path"]).path) for entry in entries}
+    return [row for file in sorted(files) for row in pq.read_table(file, columns=list(columns)).to_pylist()]
+
+
+def error_line(error: BaseException) -> str:
+    """Return the line of ours in an error of Spark, from the name of its class on."""
+    found = re.findall(r"oncebus\.[a-z.]*\.([A-Z]\w+: .*)", str(error))
+    assert found, str(error)
+    line: str = found[-1]
+    return line
 
 
 def stream(spark: SparkSession, bus: Bus, folder: Path, **options: object) -> DataFrame:

@@ -5,24 +5,27 @@ A death is an intake that is closed and never used again. The broker's clock is 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from broker.in_process import FakeTime
 from oncebus.broker.addresses import parse_address
 from oncebus.broker.clock import wall_time
-from oncebus.connector.errors import BadSpool
+from oncebus.connector.errors import BadSpool, ServiceBusFailure
 from oncebus.connector.options import stream_options
 from oncebus.connector.receivers import Receivers
 from oncebus.connector.spool import read_part
-from oncebus.connector.stream import Intake
+from oncebus.connector.stream import Intake, StreamSource
 from oncebus.durations import SECOND
 from oncebus.store import Mode
-from servicebus.bus import Bus, running_bus
+from servicebus.bus import ROOT, Bus, running_bus
 
 Offset = dict[str, Any]
 LOCK = 61.0
@@ -38,15 +41,23 @@ def amqp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
 class Scene:
     """A queue and a spool, with one intake after the other. It plays the part of Spark."""
 
-    def __init__(self, bus: Bus, folder: Path, **options: object) -> None:
-        self.bus, self.queue = bus, bus.queue()
+    def __init__(self, bus: Bus, folder: Path, queue: str | None = None, **options: object) -> None:
+        self.bus, self.queue = bus, queue or bus.queue()
         given = {"connection_string": bus.string(), "queue": self.queue, "spool": str(folder / "spool")}
         self.options = stream_options({**given, "wait": "100 milliseconds", **{k: str(v) for k, v in options.items()}})
         self.intake = Intake(self.options)
         self.start = self.intake.first()
 
-    def put(self, *bodies: str) -> None:
-        self.bus.put(self.queue, *(ServiceBusMessage(body) for body in bodies))
+    def put(self, *bodies: str, **properties: Any) -> None:
+        self.bus.put(self.queue, *(ServiceBusMessage(body, **properties) for body in bodies))
+
+    def all(self, count: int) -> list[str]:
+        """Run micro-batches until `count` messages have come and are completed. Return them in order."""
+        found: list[str] = []
+        while len(found) < count:
+            found += self.batch()
+        self.idle()
+        return sorted(found)
 
     def next(self, rows: int = 1000) -> Offset:
         """Return the end of the next batch, once there is one."""
@@ -81,7 +92,7 @@ class Scene:
     def rows(self, end: Offset) -> list[str]:
         """Return the rows of the batch between the start and an offset."""
         parts = self.intake.parts(self.start, end)
-        batches = [read_part(self.options.spool, part.spool, part.batch, part.part) for part in parts]
+        batches = [read_part(*part) for part in parts]
         return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
 
     def batch(self, rows: int = 1000) -> list[str]:
@@ -91,6 +102,8 @@ class Scene:
             self.intake.commit(self.start)
         found = self.rows(end)
         self.start = end
+        # The disk that it takes is bounded: this batch, and the one before.
+        assert len(self.files()) <= 2
         return found
 
     def die(self, *, locks_expire: bool = True) -> None:
@@ -104,6 +117,11 @@ class Scene:
         self.bus.advance(LOCK)
         receive = self.bus.broker.receive(parse_address(self.queue), 1000, mode=Mode.RECEIVE_AND_DELETE, wait=0.1)
         return len(self.bus.run(receive))
+
+    def left_in(self, session: str) -> int:
+        """Count the messages of a session that are not completed."""
+        self.bus.advance(LOCK)
+        return len(self.bus.run(self.bus.broker.peek(parse_address(self.queue), 1, 1000, session=session)))
 
     def files(self) -> list[str]:
         return sorted(path.name for path in Path(self.options.spool).glob("*.arrow"))
@@ -211,6 +229,73 @@ def test_messages_to_complete_are_remembered_without_their_rows(scene: Scene) ->
     scene.die()
     scene.idle()
     assert scene.left() == 0
+
+
+def test_the_reader_that_tasks_get_has_no_secret(amqp: Bus, tmp_path: Path) -> None:
+    given = {"connection_string": amqp.string(), "queue": "a", "spool": str(tmp_path / "spool")}
+    secret = ROOT.primary_key.encode()
+    assert secret in pickle.dumps(given)
+    assert secret not in pickle.dumps(StreamSource(given))
+
+
+def test_the_lock_of_a_session_is_lost(amqp: Bus, tmp_path: Path) -> None:
+    """The stream takes the session again, and no message twice."""
+    scene = Scene(amqp, tmp_path, amqp.queue(requires_session=True), sessions="true")
+    for session in ("a", "b"):
+        scene.put(f"{session}1", f"{session}2", session_id=session)
+        end = scene.next()
+        if session == "a":
+            amqp.advance(LOCK)
+        assert scene.rows(end) == [f"{session}1", f"{session}2"]
+        scene.start = end
+        if session == "b":
+            amqp.advance(LOCK)
+    scene.put("a3", session_id="a")
+    assert scene.all(1) == ["a3"]
+    scene.intake.close()
+    assert sum(scene.left_in(session) for session in "ab") == 0
+
+
+def test_a_partitioned_queue(amqp: Bus, tmp_path: Path) -> None:
+    scene = Scene(amqp, tmp_path, amqp.queue(enable_partitioning=True), receivers=2, max_rows=7)
+    bodies = [f"{number:02}" for number in range(20)]
+    for number, body in enumerate(bodies):
+        scene.put(body, partition_key=f"key-{number % 5}")
+    end = scene.next()
+    scene.die()
+    assert scene.next() == end
+    assert scene.all(20) == bodies
+    assert scene.left() == 0
+    scene.intake.close()
+
+
+def test_a_message_that_cannot_be_read_stops_nothing(scene: Scene) -> None:
+    """Senders choose these values. Other columns of the message, and other messages, are not harmed."""
+    scene.put("1")
+    scene.put("2", application_properties={"DeadLetterReason": {"TYPE": "BINARY", "VALUE": b"\xff"}})
+    scene.bus.put(scene.queue, AmqpAnnotatedMessage(value_body={"a": [1, "b", {"c": None}]}))
+    scene.put("3")
+    assert scene.all(4) == ["1", "2", "3", '{"a": [1, "b", {"c": null}]}']
+    assert scene.left() == 0
+
+
+def test_a_link_that_fails_keeps_no_message_of_the_others_back(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = replace(scene.options, receivers=2)
+    scene.put("1", "2")
+    receivers = Receivers(options)
+    pull, failing = receivers._pull, receivers._links[0]
+
+    async def partly(link: Any, most: int, wait: float) -> Any:
+        if link is failing:
+            raise ServiceBusFailure("This link has failed.")
+        return await pull(link, most, wait)
+
+    monkeypatch.setattr(receivers, "_pull", partly)
+    received = receivers.receive(10, 1 << 20)
+    assert (len(received.deliveries), received.is_sure) == (2, False)
+    with pytest.raises(ServiceBusFailure, match="This link has failed"):
+        receivers.receive(10, 1 << 20)
+    receivers.close()
 
 
 def test_limits_by_rows_and_bytes(amqp: Bus, tmp_path: Path) -> None:

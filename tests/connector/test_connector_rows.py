@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError
-from azure.servicebus import ServiceBusMessage
+from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus._pyamqp.error import AMQPException, ErrorCondition
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
     MessagingEntityNotFoundError,
     ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
 from pyspark.sql import types as T
 
 from atom.admin import description, elements
+from oncebus.connector.attempts import pauses
 from oncebus.connector.detecting import Unknown, detection_window
 from oncebus.connector.errors import BadColumn, BadRow
 from oncebus.connector.failures import may_pass
 from oncebus.connector.rows import SINK_COLUMNS, check_columns, message_from
-from oncebus.connector.schema import ARROW_SCHEMA, SCHEMA, as_text
-from oncebus.connector.sending import Placed, packed, pauses
+from oncebus.connector.sending import MOST_MESSAGES, Placed, packed, runs
+from servicebus.bus import encoded
 
 PLACE = "row 5 of partition 2"
 
@@ -80,7 +84,7 @@ def test_a_row_becomes_a_message() -> None:
         "reply_to_session_id": "rs",
         "content_type": "text/plain",
         "to": "t",
-        "application_properties": {"a": 1, "b": True},
+        "application_properties": {"a": 1, "b": True, "c": 1 << 40, "d": b"\xff"},
         "scheduled_enqueue_time": datetime(2030, 1, 1, 5, 30, tzinfo=timezone(timedelta(hours=5, minutes=30))),
         "time_to_live": "10 minutes",
     }
@@ -90,7 +94,8 @@ def test_a_row_becomes_a_message() -> None:
         assert getattr(message, name) == row[name]
     assert message.message_id == "id"
     assert message.reply_to_session_id == "rs"
-    assert message.application_properties == {"a": 1, "b": True}
+    decoded = ServiceBusReceivedMessage.from_bytes(encoded(message)).application_properties
+    assert decoded == {b"a": 1, b"b": True, b"c": 1 << 40, b"d": b"\xff"}
     assert message.scheduled_enqueue_time_utc == datetime(2030, 1, 1)
     assert message.time_to_live == timedelta(minutes=10)
 
@@ -102,6 +107,10 @@ def test_a_row_becomes_a_message() -> None:
         ({"body": b"", "session_id": "x" * 129}, f"in {PLACE} is longer than 128 characters."),
         ({"body": b"", "session_id": "a", "partition_key": "b"}, f"Column 'partition_key' 'b' in {PLACE} differs"),
         ({"body": b"", "time_to_live": "soon"}, f"Column 'time_to_live' in {PLACE}: Time_to_live 'soon' is not a"),
+        (
+            {"body": b"", "time_to_live": timedelta(milliseconds=999)},
+            f"Column 'time_to_live' datetime.timedelta(microseconds=999000) in {PLACE} is shorter than a second.",
+        ),
     ],
 )
 def test_wrong_rows(row: dict[str, Any], error: str) -> None:
@@ -129,21 +138,43 @@ class Box:
 def test_messages_are_packed_by_size_in_order() -> None:
     sizes = [4, 4, 4, 11, 10, 1, 1]
     given = [Placed(ServiceBusMessage(b"x" * size), str(size)) for size in sizes]
-    found = [each.place if isinstance(each, Placed) else list(map(len, each.bodies)) for each in packed_in_boxes(given)]
-    assert found == [[4, 4], [4], "11", [10], [1, 1]]
+    found = [([int(each.place) for each in pack.messages], pack.batch) for pack in packed(given, Box)]
+    assert [messages for messages, _ in found] == [[4, 4], [4], [11], [10], [1, 1]]
+    for messages, batch in found:
+        if messages == [11]:
+            assert batch is None
+        else:
+            assert isinstance(batch, Box)
+            assert list(map(len, batch.bodies)) == messages
 
 
-def packed_in_boxes(given: list[Placed]) -> list[Box | Placed]:
-    found: list[Box | Placed] = []
-    for each in packed(iter(given), Box):
-        assert isinstance(each, Box | Placed)
-        found.append(each)
-    return found
+def test_messages_are_packed_by_number() -> None:
+    given = [Placed(ServiceBusMessage(b""), str(number)) for number in range(2 * MOST_MESSAGES + 1)]
+    assert [len(pack.messages) for pack in packed(given, Box)] == [MOST_MESSAGES, MOST_MESSAGES, 1]
+
+
+def test_messages_of_a_partition() -> None:
+    given = [
+        ServiceBusMessage(b"", message_id="1", partition_key="a"),
+        ServiceBusMessage(b"", message_id="2", partition_key="a"),
+        ServiceBusMessage(b"", message_id="3", session_id="a"),
+        ServiceBusMessage(b"", message_id="4"),
+        ServiceBusMessage(b"", message_id="5"),
+        # A key that looks like an id is another partition.
+        ServiceBusMessage(b"", message_id="6", partition_key="5"),
+    ]
+    found = [[each.place for each in run] for run in runs(Placed(each, str(each.message_id)) for each in given)]
+    assert found == [["1", "2", "3"], ["4"], ["5"], ["6"]]
 
 
 def test_pauses_grow_and_end() -> None:
-    found = list(pauses(60, random.Random(1)))
-    assert sum(found) == pytest.approx(60)
+    passed: list[float] = []
+    found: list[float] = []
+    for pause in pauses(60, random.Random(1), lambda: sum(passed)):
+        found.append(pause)
+        # An attempt takes a second.
+        passed.append(pause + 1)
+    assert 60 <= sum(passed) <= 61
     assert found[0] <= 0.5
     assert max(found) <= 15
     assert found[3] > found[0]
@@ -154,20 +185,16 @@ def test_errors_that_may_pass() -> None:
     assert may_pass(ServiceBusConnectionError(message="away"))
     assert may_pass(ConnectionResetError())
     assert may_pass(AttributeError("'NoneType' object has no attribute 'state'"))
+    assert may_pass(ServiceBusError("Handler failed: reset.", error=ConnectionResetError()))
+    assert may_pass(ServiceBusQuotaExceededError(message="full"))
+    assert may_pass(ServiceRequestError("the service of tokens is away"))
     assert not may_pass(BadRow("no"))
     assert not may_pass(ClientAuthenticationError("no"))
     assert not may_pass(MessagingEntityNotFoundError(message="gone"))
     assert not may_pass(MessageSizeExceededError(message="large"))
-
-
-def test_the_schema_of_arrow_and_spark_agree() -> None:
-    assert ARROW_SCHEMA.names == SCHEMA.names
-    assert len(SCHEMA) == 22
-
-
-def test_values_as_text() -> None:
-    values = ["a", b"\xc3\xb6", True, 7, 1.5, None, datetime(2030, 1, 1, tzinfo=UTC)]
-    assert [as_text(value) for value in values] == ["a", "ö", "true", "7", "1.5", None, "2030-01-01T00:00:00+00:00"]
+    assert not may_pass(ServiceBusError("Handler failed: no.", error=ClientAuthenticationError("no")))
+    refused = AMQPException(ErrorCondition.NotAllowed, description="no")
+    assert not may_pass(ServiceBusError("no", error=refused, condition=b"amqp:not-allowed"))
 
 
 def test_the_window_of_a_description() -> None:

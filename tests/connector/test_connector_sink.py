@@ -6,14 +6,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from .bus import DETECTS, Bus, text
+from .bus import DETECTS, Bus, stream, text
 
 
 def write(frame: DataFrame, bus: Bus, **options: object) -> None:
@@ -97,41 +97,6 @@ def test_a_batch_that_a_restarted_query_repeats_is_sent_once(session: SparkSessi
     assert len(bus.http.drops(queue)) == 50
 
 
-def failed(action: Callable[[], object]) -> str:
-    """Return the last line of the error that an action raises on Spark: the one of the connector."""
-    with pytest.raises(PySparkException) as raised:
-        action()
-    lines = [line for line in str(raised.value).splitlines() if "oncebus.connector.errors." in line]
-    return lines[-1].partition("oncebus.connector.errors.")[2]
-
-
-def test_errors_are_one_clear_line(session: SparkSession, bus: Bus) -> None:
-    queue, plain = bus.queue("sink-errors", **DETECTS), bus.queue("sink-plain")
-    good = session.range(2).selectExpr("cast(id as string) as body")
-    options = {"queue": queue, "retry_timeout": "1 second"}
-
-    def error(frame: DataFrame, **others: object) -> str:
-        return failed(lambda: write(frame, bus, **{**options, **others}))
-
-    assert error(good, queue="nope").startswith("ServiceBusFailure: Sending to queue 'nope' at localhost:")
-    assert "The messaging entity 'sb://localhost/nope' could not be found." in error(good, queue="nope")
-    expired = error(good, connection_string=bus.expired())
-    assert "ExpiredToken" in expired
-    assert expired.endswith("Check the connection string or credential, and its rights.")
-    wrong = bus.string.replace("SharedAccessKey=", "SharedAccessKey=AAAA")
-    assert "InvalidSignature: The token has an invalid signature." in error(good, connection_string=wrong)
-    assert error(good, queue=plain).startswith(f"BadOption: Duplicate detection is off for queue '{plain}'")
-    assert "Column 'body' has the type bigint, not binary or string." in error(good.selectExpr("1L as body"))
-    assert "Column 'body' is null in row 1 of partition 0." in error(
-        good.selectExpr("if(body = '1', null, body) as body").coalesce(1)
-    )
-    large = error(good.selectExpr("repeat(body, 300000) as body", "concat('m', body) as message_id").coalesce(1))
-    assert large.startswith("BadRow: The message of row 0 of partition 0 (message_id 'm0') is too large")
-    away = bus.string.replace(bus.url.rpartition(":")[2], "9")
-    assert "Connection refused" in error(good, connection_string=away, detection="ignore")
-    assert bus.receive(queue, 0) == []
-
-
 def test_messages_to_a_topic(session: SparkSession, bus: Bus) -> None:
     assert bus.http.put("sink-topic", DETECTS, "Topic")[0] == 201
     assert bus.http.put("sink-topic/subscriptions/all", {}, "Subscription")[0] == 201
@@ -141,7 +106,7 @@ def test_messages_to_a_topic(session: SparkSession, bus: Bus) -> None:
     assert sorted((row["body"], row["state"]) for row in found) == [("0", "active"), ("1", "active"), ("2", "active")]
 
 
-def test_no_plan_log_or_checkpoint_shows_a_secret(
+def test_no_plan_log_page_or_file_shows_a_secret(
     session: SparkSession, bus: Bus, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     queue = bus.queue("sink-secret", **DETECTS)
@@ -149,17 +114,29 @@ def test_no_plan_log_or_checkpoint_shows_a_secret(
     for string in (bus.string, bus.expired()):
         options = {"connection_string": string, "queue": queue}
         session.read.format("servicebus").options(**options).load().explain(True)
-        stream = session.readStream.format("servicebus").options(**options, spool=str(tmp_path / "spool")).load()
-        stream.explain(True)
+        session.readStream.format("servicebus").options(**options, spool=str(tmp_path / "none")).load().explain(True)
     assert "servicebus" in capfd.readouterr().out
-    session.range(3).selectExpr("cast(id as string) as body").write.parquet(str(tmp_path / "in"))
-    frame = session.readStream.schema("body string").parquet(str(tmp_path / "in"))
-    writer = frame.writeStream.format("servicebus").options(**bus.options(queue=queue))
+    write(session.range(3).selectExpr("cast(id as string) as body"), bus, queue=queue)
+    received = stream(session, bus, tmp_path, queue=queue).select("body")
+    writer = received.writeStream.format("servicebus").options(
+        **bus.options(queue=bus.queue("sink-secret-2", **DETECTS))
+    )
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination()
     query.explain(True)
     shown = capfd.readouterr()
-    written = [file.read_bytes() for file in (tmp_path / "checkpoint").rglob("*") if file.is_file()]
-    assert len(written) > 2
-    for place in (shown.out, shown.err, str(query.recentProgress), b"".join(written).decode(errors="replace")):
+    written = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(written) > 4
+    pages = pages_of(session)
+    assert sum("servicebus" in page.lower() for page in pages) >= 2
+    progress = str(query.recentProgress)
+    for place in (shown.out, shown.err, progress, *pages, *(content.decode(errors="replace") for content in written)):
         assert not any(secret in place for secret in secrets)
+
+
+def pages_of(session: SparkSession) -> list[str]:
+    """Return what the SQL tab of Spark's UI shows, also without a UI."""
+    jvm_session: Any = session
+    executions = jvm_session._jsparkSession.sharedState().statusStore().executionsList()
+    found = [executions.apply(at) for at in range(executions.size())]
+    return [f"{each.description()} {each.details()} {each.physicalPlanDescription()}" for each in found]

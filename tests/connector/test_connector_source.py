@@ -14,15 +14,7 @@ from oncebus.connector.schema import SCHEMA
 from oncebus.spark import detect_duplicates
 from serve.programs import until
 
-from .bus import PATIENCE, QUICK, Bus, drained, numbered, stream
-
-
-def messages(*numbers: int) -> list[ServiceBusMessage]:
-    return [ServiceBusMessage(str(number), message_id=f"id-{number}") for number in numbers]
-
-
-def texts(*numbers: int) -> list[str]:
-    return sorted(map(str, numbers))
+from .bus import PATIENCE, QUICK, Bus, drained, messages, numbered, stream, texts
 
 
 def test_a_stream_takes_and_completes_everything(session: SparkSession, bus: Bus, tmp_path: Path) -> None:
@@ -155,22 +147,3 @@ def test_exactly_once_with_detection(session: SparkSession, bus: Bus, tmp_path: 
     )
     found = drained(checked.filter("not is_duplicate").drop("is_duplicate"), tmp_path)
     assert found == texts(1, 2, 3, 4)
-
-
-def failed(frame: DataFrame, folder: Path) -> str:
-    with pytest.raises(PySparkException) as raised:
-        drained(frame, folder)
-    lines = [line for line in str(raised.value).splitlines() if "oncebus.connector.errors." in line]
-    return lines[-1].partition("oncebus.connector.errors.")[2]
-
-
-def test_errors_are_one_clear_line(session: SparkSession, bus: Bus, tmp_path: Path) -> None:
-    queue, sessions = bus.queue("source-errors"), bus.queue("source-error-sessions", RequiresSession=True)
-    quick = {"retry_timeout": "1 second"}
-    missing = failed(stream(session, bus, tmp_path / "1", queue="nope", **quick), tmp_path / "1")
-    assert missing.startswith("ServiceBusFailure: Receiving from queue 'nope' at localhost:")
-    assert "could not be found." in missing
-    expired = stream(session, bus, tmp_path / "2", queue=queue, connection_string=bus.expired(), **quick)
-    assert "ExpiredToken" in failed(expired, tmp_path / "2")
-    needs = failed(stream(session, bus, tmp_path / "3", queue=sessions, **quick), tmp_path / "3")
-    assert "an entity that requires sessions" in needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -84,6 +85,45 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("a file")
     with pytest.raises(BadSpool, match="cannot be used: Not a directory"):
         opened(tmp_path)
+
+
+def test_only_the_owner_reads_a_spool(tmp_path: Path) -> None:
+    spool = opened(tmp_path / "made")
+    assert Path(spool.folder).stat().st_mode & 0o777 == 0o700
+    spool.close()
+    # Whoever creates the folder decides. Executors may run as another user.
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "spool").mkdir(mode=0o750)
+    opened(tmp_path / "shared").close()
+    assert (tmp_path / "shared" / "spool").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(BadSpool, match="cannot be used: File too large"):
+            spool.write(0, rows(*range(1, 100)), parts=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    # Nothing is left of the attempt, and the next one succeeds.
+    assert sorted(path.name for path in Path(spool.folder).iterdir()) == ["lock", "spool.json"]
+    spool.write(0, rows(1), parts=1)
+    assert spool.numbers() == [0]
+    spool.close()
+
+
+def test_files_of_somebody_else(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    (Path(spool.folder) / "notes.arrow").write_text("not a batch")
+    assert spool.numbers() == []
+    spool.close()
+    (Path(spool.folder) / "spool.json").write_text("{}")
+    # It is free afterwards.
+    for _ in range(2):
+        with pytest.raises(BadSpool, match=r"The file 'spool.json' in the spool '.*' is damaged. Use another folder."):
+            opened(tmp_path)
 
 
 def test_messages_still_to_complete_survive_and_are_forgotten_at_last(tmp_path: Path) -> None:

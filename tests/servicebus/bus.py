@@ -181,7 +181,7 @@ class Bus:
         subscription = Subscription(topic=topic, name=name, **options)
         self.run(self.broker.change(lambda catalogue, now: catalogue.created(subscription, now)))
 
-    def put(self, entity: str, *messages: ServiceBusMessage) -> list[int]:
+    def put(self, entity: str, *messages: ServiceBusMessage | AmqpAnnotatedMessage) -> list[int]:
         """Send messages without a client, which would be slow, and return their sequence numbers."""
         return self.run(self.broker.send(entity, [incoming_message(encoded(message)) for message in messages]))
 

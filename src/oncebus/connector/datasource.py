@@ -13,8 +13,8 @@ from pyspark.sql.datasource import (
 )
 
 from oncebus.connector.detecting import check_detection
-from oncebus.connector.errors import BadColumn, BadOption
-from oncebus.connector.options import SinkOptions, peek_options, sink_options, stream_options
+from oncebus.connector.errors import BadColumn, BadOption, one_line
+from oncebus.connector.options import SinkOptions, peek_options, sink_options
 from oncebus.connector.peeking import BatchSource
 from oncebus.connector.rows import check_columns
 from oncebus.connector.schema import SCHEMA
@@ -38,22 +38,29 @@ class ServiceBusDataSource(DataSource):
         """Return the columns of a received message."""
         return SCHEMA
 
+    @one_line()
     def reader(self, schema: T.StructType) -> DataSourceReader:
         """Return the reader of a batch. Raises `BadOption` or `BadColumn`."""
-        _check_schema(schema)
+        difference = _difference(schema)
+        if difference is not None:
+            raise BadColumn(difference)
         return BatchSource(peek_options(self.options))
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return the reader of a stream. Raises `BadOption` or `BadColumn`."""
-        _check_schema(schema)
-        return StreamSource(stream_options(self.options))
+        """Return the reader of a stream. It checks the options when Spark asks it for an offset.
 
+        An error that is raised here does not reach the user: Spark then tries to stop the reader that it does not have.
+        """
+        return StreamSource(self.options, _difference(schema))
+
+    @one_line()
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch. Raises `BadOption` or `BadColumn`."""
         if overwrite:
             raise BadOption("Messages cannot be overwritten: write with mode('append').")
         return BatchSink(self._sink_options(schema))
 
+    @one_line()
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream. Raises `BadOption` or `BadColumn`."""
         if overwrite:
@@ -75,6 +82,8 @@ def register(spark: SparkSession) -> None:
         spark.conf.set(_REDACTED, f"{pattern}|{_SECRET}" if pattern else f"(?i){_SECRET}")
 
 
-def _check_schema(schema: T.StructType) -> None:
-    if schema.names != SCHEMA.names or [field.dataType for field in schema] != [field.dataType for field in SCHEMA]:
-        raise BadColumn("The columns of a message are fixed: read without .schema(…), and select the ones you need.")
+def _difference(schema: T.StructType) -> str | None:
+    """Return the error if a schema is not the one of a message."""
+    if schema.names == SCHEMA.names and [field.dataType for field in schema] == [field.dataType for field in SCHEMA]:
+        return None
+    return "The columns of a message are fixed: read without .schema(…), and select the ones you need."

@@ -11,7 +11,8 @@ import hashlib
 import hmac
 import logging
 import time
-from functools import cache
+from dataclasses import replace
+from functools import lru_cache
 from urllib.parse import quote, quote_plus, urlsplit
 from xml.etree import ElementTree
 
@@ -33,14 +34,18 @@ class Unknown(Exception):
     """The management API did not say whether the entity detects duplicates."""
 
 
-@cache
 def check_detection(options: SinkOptions) -> None:
     """Raise `BadOption` if the entity does not detect duplicates, unless the option `detection` says to ignore it.
 
     Asks once in each process: Spark makes a writer for each micro-batch.
     """
-    if not options.requires_detection:
-        return
+    if options.requires_detection:
+        # A `foreachBatch` has another prefix for each batch.
+        _check(replace(options, id_prefix=None))
+
+
+@lru_cache(maxsize=256)
+def _check(options: SinkOptions) -> None:
     entity, where = options.entity, f"{options.entity} at {options.access.host}"
     try:
         window = detection_window(_description(options.access, entity.name, options.administration_url))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ from oncebus.errors import shown
 
 _WAYS = ("connection_string", "connection_string_env", "connection_string_file", "namespace")
 EMULATOR = "UseDevelopmentEmulator"
+# Without a limit, a call waits for ever for a broker that is reachable and does not answer.
+_PATIENCE = {"retry_total": 0, "try_timeout": 60.0}
 C = TypeVar("C", ServiceBusClient, AsyncClient)
 
 
@@ -48,10 +51,10 @@ class Access:
     def _opened(self, kind: Callable[..., C], credential: Callable[[], Any]) -> C:
         text = self.secret()
         if text is None:
-            return kind(self.namespace, credential(), retry_total=0)
+            return kind(self.namespace, credential(), **_PATIENCE)
         self.parts()
         try:
-            opened: C = kind.from_connection_string(text, retry_total=0)  # type: ignore[attr-defined]
+            opened: C = kind.from_connection_string(text, **_PATIENCE)  # type: ignore[attr-defined]
         except ValueError as error:
             raise BadOption(f"The connection string is not usable: {' '.join(str(error).split())}") from None
         return opened
@@ -85,14 +88,15 @@ class Access:
         if text is None:
             return {"Endpoint": f"sb://{self.namespace}/"}
         parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
-        if not urlsplit(parts.get("Endpoint", "")).hostname:
-            raise BadOption("The connection string has no part 'Endpoint=sb://…'.")
-        return parts
+        with suppress(ValueError):
+            if urlsplit(parts.get("Endpoint", "")).hostname:
+                return parts
+        raise BadOption("The connection string has no part 'Endpoint=sb://…'.")
 
     @property
     def host(self) -> str:
         """The host of the namespace, with the port if it is not the default one, for error texts."""
-        return urlsplit(self.parts()["Endpoint"]).netloc
+        return urlsplit(self.parts()["Endpoint"]).netloc.rpartition("@")[2]
 
     def token_credential(self, package: str = "azure.identity") -> Any:
         """Return a new credential of the class in azure.identity that the options name. Raises `BadOption`."""

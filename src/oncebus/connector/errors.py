@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from oncebus.errors import OncebusError
+
+_HIDES = "SPARK_HIDE_TRACEBACK"
 
 
 class BadOption(OncebusError, ValueError):
@@ -23,3 +29,24 @@ class BadSpool(OncebusError):
 
 class ServiceBusFailure(OncebusError):
     """Service Bus refused an operation, or stayed away for too long."""
+
+
+class NotAllowed(ServiceBusFailure):
+    """Service Bus refused an operation that the entity does not allow, such as a batch for several partitions."""
+
+
+class TooLarge(ServiceBusFailure):
+    """Service Bus refused a message or a batch because of its size."""
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Let Spark show an error of ours without the traceback of its Python process. Use it where Spark calls us.
+
+    Spark looks at the variable when it reports an exception, and then ends the process. So no other error is affected.
+    """
+    try:
+        yield
+    except OncebusError:
+        os.environ[_HIDES] = "1"
+        raise

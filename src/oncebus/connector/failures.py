@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from azure.core.exceptions import AzureError
+import logging
+
+from azure.core.exceptions import AzureError, ServiceRequestError, ServiceResponseError
 from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
     OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
     ServiceBusCommunicationError,
     ServiceBusConnectionError,
     ServiceBusError,
+    ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
 
-from oncebus.connector.errors import ServiceBusFailure
+from oncebus.connector.errors import NotAllowed, ServiceBusFailure, TooLarge
 from oncebus.errors import OncebusError
 
+_LOG = logging.getLogger("oncebus.connector")
 _PASSING = (
     OperationTimeoutError,
     ServiceBusCommunicationError,
     ServiceBusConnectionError,
+    # The entity is full until its receivers have made room.
+    ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
+    # The service that gives out tokens cannot be reached.
+    ServiceRequestError,
+    ServiceResponseError,
 )
 _REFUSALS = (ServiceBusAuthenticationError, ServiceBusAuthorizationError)
 # The client appends this to every description, and it tells the reader nothing.
 _NOISE = " Error condition: "
+_NOT_ALLOWED = "amqp:not-allowed"
 _SHUTDOWN = ("amqp:connection:forced", "amqp:internal-error", "com.microsoft:timeout", "amqp:link:detach-forced")
 
 
@@ -35,8 +46,14 @@ def may_pass(error: BaseException) -> bool:
     """
     if isinstance(error, _REFUSALS):
         return _status(error) is None
+    if isinstance(error, _PASSING):
+        return True
     if isinstance(error, ServiceBusError):
-        return isinstance(error, _PASSING) or any(condition in str(error) for condition in _SHUTDOWN)
+        inner = error.inner_exception
+        if inner is not None and not hasattr(inner, "condition"):
+            # Not an answer of the broker, but something that the client did not expect.
+            return may_pass(inner)
+        return any(condition in str(error) for condition in _SHUTDOWN)
     # A connection that breaks at a bad moment gives all kinds of errors: of sockets, of states, of attributes.
     return not isinstance(error, AzureError | OncebusError)
 
@@ -48,7 +65,17 @@ def failure(error: BaseException, doing: str) -> ServiceBusFailure:
     reason = " ".join(text.partition(_NOISE)[0].split()) or type(error).__name__
     _, _, description = reason.partition("Description: ")
     hint = " Check the connection string or credential, and its rights." if _status(error) in (401, 403) else ""
-    return ServiceBusFailure(f"{doing} failed: {description or reason}{hint}")
+    kind: type[ServiceBusFailure] = ServiceBusFailure
+    if isinstance(error, MessageSizeExceededError):
+        kind = TooLarge
+    elif isinstance(error, ServiceBusError) and _NOT_ALLOWED in str(error):
+        kind = NotAllowed
+    return kind(f"{doing} failed: {description or reason}{hint}")
+
+
+def log_retry(error: BaseException, doing: str, seconds: float) -> None:
+    """Log a warning for an error that may pass, when the first of several attempts has failed."""
+    _LOG.warning("%s. Trying again for %.0f seconds.", str(failure(error, doing)).rstrip("."), seconds)
 
 
 def _status(error: BaseException) -> int | None:

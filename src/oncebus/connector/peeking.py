@@ -6,17 +6,17 @@ there and stop, run a stream with the trigger availableNow.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
-from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus import ServiceBusReceivedMessage
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from oncebus.connector.failures import failure, may_pass
+from oncebus.connector.attempts import retry
+from oncebus.connector.errors import one_line
 from oncebus.connector.options import PeekOptions
 from oncebus.connector.schema import rows_from
-from oncebus.connector.sending import pauses
 
 _AT_ONCE = 250
 
@@ -30,33 +30,29 @@ class BatchSource(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Peek all messages, in a task."""
         after, left = 0, self._options.max_rows
-        while left > 0 and (found := self._peeked(after + 1, min(left, _AT_ONCE))):
-            yield rows_from(found)
-            after = max(message.sequence_number or 0 for message in found)
-            left -= len(found)
+        with one_line():
+            while left > 0 and (found := self._peeked(after + 1, min(left, _AT_ONCE))):
+                yield rows_from(found)
+                after = max(message.sequence_number or 0 for message in found)
+                left -= len(found)
 
     def _peeked(self, first: int, most: int) -> list[ServiceBusReceivedMessage]:
-        options = self._options
-        waits = pauses(options.retry_timeout)
-        while True:
-            try:
-                with options.access.client() as client:
-                    entity = options.entity
-                    sub_queue = None if entity.sub_queue is None else entity.sub_queue.replace("_", "")
-                    if entity.subscription is None:
-                        receiver = client.get_queue_receiver(entity.name, sub_queue=sub_queue)
-                    else:
-                        receiver = client.get_subscription_receiver(
-                            entity.name, entity.subscription, sub_queue=sub_queue
-                        )
-                    with receiver:
-                        return _peek(receiver, first, most)
-            except Exception as error:
-                pause = next(waits, None) if may_pass(error) else None
-                if pause is None:
-                    raise failure(error, f"Peeking at {options.entity} at {options.access.host}") from None
-                time.sleep(pause)
+        options, entity = self._options, self._options.entity
+        found: list[ServiceBusReceivedMessage] = []
 
+        def attempt() -> None:
+            arguments: dict[str, Any] = {
+                "sub_queue": None if entity.sub_queue is None else entity.sub_queue.replace("_", ""),
+                "keep_alive": 0,
+            }
+            with options.access.client() as client:
+                if entity.subscription is None:
+                    receiver = client.get_queue_receiver(entity.name, **arguments)
+                else:
+                    receiver = client.get_subscription_receiver(entity.name, entity.subscription, **arguments)
+                with receiver:
+                    found.extend(receiver.peek_messages(most, sequence_number=first))
 
-def _peek(receiver: ServiceBusReceiver, first: int, most: int) -> list[ServiceBusReceivedMessage]:
-    return list(receiver.peek_messages(most, sequence_number=first))
+        doing = f"Peeking at {entity} at {options.access.host}"
+        retry(attempt, doing, options.retry_timeout, after_failure=lambda: None)
+        return found

@@ -30,9 +30,9 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from oncebus.connector.failures import failure, may_pass
+from oncebus.connector.failures import failure, log_retry, may_pass
 from oncebus.connector.options import StreamOptions
-from oncebus.connector.schema import body_of
+from oncebus.connector.schema import size_of
 from oncebus.connector.spool import Identity
 
 T = TypeVar("T")
@@ -132,10 +132,15 @@ class Receivers:
         deadline = time.monotonic() + _LONGEST_RECEIVE
         while links and len(found) < rows and total < size and (not found or time.monotonic() < deadline):
             share = self._share(rows - len(found), size - total, len(links))
-            answers = await asyncio.gather(*(self._pull(link, share, wait) for link in links))
+            pulls = await asyncio.gather(*(self._pull(link, share, wait) for link in links), return_exceptions=True)
+            failures = [pull for pull in pulls if isinstance(pull, BaseException)]
+            answers = [None if isinstance(pull, BaseException) else pull for pull in pulls]
+            got = [delivery for answer in answers for delivery in answer or ()]
+            if failures and not found and not got:
+                raise failures[0]
+            # If a link has failed and others have messages, these come first. A link that is still failing raises then.
             is_sure &= all(answer is not None for answer in answers)
             links = [link for link, answer in zip(links, answers, strict=True) if answer and len(answer) == share]
-            got = [delivery for answer in answers for delivery in answer or ()]
             found += got
             total += sum(delivery.size for delivery in got)
             wait = _FURTHER_WAIT
@@ -159,6 +164,10 @@ class Receivers:
                 async with asyncio.timeout(wait + _STUCK):
                     receiver = await self._opened(link)
                     messages = await receiver.receive_messages(max_message_count=most, max_wait_time=wait)
+            except SessionLockLostError:
+                # The driver was stuck for longer than the lock. The session can be taken again.
+                await self._give_up(link, None)
+                return None
             except Exception as error:
                 no_session = self._options.sessions and isinstance(error, OperationTimeoutError)
                 await self._give_up(link, None if no_session else error)
@@ -183,7 +192,9 @@ class Receivers:
             }
             if options.sessions:
                 patience = max(options.wait, _SESSION_WAIT)
-                arguments |= {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": patience}
+                # A link leaves its session after each micro-batch. Closing would wait for the client's task that keeps
+                # an idle connection open, for up to a second.
+                arguments |= {"session_id": NEXT_AVAILABLE_SESSION, "max_wait_time": patience, "keep_alive": 0}
             if entity.subscription is not None:
                 link.receiver = link.client.get_subscription_receiver(entity.name, entity.subscription, **arguments)
             else:
@@ -209,12 +220,14 @@ class Receivers:
                         await each.close()
         if error is None:
             return
-        now = time.monotonic()
+        now, retry_timeout = time.monotonic(), self._options.retry_timeout
         if link.failing_since is None:
             link.failing_since = now
+            if may_pass(error):
+                log_retry(error, self._doing, retry_timeout)
         # Ask again soon at first: most connections that break can be opened again at once.
         link.pause = now - link.failing_since + min(5.0, 0.1 + (now - link.failing_since) / 4)
-        if not may_pass(error) or now - link.failing_since > self._options.retry_timeout:
+        if not may_pass(error) or now - link.failing_since > retry_timeout:
             raise failure(error, self._doing) from None
 
     # Settling
@@ -296,7 +309,7 @@ def _delivery(message: ServiceBusReceivedMessage) -> Delivery:
     assert enqueued is not None, "a received message has an enqueued time"
     assert sequence is not None, "a received message has a sequence number"
     identity = Identity(sequence, (enqueued.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1))
-    return Delivery(identity, message, len(body_of(message)) + 200)
+    return Delivery(identity, message, size_of(message))
 
 
 def _half_way(until: datetime | None) -> float:

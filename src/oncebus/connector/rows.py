@@ -15,6 +15,7 @@ from oncebus.errors import shown
 from oncebus.sizes import utf16_length
 
 LONGEST_ID = 128
+_SHORTEST_LIFE = timedelta(seconds=1)
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _PROPERTY_VALUES = (T.StringType, T.BinaryType, T.BooleanType, *_WHOLE, T.FloatType, T.DoubleType)
 
@@ -104,7 +105,7 @@ def message_from(row: Mapping[str, Any], message_id: str, place: str) -> Service
             reply_to_session_id=row.get("reply_to_session_id"),
             content_type=row.get("content_type"),
             to=row.get("to"),
-            application_properties=dict(row.get("application_properties") or {}),
+            application_properties=_properties_of(row.get("application_properties")),
             scheduled_enqueue_time_utc=None if scheduled is None else _utc(scheduled),
             time_to_live=_time_to_live(row.get("time_to_live"), place),
         )
@@ -112,6 +113,19 @@ def message_from(row: Mapping[str, Any], message_id: str, place: str) -> Service
         if isinstance(error, BadRow):
             raise
         raise BadRow(f"{place.capitalize()} cannot become a message: {' '.join(str(error).split())}") from None
+
+
+def _properties_of(given: Mapping[str, Any] | None) -> dict[str | bytes, Any]:
+    return {name: _typed(value) for name, value in (given or {}).items()}
+
+
+def _typed(value: Any) -> Any:
+    """Return a value for the client. Unless a type is given, it takes bytes for text, and numbers for 32 bits long."""
+    if isinstance(value, bytes):
+        return {"TYPE": "BINARY", "VALUE": value}
+    if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
+        return {"TYPE": "LONG", "VALUE": value}
+    return value
 
 
 def _utc(time: datetime) -> datetime:
@@ -123,6 +137,10 @@ def _time_to_live(value: timedelta | str | None, place: str) -> timedelta | None
     if value is None:
         return None
     try:
-        return timedelta(microseconds=checked_duration(parse_duration(value, "time_to_live"), value, "time_to_live"))
+        found = timedelta(microseconds=checked_duration(parse_duration(value, "time_to_live"), value, "time_to_live"))
     except BadDuration as error:
         raise BadRow(f"Column 'time_to_live' in {place}: {error}") from None
+    if found < _SHORTEST_LIFE:
+        # The client cuts it to whole seconds, and no seconds mean that the message lives as long as any.
+        raise BadRow(f"Column 'time_to_live' {shown(value)} in {place} is shorter than a second.")
+    return found

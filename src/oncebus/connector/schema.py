@@ -1,9 +1,15 @@
-"""Turns received messages into rows: the schema of the source, and what each column holds."""
+"""Turns received messages into rows: the schema of the source, and what each column holds.
+
+Every message becomes a row, whatever its sender has put into it. A message that could not would stop the stream at each
+start, until the broker dead-letters it. So a value that cannot be read is null, and the log says so.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -12,6 +18,11 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpMessageBodyType
 from pyspark.sql import types as T
 
+from oncebus.errors import shown
+
+_OVERHEAD = 200
+"""About the size of a message's other columns, in bytes."""
+_LOG = logging.getLogger("oncebus.connector")
 _TIME = pa.timestamp("us", tz="UTC")
 _SPARK = {
     pa.binary(): T.BinaryType(),
@@ -33,27 +44,56 @@ class SourceColumn(NamedTuple):
 
 
 def body_of(message: ServiceBusReceivedMessage) -> bytes:
-    """Return the body as bytes: a text value as UTF-8, any other value or a sequence as JSON."""
+    """Return the body as bytes: a text value as UTF-8, none as no bytes, any other value or a sequence as JSON."""
     body: Any = message.body
     if message.body_type is AmqpMessageBodyType.DATA:
         return b"".join(body)
+    if body is None:
+        return b""
     if message.body_type is AmqpMessageBodyType.VALUE and isinstance(body, bytes | str):
         return body if isinstance(body, bytes) else body.encode()
     whole = list(body) if message.body_type is AmqpMessageBodyType.SEQUENCE else body
-    return json.dumps(whole, default=as_text).encode()
+    return json.dumps(_plain(whole)).encode()
+
+
+def size_of(message: ServiceBusReceivedMessage) -> int:
+    """Return about how many bytes a message takes as a row."""
+    properties: dict[Any, Any] = message.application_properties or {}
+    texts = (text for pair in properties.items() for text in pair)
+    return len(body_of(message)) + sum(len(as_text(text) or "") for text in texts) + _OVERHEAD
 
 
 def as_text(value: object) -> str | None:
-    """Return the value of a property as text: bytes as UTF-8, true and false in lower case, times in ISO 8601."""
+    """Return the value of a property as text.
+
+    Bytes are UTF-8, or else written in hexadecimal: a replacement character would make different ids equal. True and
+    false are in lower case, times in ISO 8601, maps and lists in JSON.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.hex()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(_plain(value))
     return str(value)
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON can hold. The client gives the texts inside maps and lists as bytes."""
+    if isinstance(value, dict):
+        return {as_text(name) or "": _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return as_text(value)
 
 
 def _utc(time: datetime | None) -> datetime | None:
@@ -62,7 +102,8 @@ def _utc(time: datetime | None) -> datetime | None:
 
 def _properties(message: ServiceBusReceivedMessage) -> list[tuple[str, str | None]]:
     given: dict[Any, Any] = message.application_properties or {}
-    return [(as_text(name) or "", as_text(value)) for name, value in given.items()]
+    # A text and a symbol of the same name are two names to AMQP, and one to Spark.
+    return list({as_text(name) or "": as_text(value) for name, value in given.items()}.items())
 
 
 def _time_to_live(message: ServiceBusReceivedMessage) -> int | None:
@@ -102,5 +143,30 @@ SCHEMA = T.StructType([T.StructField(column.name, _SPARK[column.type]) for colum
 def rows_from(messages: Iterable[ServiceBusReceivedMessage]) -> pa.RecordBatch:
     """Return the messages as rows of `ARROW_SCHEMA`."""
     received = list(messages)
-    arrays = [pa.array([column.value(each) for each in received], column.type) for column in SOURCE_COLUMNS]
-    return pa.record_batch(arrays, schema=ARROW_SCHEMA)
+    return pa.record_batch([_column(column, received) for column in SOURCE_COLUMNS], schema=ARROW_SCHEMA)
+
+
+def _column(column: SourceColumn, messages: Sequence[ServiceBusReceivedMessage]) -> pa.Array:
+    try:
+        return pa.array([column.value(each) for each in messages], column.type)
+    except Exception:
+        # The client checks few of the values that senders choose. It is rare, so find out only now which ones it is.
+        return _readable(column, messages)
+
+
+def _readable(column: SourceColumn, messages: Sequence[ServiceBusReceivedMessage]) -> pa.Array:
+    cells: list[pa.Array] = []
+    unreadable: list[str] = []
+    for message in messages:
+        try:
+            cells.append(pa.array([column.value(message)], column.type))
+        except Exception as error:
+            cells.append(pa.nulls(1, column.type))
+            unreadable.append(f"sequence number {message.sequence_number}: {shown(str(error))}")
+    _LOG.warning(
+        "Column '%s' is null in %d messages of a batch, because the value cannot be read. The first has the %s",
+        column.name,
+        len(unreadable),
+        unreadable[0],
+    )
+    return pa.concat_arrays(cells)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from oncebus.connector.attempts import retry
 from oncebus.connector.endpoints import Access
-from oncebus.connector.errors import BadRow
-from oncebus.connector.failures import failure, may_pass
+from oncebus.connector.errors import BadRow, NotAllowed, TooLarge
 from oncebus.connector.options import Entity
-from oncebus.errors import OncebusError
+from oncebus.errors import shown
 
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 15.0
+_LARGEST_BATCH = 1 << 20
+"""What Service Bus accepts as a batch, in bytes, if it accepts larger messages."""
+MOST_MESSAGES = 4500
+"""How many messages Service Bus accepts in a batch."""
 
 
 class Placed(NamedTuple):
@@ -36,33 +39,40 @@ class Batch(Protocol):
     def __len__(self) -> int: ...
 
 
-def packed(messages: Iterator[Placed], new_batch: Callable[[], Batch]) -> Iterator[Batch | Placed]:
+class Packed(NamedTuple):
+    """Messages that are sent in one call. `batch` is None for a single one that fits into no batch."""
+
+    messages: list[Placed]
+    batch: Batch | None
+
+
+def packed(messages: Iterable[Placed], new_batch: Callable[[], Batch]) -> Iterator[Packed]:
     """Yield the messages in order, in batches as large as the broker takes.
 
     A message that fits into no batch is yielded by itself: on a Premium namespace a single message may be larger.
     """
-    batch = new_batch()
+    batch, within = new_batch(), list[Placed]()
     for placed in messages:
-        if _fits(batch, placed):
-            continue
-        if len(batch):
-            yield batch
-            batch = new_batch()
-            if _fits(batch, placed):
+        if len(within) == MOST_MESSAGES or not _fits(batch, placed):
+            if within:
+                yield Packed(within, batch)
+                batch, within = new_batch(), []
+            if not _fits(batch, placed):
+                yield Packed([placed], None)
                 continue
-        yield placed
-    if len(batch):
-        yield batch
+        within.append(placed)
+    if within:
+        yield Packed(within, batch)
 
 
-def pauses(limit: float, chance: random.Random | None = None) -> Iterator[float]:
-    """Yield growing pauses in seconds, with some chance so that tasks do not come back together, `limit` in total."""
-    drawn, pause, left = chance or random.Random(), _FIRST_PAUSE, limit
-    while left > 0:
-        length = min(left, pause * drawn.uniform(0.5, 1.0))
-        yield length
-        left -= length
-        pause = min(2 * pause, _LONGEST_PAUSE)
+def runs(messages: Iterable[Placed]) -> Iterator[list[Placed]]:
+    """Yield the messages in order, cut where the partition of a partitioned entity may change.
+
+    Azure accepts a batch there only if all its messages have the same session or partition key. With duplicate
+    detection, a message that has neither belongs to the partition of its id, so it is a run of its own.
+    """
+    for _, run in groupby(messages, lambda placed: _partition_of(placed.message)):
+        yield list(run)
 
 
 class Sending:
@@ -72,71 +82,91 @@ class Sending:
         self._access, self._entity, self._retry_timeout = access, entity, retry_timeout
         self._client: ServiceBusClient | None = None
         self._sender: ServiceBusSender | None = None
+        self._splits = False
 
     def __enter__(self) -> Sending:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        _close(self._sender, self._client)
 
-    def send_all(self, messages: Iterator[Placed]) -> int:
+    def send_all(self, messages: Iterable[Placed]) -> int:
         """Send all messages and return their number. Raises `ServiceBusFailure` or `BadRow`.
 
         A batch whose answer was lost is sent again. Its messages keep their ids, so the broker drops the second copies.
         """
         count = 0
         for each in packed(messages, self._new_batch):
-            if isinstance(each, Placed):
-                self._send_large(each)
-                count += 1
-            else:
-                assert isinstance(each, ServiceBusMessageBatch)
-                self._retrying(lambda sender, batch=each: sender.send_messages(batch))  # type: ignore[misc]
-                count += len(each)
+            self._send(each)
+            count += len(each.messages)
         return count
 
     def _new_batch(self) -> ServiceBusMessageBatch:
         made: list[ServiceBusMessageBatch] = []
-        self._retrying(lambda sender: made.append(sender.create_message_batch()))
+
+        def make(sender: ServiceBusSender) -> None:
+            batch = sender.create_message_batch()
+            # On Premium, a single message may be much larger than a batch.
+            most = min(batch.max_size_in_bytes, _LARGEST_BATCH)
+            made.append(batch if batch.max_size_in_bytes == most else sender.create_message_batch(most))
+
+        self._retrying(make)
         return made[0]
 
-    def _send_large(self, placed: Placed) -> None:
+    def _send(self, pack: Packed) -> None:
+        """Send messages in one call, or in several if the entity wants those of different partitions apart."""
+        if not self._splits:
+            try:
+                self._send_whole(pack)
+                return
+            except NotAllowed:
+                if len(list(runs(pack.messages))) == 1:
+                    raise
+                self._splits = True
+        for run in runs(pack.messages):
+            for part in packed(run, self._new_batch):
+                self._send_whole(part)
+
+    def _send_whole(self, pack: Packed) -> None:
+        if len(pack.messages) > 1:
+            assert isinstance(pack.batch, ServiceBusMessageBatch)
+            self._retrying(lambda sender, batch=pack.batch: sender.send_messages(batch))  # type: ignore[misc]
+            return
+        (placed,) = pack.messages
         try:
             self._retrying(lambda sender: sender.send_messages(placed.message))
-        except MessageSizeExceededError as error:
-            reason = " ".join(str(error).partition(" Error condition: ")[0].split())
+        except TooLarge as error:
             raise BadRow(
-                f"The message of {placed.place} (message_id '{placed.message.message_id}') is too large for "
-                f"{self._entity}: {reason}"
+                f"The message of {placed.place} (message_id {shown(placed.message.message_id)}) is too large. {error}"
             ) from None
 
     def _retrying(self, call: Callable[[ServiceBusSender], object]) -> None:
-        waits = pauses(self._retry_timeout)
-        while True:
-            try:
-                call(self._opened())
-                return
-            except (MessageSizeExceededError, OncebusError):
-                raise
-            except Exception as error:
-                self._close()
-                pause = next(waits, None) if may_pass(error) else None
-                if pause is None:
-                    raise failure(error, f"Sending to {self._entity} at {self._access.host}") from None
-                time.sleep(pause)
+        def attempt() -> None:
+            call(self._opened())
+
+        doing = f"Sending to {self._entity} at {self._access.host}"
+        retry(attempt, doing, self._retry_timeout, after_failure=self._abandon)
 
     def _opened(self) -> ServiceBusSender:
         if self._sender is None:
             self._client = self._access.client()
             make = self._client.get_topic_sender if self._entity.is_topic else self._client.get_queue_sender
-            self._sender = make(self._entity.name)
+            # Without the client's thread that keeps an idle connection open: closing would wait for it for a second.
+            self._sender = make(self._entity.name, keep_alive=0)
         return self._sender
 
-    def _close(self) -> None:
+    def _abandon(self) -> None:
+        """Forget the connection, so that the next attempt opens another one."""
         sender, client = self._sender, self._client
         self._sender = self._client = None
-        for each in (sender, client):
-            if each is not None:
+        # Closing a broken connection may take as long as the attempt did.
+        threading.Thread(target=_close, args=(sender, client), name="servicebus-closing", daemon=True).start()
+
+
+def _close(*opened: ServiceBusSender | ServiceBusClient | None) -> None:
+    for each in opened:
+        if each is not None:
+            with suppress(Exception):
                 each.close()
 
 
@@ -145,4 +175,11 @@ def _fits(batch: Batch, placed: Placed) -> bool:
         batch.add_message(placed.message)
     except MessageSizeExceededError:
         return False
+    except (TypeError, ValueError) as error:
+        raise BadRow(f"The message of {placed.place} cannot be encoded: {shown(str(error))}") from None
     return True
+
+
+def _partition_of(message: ServiceBusMessage) -> tuple[str, str | None]:
+    key = message.session_id or message.partition_key
+    return ("id", message.message_id) if key is None else ("key", key)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from oncebus.connector.errors import ServiceBusFailure
+from oncebus.connector.errors import ServiceBusFailure, one_line
 from oncebus.connector.ids import Ids
 from oncebus.connector.options import SinkOptions
 from oncebus.connector.rows import message_from
@@ -47,6 +47,7 @@ class BatchSink(DataSourceArrowWriter):
         self._options = options
         self._origin = options.id_prefix or uuid.uuid4().hex
 
+    @one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of a partition, in a task."""
         partition = _context().partitionId()
@@ -59,6 +60,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send the rows of a partition of a micro-batch, in a task."""
         context = _context()

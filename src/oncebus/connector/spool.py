@@ -64,22 +64,18 @@ class Spool:
 
         Waits up to `patience` seconds for a process that still uses it.
         """
+        # Tasks may have another working directory.
+        folder = os.path.abspath(folder)
         try:
-            make_folder(folder)
+            # It holds the content of messages. Somebody who wants others to read it creates the folder beforehand.
+            make_folder(folder, 0o700)
             lock = _locked(folder, patience)
-            found = _identity_of(folder)
-            wanted = f"{entity} at {host}"
-            if found is None:
-                identity = uuid.uuid4().hex
-                publish(folder, _IDENTITY, [json.dumps({"id": identity, "entity": wanted}).encode()])
-            elif found["entity"] != wanted:
+            try:
+                identity = _own_identity(folder, f"{entity} at {host}")
+                delete_abandoned(folder, time.time_ns() // 1000)
+            except BaseException:
                 os.close(lock)
-                raise BadSpool(
-                    f"The spool '{folder}' belongs to {found['entity']}, not to {wanted}. Use another folder."
-                )
-            else:
-                identity = found["id"]
-            delete_abandoned(folder, time.time_ns() // 1000)
+                raise
         except OSError as error:
             raise _unusable(folder, error) from None
         return cls(folder, identity, lock)
@@ -90,8 +86,8 @@ class Spool:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all batches in the spool, in order."""
-        names = (name for name in os.listdir(self.folder) if name.endswith(_ROWS))
-        return sorted(int(name.removesuffix(_ROWS)) for name in names)
+        numbers = (name.removesuffix(_ROWS) for name in os.listdir(self.folder) if name.endswith(_ROWS))
+        return sorted(int(number) for number in numbers if number.isdecimal())
 
     def write(self, number: int, rows: pa.RecordBatch, parts: int) -> None:
         """Write a batch, in at most `parts` parts. Once this returns, it survives any crash. Raises `BadSpool`."""
@@ -182,14 +178,28 @@ def _name(number: int) -> str:
 
 def _identity_of(folder: str) -> dict[str, str] | None:
     try:
-        found: dict[str, str] = json.loads(Path(folder, _IDENTITY).read_bytes())
+        found = json.loads(Path(folder, _IDENTITY).read_bytes())
+        return {"id": found["id"], "entity": found["entity"]}
     except FileNotFoundError:
         return None
-    return found
+    except (ValueError, TypeError, KeyError):
+        raise BadSpool(f"The file '{_IDENTITY}' in the spool '{folder}' is damaged. Use another folder.") from None
+
+
+def _own_identity(folder: str, wanted: str) -> str:
+    """Return the id of a spool for the wanted entity, which a new one gets now."""
+    found = _identity_of(folder)
+    if found is None:
+        identity = uuid.uuid4().hex
+        publish(folder, _IDENTITY, [json.dumps({"id": identity, "entity": wanted}).encode()])
+        return identity
+    if found["entity"] != wanted:
+        raise BadSpool(f"The spool '{folder}' belongs to {found['entity']}, not to {wanted}. Use another folder.")
+    return found["id"]
 
 
 def _locked(folder: str, patience: float) -> int:
-    lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + patience
     while True:
         try:

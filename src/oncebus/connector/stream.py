@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -36,8 +36,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from oncebus.connector.deliveries import Deliveries, Known
-from oncebus.connector.errors import BadSpool
-from oncebus.connector.options import StreamOptions
+from oncebus.connector.errors import BadColumn, BadSpool, one_line
+from oncebus.connector.options import StreamOptions, stream_options
 from oncebus.connector.receivers import Delivery, Receivers
 from oncebus.connector.schema import rows_from
 from oncebus.connector.spool import Identity, Spool, read_part
@@ -47,8 +47,9 @@ Offset = dict[str, Any]
 
 
 class Part(NamedTuple):
-    """The part of a batch in the spool that a task reads."""
+    """The part of a batch in the spool that a task reads. `spool` is the id of the one in `folder`."""
 
+    folder: str
     spool: str
     batch: int
     part: int
@@ -57,10 +58,17 @@ class Part(NamedTuple):
 class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a stream. On the driver it owns the spool and the receivers; in a task it only reads the spool."""
 
-    def __init__(self, options: StreamOptions) -> None:
-        self._options = options
+    def __init__(self, given: Mapping[str, str], wrong: str | None = None) -> None:
+        """Make a reader with the options as Spark gives them. `wrong` is an error that is known already."""
+        self._given, self._wrong = dict(given), wrong
         self._known_intake: Intake | None = None
         self._until: int | None = None
+
+    @property
+    def _options(self) -> StreamOptions:
+        if self._wrong is not None:
+            raise BadColumn(self._wrong)
+        return stream_options(self._given)
 
     @property
     def _intake(self) -> Intake:
@@ -70,12 +78,15 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._known_intake
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_known_intake": None}
+        # Tasks need no options, so the connection string does not travel to them.
+        return {**self.__dict__, "_given": {}, "_known_intake": None}
 
+    @one_line()
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return where a new query begins: with the batches that an earlier query has left in the spool, if any."""
         return self._intake.first()
 
+    @one_line()
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the option `max_rows`. Spark has no limit by rows and by bytes; the latter always applies."""
         return ReadMaxRows(self._options.max_rows)
@@ -88,11 +99,14 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._until = _now() + MINUTE
 
+    @one_line()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return the end of the next batch, which is in the spool then; `start` if there is no message."""
-        rows = min(limit.max_rows, self._options.max_rows) if isinstance(limit, ReadMaxRows) else self._options.max_rows
+        most = self._options.max_rows
+        rows = min(limit.max_rows, most) if isinstance(limit, ReadMaxRows) else most
         return self._intake.next_after(start, rows, self._until)
 
+    @one_line()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return one partition for each part of the batches between two offsets."""
         return [InputPartition(part) for part in self._intake.parts(start, end)]
@@ -101,8 +115,10 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read a part of a batch from the spool, in a task."""
         part = partition.value
         assert isinstance(part, Part)
-        yield read_part(self._options.spool, part.spool, part.batch, part.part)
+        with one_line():
+            yield read_part(*part)
 
+    @one_line()
     def commit(self, end: Offset) -> None:
         """Let the batches up to `end` be deleted, as soon as their messages are completed."""
         self._intake.commit(end)
@@ -170,8 +186,8 @@ class Intake:
                 "it had, or start with a new checkpoint: messages that were not committed come again."
             )
         numbers = range(start["batch"], end["batch"])
-        identity = self._spool.identity
-        return [Part(identity, number, part) for number in numbers for part in range(self._spool.parts(number))]
+        folder, identity = self._spool.folder, self._spool.identity
+        return [Part(folder, identity, number, part) for number in numbers for part in range(self._spool.parts(number))]
 
     def commit(self, end: Offset) -> None:
         """See `StreamSource.commit`."""
