@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,17 +36,16 @@ def test_errors_of_a_batch(session: SparkSession, bus: Bus) -> None:
     queue, plain = bus.queue("error-batch", **DETECTS), bus.queue("error-plain")
     good = session.range(2).selectExpr("cast(id as string) as body").coalesce(1)
     null = good.selectExpr("if(body = '1', null, body) as body")
-    # Each of the last two fails in a task, which Spark runs four times.
-    with ThreadPoolExecutor(2) as together:
-        missing = together.submit(failed, lambda: write(good, bus, queue="nope"))
-        bad_row = together.submit(failed, lambda: write(null, bus, queue=queue))
-        wrong_type = failed(lambda: write(good.selectExpr("1L as body"), bus, queue=queue))
-        undetected = failed(lambda: write(good, bus, queue=plain))
+    wrong_type = failed(lambda: write(good.selectExpr("1L as body"), bus, queue=queue))
     assert wrong_type == "BadColumn: Column 'body' has the type bigint, not binary or string."
+    undetected = failed(lambda: write(good, bus, queue=plain))
     assert undetected.startswith(f"BadOption: Duplicate detection is off for queue '{plain}'")
-    assert missing.result().startswith("ServiceBusFailure: Sending to queue 'nope' at localhost:")
-    assert "could not be found." in missing.result()
-    assert bad_row.result().startswith("BadRow: Column 'body' is null in row 1 of partition 0.")
+    # Spark runs a task that fails four times.
+    missing = failed(lambda: write(good, bus, queue="nope"))
+    assert missing.startswith("ServiceBusFailure: Sending to queue 'nope' at localhost:")
+    assert "could not be found." in missing
+    bad_row = failed(lambda: write(null, bus, queue=queue))
+    assert bad_row.startswith("BadRow: Column 'body' is null in row 1 of partition 0.")
     wrong = session.read.format("servicebus").options(**bus.options(queue=queue, max_rows="0")).load()
     assert failed(wrong.collect) == "BadOption: Option 'max_rows' 0 must be between 1 and 10000000."
     assert bus.receive(queue, 0) == []
