@@ -35,7 +35,6 @@ def write(frame: DataFrame, bus: Bus, **options: object) -> None:
 def test_errors_of_a_batch(session: SparkSession, bus: Bus) -> None:
     queue, plain = bus.queue("error-batch", **DETECTS), bus.queue("error-plain")
     good = session.range(2).selectExpr("cast(id as string) as body").coalesce(1)
-    null = good.selectExpr("if(body = '1', null, body) as body")
     wrong_type = failed(lambda: write(good.selectExpr("1L as body"), bus, queue=queue))
     assert wrong_type == "BadColumn: Column 'body' has the type bigint, not binary or string."
     undetected = failed(lambda: write(good, bus, queue=plain))
@@ -44,8 +43,6 @@ def test_errors_of_a_batch(session: SparkSession, bus: Bus) -> None:
     missing = failed(lambda: write(good, bus, queue="nope"))
     assert missing.startswith("ServiceBusFailure: Sending to queue 'nope' at localhost:")
     assert "could not be found." in missing
-    bad_row = failed(lambda: write(null, bus, queue=queue))
-    assert bad_row.startswith("BadRow: Column 'body' is null in row 1 of partition 0.")
     wrong = session.read.format("servicebus").options(**bus.options(queue=queue, max_rows="0")).load()
     assert failed(wrong.collect) == "BadOption: Option 'max_rows' 0 must be between 1 and 10000000."
     assert bus.receive(queue, 0) == []
@@ -134,5 +131,4 @@ def test_a_ledger_of_another_query(session: SparkSession, bus: Bus, tmp_path: Pa
     # The checkpoint has a batch of the refused query, whose rows are in the spool.
     own = checked(second, two, tmp_path / "own")
     assert drained(own.filter("not is_duplicate"), two) == texts(2, 3)
-    bus.emptied(second)
-    assert [row["message_id"] for row in rows_of(one / "out", "message_id")] == ["id-1", "id-2"]
+    assert sorted(row["message_id"] for row in rows_of(one / "out", "message_id")) == ["id-1", "id-2"]
