@@ -6,15 +6,13 @@ The processes authenticate each other and encrypt their traffic.
 from __future__ import annotations
 
 import os
-import random
 import secrets
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,20 +50,6 @@ class Cluster:
         """Return the folders of the executors of the newest application."""
         applications = sorted(self.folder.glob("app-*"))
         return sorted(applications[-1].iterdir()) if applications else []
-
-    def kill_executor(self, chance: random.Random) -> bool:
-        """Kill an executor of the newest application. Return whether there was one."""
-        folders = {str(path) for path in self.executors()}
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if os.readlink(path / "cwd") in folders and b"ExecutorBackend" in (path / "cmdline").read_bytes():
-                    found.append(int(path.name))
-        with suppress(ProcessLookupError):
-            if found:
-                os.kill(chance.choice(sorted(found)), signal.SIGKILL)
-                return True
-        return False
 
 
 @contextmanager

@@ -79,25 +79,6 @@ class Bus:
         """Wait until the broker has no message of a queue, locked or not."""
         until(lambda: self.http.metric("messages", entity=queue) == 0, f"{queue} is empty", limit=within)
 
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Let nobody reach the broker in the block: its gateway is killed, and nothing starts it again."""
-        supervisor = self.running.process.pid
-        os.kill(supervisor, signal.SIGSTOP)
-        try:
-            gateway = self.running.child("gateway")
-            os.kill(gateway, signal.SIGKILL)
-            until(lambda: not is_alive(gateway), "the gateway is killed")
-            yield
-        finally:
-            os.kill(supervisor, signal.SIGCONT)
-        until(self._is_up, "the broker is back", limit=PATIENCE)
-
-    def _is_up(self) -> bool:
-        with suppress(OSError):
-            return self.http.health() == 200
-        return False
-
     def kill(self) -> None:
         """Kill the gateway and the pipeline. The supervisor starts them again at the same ports."""
         for name in ("gateway", "pipeline"):

@@ -1,7 +1,7 @@
 """The program that the kill tests kill: messages go from a queue to a table, and from the table to another queue.
 
-`python -m connector.killed MASTER FOLDER NAME`, in the folder `tests`. FOLDER/string holds the connection string. The
-queues are NAME-source and NAME-target.
+`python -m connector.killed FOLDER NAME`, in the folder `tests`. FOLDER/string holds the connection string. The queues
+are NAME-source and NAME-target.
 """
 
 from __future__ import annotations
@@ -9,18 +9,25 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pyspark.sql import types as T
+from pyspark.sql import SparkSession
 
-from drivers import quiet_session
+from cluster import FILE_MANAGER
 from oncebus.connector import register
 from oncebus.connector.schema import SCHEMA
 from oncebus.spark import detect_duplicates
 
-SETTINGS = {"spark.executor.memory": "512m", "spark.task.maxFailures": "20", "spark.stage.maxConsecutiveAttempts": "20"}
 
-
-def main(master: str, folder: Path, name: str) -> None:
-    session = quiet_session(master, SETTINGS)
+def main(folder: Path, name: str) -> None:
+    session = (
+        SparkSession.builder.master("local[2,20]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config(*FILE_MANAGER)
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
     register(session)
     access = {"connection_string_file": str(folder / "string"), "retry_timeout": "2 minutes"}
     received = (
@@ -46,10 +53,10 @@ def main(master: str, folder: Path, name: str) -> None:
         .start()
     )
     # The file source reads the log of the file sink, so it sees committed files only.
-    schema = T.StructType([*SCHEMA.fields, T.StructField("is_duplicate", T.BooleanType())])
-    rows = session.readStream.schema(schema).option("maxFilesPerTrigger", 4).parquet(table)
+    rows = session.readStream.schema(SCHEMA.add("is_duplicate", "boolean")).option("maxFilesPerTrigger", 4)
     (
-        rows.filter("not is_duplicate")
+        rows.parquet(table)
+        .filter("not is_duplicate")
         .select("body", "subject")
         .writeStream.format("servicebus")
         .options(**access, queue=f"{name}-target")
@@ -60,4 +67,4 @@ def main(master: str, folder: Path, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    main(Path(sys.argv[1]), sys.argv[2])

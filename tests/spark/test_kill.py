@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from drivers import committed, kill_driver, start_driver
+from cluster import QUICK_JVM
 from spark.streams import Stream, expected
 from spark.test_streaming import history_of
 
+SCRIPT = Path(__file__).parent / "killed.py"
 DEADLINE_SECONDS = 300
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(folder)],
+        env=os.environ | QUICK_JVM,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the driver, its JVM and the Python workers at the same instant."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def committed(stream: Stream) -> int:
+    commits = stream.checkpoint / "commits"
+    return sum(name.name.isdigit() for name in commits.iterdir()) if commits.exists() else 0
 
 
 def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_between: int, seed: int) -> None:
@@ -25,18 +51,18 @@ def kill_again_and_again(spark: SparkSession, folder: Path, kills: int, batches_
     stream.write(history)
     done = 0
     for _ in range(kills):
-        process = start_driver("spark.killed", [folder], subprocess.PIPE)
+        process = start(folder)
         deadline = time.monotonic() + DEADLINE_SECONDS
         # Wait for some batches, and then for a fraction of one.
-        wanted = committed(stream.checkpoint) + chance.randint(0, 2 * batches_between - 2)
-        while committed(stream.checkpoint) < wanted and process.poll() is None and time.monotonic() < deadline:
+        wanted = committed(stream) + chance.randint(0, 2 * batches_between - 2)
+        while committed(stream) < wanted and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(chance.random() * 0.5)
         if process.poll() is None:
             done += 1
-        kill_driver(process)
+        kill(process)
     assert done == kills, f"only {done} of {kills} kills hit a running query"
-    process = start_driver("spark.killed", [folder], subprocess.PIPE)
+    process = start(folder)
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0, errors.decode()[-2000:]
     assert stream.found() == expected(stream.as_cut(history))
