@@ -95,11 +95,16 @@ class Scene:
         batches = [read_part(*part) for part in parts]
         return [body.decode() for batch in batches for body in batch.column("body").to_pylist()]
 
-    def batch(self, rows: int = 1000) -> list[str]:
-        """Run one micro-batch as Spark does: plan it, tell that the one before is committed, read, commit."""
+    def plan(self, rows: int = 1000) -> Offset:
+        """Return the end of the next batch, after telling that the one before is committed."""
         end = self.next(rows)
         if self.start["batch"]:
             self.intake.commit(self.start)
+        return end
+
+    def batch(self, rows: int = 1000) -> list[str]:
+        """Run one micro-batch as Spark does: plan it, tell that the one before is committed, read, commit."""
+        end = self.plan(rows)
         found = self.rows(end)
         self.start = end
         # The disk that it takes is bounded: this batch, and the one before.
@@ -243,7 +248,7 @@ def test_the_lock_of_a_session_is_lost(amqp: Bus, tmp_path: Path) -> None:
     scene = Scene(amqp, tmp_path, amqp.queue(requires_session=True), sessions="true")
     for session in ("a", "b"):
         scene.put(f"{session}1", f"{session}2", session_id=session)
-        end = scene.next()
+        end = scene.plan()
         if session == "a":
             amqp.advance(LOCK)
         assert scene.rows(end) == [f"{session}1", f"{session}2"]
