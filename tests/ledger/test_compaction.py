@@ -33,7 +33,7 @@ from oncebus.ledger import (
     writers,
 )
 from oncebus.ledger.aside_marks import COMPACTION, open_mark
-from oncebus.ledger.generations import EVERY_BATCH
+from oncebus.ledger.generations import EVERY_BATCH, Owner
 from oncebus.ledger.joining import owner_text
 from oncebus.ledger.merging import MOST_COMPACTED, choose_compaction
 from oncebus.ledger.names import parse_run_names
@@ -158,6 +158,22 @@ def test_old_ids_and_runs_go(ledger: Ledger) -> None:
     ledger.compact()
     assert ledger.summary().ids == 3
     assert accepted(ledger, ["late", "later!", "last"], START + 3600 * SECOND) == []
+
+
+def test_a_batch_that_was_evaluated_twice_keeps_its_keys(ledger: Ledger) -> None:
+    """Its source grew between the evaluations, so it has two runs of one part, and both count."""
+    ledger.describe_or_check(["id string"], has_secret=True)
+    with ledger.batch() as batch:
+        batch.begin(lambda _: False, Owner.this_process())
+        for ids in (["a", "b"], ["a", "b", "c"]):
+            rows = rows_of(ledger, ids, START)
+            ledger.judge(rows, batch.generation, batch.number, part=0, parts=1, clock=2**62)
+    for number in range(3):
+        accepted(ledger, [f"later{number}"], START + SECOND)
+    assert not ledger.verify().problems
+    for _ in range(2):
+        ledger.compact(ended)
+        assert accepted(ledger, ["a", "b", "c", "later0"], START + SECOND) == []
 
 
 def test_ids_whose_window_is_over_leave_a_run_of_which_most_stays(ledger: Ledger) -> None:

@@ -37,3 +37,10 @@ def test_a_run_is_left_out_exactly_if_another_covers_it() -> None:
 def test_runs_come_in_the_order_of_their_positions() -> None:
     names = ["run-1.10-1.10-0.1-5-7-aa.run", "run-1.9-1.9-0.1-5-7-aa.run", "ledger.json", "run-1.9-1.10-0.1-9-7-aa.run"]
     assert [str(run) for run in parse_run_names(names)] == [names[1], names[3], names[0]]
+
+
+def test_a_rewritten_run_covers_the_run_it_was_made_of_and_no_other_of_its_batch() -> None:
+    here = Position(1, 0)
+    runs = [RunName(here, here, 0, 1, 3, horizon, "a1") for horizon in (100, 200)]
+    rewritten = runs[0].rewritten(2)
+    assert without_covered([*runs, rewritten]) == [runs[1], rewritten]

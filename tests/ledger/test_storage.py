@@ -201,3 +201,10 @@ def test_a_listing_ends_while_others_publish() -> None:
         return dict(found)
 
     assert len(agreed(scan)) == 2
+
+
+def test_a_claim_is_not_seen_without_the_runs_before_it() -> None:
+    """A batch joins during the second scan, which has passed the place of the runs in the folder."""
+    run, claim = {"run-1": Stamp(1, 1)}, {"generation-000002.json": Stamp(1, 1)}
+    left = [{}, claim, run | claim, run | claim]
+    assert agreed(lambda: left.pop(0)) == run | claim

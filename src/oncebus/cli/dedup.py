@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from types import FrameType
-
 import click
 
+from oncebus.cli.signals import interrupt_on_sigterm
 from oncebus.dedup.request import Request, check_places, lateness_of
 from oncebus.dedup.sources import FORMATS, local_path
 from oncebus.ledger import Ledger
@@ -69,7 +67,7 @@ def dedup(
         overwrite,
     )
     check_places(request, tuple(local_path(text, "Source") for text in request.given))
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     # Imported late, so that `oncebus dedup --help` does not load Spark.
     if follow:
         from oncebus.dedup.follow import run_follow
@@ -79,8 +77,3 @@ def dedup(
     from oncebus.dedup.batch import run_batch
 
     run_batch(request, as_json=as_json)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise KeyboardInterrupt

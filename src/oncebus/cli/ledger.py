@@ -18,6 +18,7 @@ from oncebus.cli.ledger_texts import (
 )
 from oncebus.cli.options import json_option
 from oncebus.cli.printing import counted, print_line, print_table, visible
+from oncebus.cli.signals import interrupt_on_sigterm
 from oncebus.ledger import Ledger
 from oncebus.ledger.keys import parse_key
 
@@ -123,9 +124,11 @@ def verify(path: str, as_json: bool) -> None:
 def compact(path: str, as_json: bool) -> None:
     """Merge the runs of the ledger at PATH, and delete ids whose window is over and files that are left over.
 
-    A writer does this bit by bit. No verdict changes. Stop the query first: the command is refused while a writer is
-    alive. If the command is interrupted, run it again.
+    A writer does this bit by bit. No verdict changes. Stop the query first: the command is refused while a writer of
+    this machine is alive, or one of another machine has written in the last minute. If the command is interrupted, run
+    it again.
     """
+    interrupt_on_sigterm()
     opened = Ledger.open(path)
     done = opened.compact()
     if as_json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -111,9 +112,15 @@ def _compact_runs(ledger: Ledger, listing: Listing, token: str) -> None:
     expired = {run for run in settled if run != keeper and live[run] == 0}
     ledger.delete_runs(expired)
     rest = sorted((run for run in settled if run not in expired), key=lambda run: (run.parts, run.part, run.first))
+    # A batch that was evaluated twice has several runs. These stay: one run of them alone would have the position of
+    # that batch, and count only with its token.
+    times = Counter((run.parts, run.part, run.first, run.last) for run in rest)
     compacted: list[RunName] = []
-    for _, runs in groupby(rest, key=lambda run: (run.parts, run.part)):
-        compacted += _compact_part(ledger, {run: live[run] for run in runs}, token, horizon)
+    for (_, _, is_alone), neighbours in groupby(
+        rest, key=lambda run: (run.parts, run.part, times[run.parts, run.part, run.first, run.last] == 1)
+    ):
+        runs = list(neighbours)
+        compacted += _compact_part(ledger, {run: live[run] for run in runs}, token, horizon) if is_alone else runs
     # Entries and their tombstones may have cancelled each other.
     keeper = keeper_of(compacted)
     ledger.delete_runs(run for run in compacted if run.size == 0 and run != keeper)
@@ -126,8 +133,6 @@ def _compact_part(ledger: Ledger, live: dict[RunName, int], token: str, horizon:
         ranges = choose_compaction(list(live.values()))
         if len(ranges) == len(runs) and all(run.size == size for run, size in live.items()):
             return runs
-        # The runs of the last round must be listed before they can be read.
-        ledger.listing()
         made = [_made_one(ledger, [runs[at] for at in each], live, token, horizon) for each in ranges]
         live = {run: run.size for run in made}
 
@@ -139,5 +144,10 @@ def _made_one(ledger: Ledger, runs: Sequence[RunName], live: dict[RunName, int],
         made = ledger.rewrite(runs[0], horizon)
     else:
         return runs[0]
+    if made not in ledger.listing().visible():
+        raise LedgerMismatch(
+            f"Ledger '{ledger.location}' does not count '{made}', so the runs that it was made of stay. This is a bug "
+            "in Oncebus: please report it."
+        )
     ledger.delete_runs(runs)
     return made

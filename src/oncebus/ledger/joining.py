@@ -46,8 +46,14 @@ def owner_text(owner: Owner) -> bytes:
 
 
 def is_given_up(text: bytes, stamp: Stamp) -> bool:
-    """Return whether the aside with this mark has ended without removing the mark."""
-    alive = Owner(**json.loads(text)).is_alive()
+    """Return whether the aside with this mark has ended without removing the mark.
+
+    If the mark cannot be read, its age decides.
+    """
+    try:
+        alive = Owner(**json.loads(text)).is_alive()
+    except (ValueError, TypeError):
+        alive = None
     if alive is None:
         return time.time() - stamp.modified_ns / 1e9 > GIVEN_UP_SECONDS
     return not alive

@@ -93,6 +93,8 @@ class LedgerFiles:
                 generation = Generation.from_json(bytes(self._storage.read(name)))
             except (ValueError, TypeError, KeyError) as error:
                 raise LedgerMismatch(f"Ledger '{self.location}' has an unreadable '{name}': {error}") from error
+            if generation.file_name != name:
+                raise LedgerMismatch(f"Ledger '{self.location}' has '{generation.file_name}' under the name '{name}'.")
             known = self._known_generations[name] = (stamp, generation)
         return known[1]
 

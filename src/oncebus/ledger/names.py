@@ -113,8 +113,13 @@ class RunName:
         if self.is_merged:
             # The smaller one was merged later, and lacks only forgotten entries.
             return (self.size, str(self)) < (other.size, str(other))
-        is_same = self.token == other.token and self._first_size == other._first_size
-        return is_same and self.size < other.size
+        # A batch that was evaluated twice may have several runs, which differ in what a rewrite keeps.
+        return self._first == other._first and self.size < other.size
+
+    @property
+    def _first(self) -> tuple[int, int, int | None, str]:
+        """What tells runs of one position apart, whether rewritten or not."""
+        return self._first_size, self.horizon, self.cut, self.token
 
     @property
     def _first_size(self) -> int:

@@ -100,15 +100,22 @@ def storage_at(location: str | os.PathLike[str]) -> Storage:
 
 
 def agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
-    """Scan repeatedly until a scan still finds all files of the one before, and return its result.
+    """Scan repeatedly until a scan finds all files of the one before and no other claim, and return its result.
 
     A scan takes time. If runs are merged meanwhile, it may miss both the new run and the old ones. The old ones were
-    deleted while it ran, so the scan before has found them. New files do no harm: other tasks publish all the time.
+    deleted while it ran, so the scan before has found them. If a batch joins meanwhile, it may find the claim of the
+    batch and miss the runs, which were published before it. Other new files do no harm: tasks publish all the time.
     """
     found = scan()
-    while not found.keys() <= (again := scan()).keys():
+    while True:
+        again = scan()
+        if found.keys() <= again.keys() and not any(map(_is_claim, again.keys() - found.keys())):
+            return again
         found = again
-    return again
+
+
+def _is_claim(name: str) -> bool:
+    return name.startswith("generation-")
 
 
 def abandoned(names: dict[str, Stamp]) -> list[str]:

@@ -113,7 +113,9 @@ def _problems_of_names(listing: Listing) -> Iterator[Finding]:
     widest: dict[tuple[int, int], RunName] = {}
     for run in listing.visible():
         before = widest.setdefault((run.part, run.parts), run)
-        if before is not run and run.first <= before.last:
+        # A batch that was evaluated twice may have several runs.
+        is_sibling = run.first == run.last == before.first == before.last
+        if before is not run and run.first <= before.last and not is_sibling:
             yield Finding(str(run), f"overlaps with {before}, so keys count twice, and forgets may have no effect.")
         if run.last > before.last:
             widest[run.part, run.parts] = run
