@@ -1,7 +1,8 @@
 """Checks at the start of a write that the entity detects duplicates, without which a repeated task sends twice.
 
 The answer comes from the management API of the namespace (Atom over HTTP), because AMQP does not tell. It needs the
-right Manage. Without that right, or if the API cannot be reached, the check logs a warning and lets the write go on.
+right Manage. Without that right, without a token, or if the API cannot be reached, the check logs a warning and lets
+the write go on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import quote, quote_plus, urlsplit
 from xml.etree import ElementTree
 
 import httpx
+from azure.core.exceptions import AzureError
 
 from oncebus.connector.endpoints import EMULATOR, Access
 from oncebus.connector.errors import BadOption
@@ -94,7 +96,7 @@ def _description(access: Access, entity: str, url: str | None) -> bytes:
         answer = httpx.get(
             address, params={"api-version": "2021-05"}, headers={"Authorization": token}, timeout=_PATIENCE
         )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (AzureError, httpx.HTTPError, httpx.InvalidURL) as error:
         raise Unknown(f"{address}: {type(error).__name__}") from None
     if answer.status_code != 200:
         raise Unknown(f"{address}: status {answer.status_code}")
