@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,6 +81,42 @@ def test_a_task_that_does_not_see_the_spool(tmp_path: Path) -> None:
     for folder, known in ((str(tmp_path), spool.identity), (spool.folder, "another")):
         with pytest.raises(BadSpool, match="is not the driver's spool"):
             read_part(folder, known, 0, 0)
+    spool.close()
+
+
+@contextmanager
+def another_user(folder: str) -> Iterator[None]:
+    """Take the rights to a folder away for the block. They do not stop root, which becomes nobody meanwhile."""
+    user = os.geteuid()
+    Path(folder).chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        Path(folder).chmod(0o700)
+
+
+def test_a_task_of_another_user(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    spool.write(0, rows(1), parts=1)
+    with another_user(spool.folder), pytest.raises(BadSpool) as raised:
+        read_part(spool.folder, spool.identity, 0, 0)
+    text = str(raised.value)
+    assert f"of the executor may not read the spool '{spool.folder}' on '{os.uname().nodename}'." in text
+    assert text.endswith("create the folder beforehand with rights for both.")
+    with another_user(spool.folder), pytest.raises(BadSpool, match="cannot be used: Permission denied"):
+        spool.identities(0)
+    with another_user(spool.folder), pytest.raises(BadSpool, match="cannot be used: Permission denied"):
+        spool.parts(0)
+    spool.close()
+
+
+def test_a_task_whose_batch_is_gone(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    with pytest.raises(BadSpool, match=r"^Cannot read batch 7 of the spool '.*' on '.*': No such file or directory\.$"):
+        read_part(spool.folder, spool.identity, 7, 0)
     spool.close()
 
 

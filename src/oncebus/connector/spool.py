@@ -110,10 +110,15 @@ class Spool:
                 f"The spool '{self.folder}' has no batch {number}, which the checkpoint needs: it was deleted, or "
                 "another query has used it. Start with a new checkpoint: messages that were not committed come again."
             ) from None
+        except OSError as error:
+            raise _unusable(self.folder, error) from None
 
     def identities(self, number: int) -> list[Identity]:
-        """Return the messages of a batch."""
-        table = _opened(self.folder, number).read_all()
+        """Return the messages of a batch. Raises `BadSpool`."""
+        try:
+            table = _opened(self.folder, number).read_all()
+        except OSError as error:
+            raise _unusable(self.folder, error) from None
         times = table.column("enqueued_time").cast(pa.int64()).to_pylist()
         return [
             Identity(sequence, enqueued)
@@ -157,13 +162,22 @@ class Spool:
 
 def read_part(folder: str, identity: str, number: int, part: int) -> pa.RecordBatch:
     """Return one part of a batch, in a task. Raises `BadSpool` if this machine does not see the driver's spool."""
-    found = _identity_of(folder)
-    if found is None or found["id"] != identity:
+    place = f"'{folder}' on '{os.uname().nodename}'"
+    try:
+        found = _identity_of(folder)
+        if found is None or found["id"] != identity:
+            raise BadSpool(
+                f"The folder {place} is not the driver's spool. On a cluster, the option 'spool' must be a folder that "
+                "all machines share."
+            )
+        return _opened(folder, number).get_batch(part)
+    except PermissionError:
         raise BadSpool(
-            f"The folder '{folder}' on '{os.uname().nodename}' is not the driver's spool. On a cluster, the option "
-            "'spool' must be a folder that all machines share."
-        )
-    return _opened(folder, number).get_batch(part)
+            f"The user {os.geteuid()} of the executor may not read the spool {place}. The source creates it for the "
+            "driver's user only: create the folder beforehand with rights for both."
+        ) from None
+    except OSError as error:
+        raise BadSpool(f"Cannot read batch {number} of the spool {place}: {error.strerror or error}.") from None
 
 
 def _opened(folder: str, number: int) -> pa.ipc.RecordBatchFileReader:
