@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import socket
 import threading
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusClient
 
 from oncebus.access import make_token
 from oncebus.broker import admission
@@ -27,7 +29,7 @@ from oncebus.connector.sending import MOST_MESSAGES, Placed, Sending
 from oncebus.durations import SECOND
 from oncebus.entities import Namespace, Queue, Tier, Topic
 from oncebus.entities.errors import InvalidOperation, QuotaExceeded
-from servicebus.bus import ROOT, Bus, running_bus
+from servicebus.bus import PATIENCE, ROOT, Bus, running_bus
 
 Row = dict[str, object]
 
@@ -226,3 +228,45 @@ def test_a_broker_that_does_not_answer(amqp: Bus, monkeypatch: pytest.MonkeyPatc
             ServiceBusFailure, match=r"^Sending to queue 'a' at localhost:.* failed: The broker does not answer"
         ):
             send(amqp, "a", [{"body": "a"}], string=string, patience=0.1)
+
+
+def test_an_abandoned_attempt_changes_nothing_for_the_next(amqp: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempt hangs while it opens a connection, and goes on when the second one has its own."""
+    queue, goes_on = amqp.queue(), threading.Event()
+    made: list[ServiceBusClient] = []
+    closed: list[ServiceBusClient] = []
+    calls = itertools.count()
+    open_client, close_client = Access.client, ServiceBusClient.close
+
+    def client(access: Access) -> ServiceBusClient:
+        if next(calls) == 0:
+            assert goes_on.wait(PATIENCE)
+        made.append(open_client(access))
+        return made[-1]
+
+    def close(client: ServiceBusClient) -> None:
+        closed.append(client)
+        close_client(client)
+
+    def pauses(limit: float) -> Iterator[float]:
+        # Only the first attempt is short.
+        monkeypatch.setattr(attempts, "LONGEST_ATTEMPT", PATIENCE)
+        yield 0.0
+
+    def messages() -> Iterator[Placed]:
+        # By now the second attempt has succeeded.
+        goes_on.set()
+        amqp.until(lambda: not any(each.name == "servicebus-attempt" for each in threading.enumerate()), "it ends")
+        yield from placed([{"body": "a"}])
+
+    monkeypatch.setattr(Access, "client", client)
+    monkeypatch.setattr(ServiceBusClient, "close", close)
+    monkeypatch.setattr(attempts, "LONGEST_ATTEMPT", 0.1)
+    monkeypatch.setattr(attempts, "pauses", pauses)
+    with Sending(Access(connection_string=amqp.string()), Entity(queue), PATIENCE) as sending:
+        assert sending.send_all(messages()) == 1
+        second, first = made
+        # The abandoned attempt has closed its own connection, and the other one is in use.
+        assert closed == [first]
+    assert closed == [first, second]
+    assert len(amqp.take(queue, 1)) == 1

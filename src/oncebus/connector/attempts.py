@@ -6,30 +6,32 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from oncebus.connector.failures import failure, log_retry, may_pass
 from oncebus.errors import OncebusError
 
+T = TypeVar("T")
 LONGEST_ATTEMPT = 75.0
 """In seconds: longer than the client's own limit, which does not apply while it opens a connection."""
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
 
 
-def retry(call: Callable[[], None], doing: str, limit: float, *, after_failure: Callable[[], object]) -> None:
+def retry(call: Callable[[], T], doing: str, limit: float, *, after_failure: Callable[[], object]) -> T:
     """Call until it succeeds, for about `limit` seconds while the error may pass. Raises `ServiceBusFailure`.
 
-    `doing` says what fails, and where. An error of Oncebus is raised as it is. If an attempt does not end, it is
-    abandoned. `after_failure` is called after every failed attempt.
+    Returns the value of the call that succeeds. `doing` says what fails, and where. An error of Oncebus is raised as it
+    is. If an attempt does not end, it is abandoned: it may go on beside the next one, so `call` must not collect
+    results in a place that attempts share. `after_failure` is called after every failed attempt.
     """
     waits = pauses(limit)
     has_failed = False
     while True:
         try:
-            _bounded(call)
-            return
+            return _bounded(call)
         except OncebusError:
             raise
         except Exception as error:
@@ -56,16 +58,17 @@ def pauses(
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _bounded(call: Callable[[], None]) -> None:
+def _bounded(call: Callable[[], T]) -> T:
     """Call in a thread of its own. Raises `OperationTimeoutError` if it does not end in time.
 
     The client waits for ever if a broker, or something in between, accepts a connection and does not answer.
     """
+    values: list[T] = []
     errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            call()
+            values.append(call())
         except BaseException as error:
             errors.append(error)
 
@@ -76,3 +79,4 @@ def _bounded(call: Callable[[], None]) -> None:
         raise OperationTimeoutError(message="The broker does not answer.")
     if errors:
         raise errors[0]
+    return values[0]

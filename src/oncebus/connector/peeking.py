@@ -38,9 +38,8 @@ class BatchSource(DataSourceReader):
 
     def _peeked(self, first: int, most: int) -> list[ServiceBusReceivedMessage]:
         options, entity = self._options, self._options.entity
-        found: list[ServiceBusReceivedMessage] = []
 
-        def attempt() -> None:
+        def attempt() -> list[ServiceBusReceivedMessage]:
             arguments: dict[str, Any] = {
                 "sub_queue": None if entity.sub_queue is None else entity.sub_queue.replace("_", ""),
                 "keep_alive": 0,
@@ -51,8 +50,7 @@ class BatchSource(DataSourceReader):
                 else:
                     receiver = client.get_subscription_receiver(entity.name, entity.subscription, **arguments)
                 with receiver:
-                    found.extend(receiver.peek_messages(most, sequence_number=first))
+                    return receiver.peek_messages(most, sequence_number=first)
 
         doing = f"Peeking at {entity} at {options.access.host}"
-        retry(attempt, doing, options.retry_timeout, after_failure=lambda: None)
-        return found
+        return retry(attempt, doing, options.retry_timeout, after_failure=lambda: None)

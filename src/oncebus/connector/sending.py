@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch, ServiceBusSender
-from azure.servicebus.exceptions import MessageSizeExceededError
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError
 
 from oncebus.connector.attempts import retry
 from oncebus.connector.endpoints import Access
@@ -17,6 +17,7 @@ from oncebus.connector.errors import BadRow, NotAllowed, TooLarge
 from oncebus.connector.options import Entity
 from oncebus.errors import shown
 
+T = TypeVar("T")
 _LARGEST_BATCH = 1 << 20
 """What Service Bus accepts as a batch, in bytes, if it accepts larger messages."""
 MOST_MESSAGES = 4500
@@ -82,6 +83,8 @@ class Sending:
         self._access, self._entity, self._retry_timeout = access, entity, retry_timeout
         self._client: ServiceBusClient | None = None
         self._sender: ServiceBusSender | None = None
+        self._abandoned = 0
+        self._changing = threading.Lock()
         self._splits = False
 
     def __enter__(self) -> Sending:
@@ -102,16 +105,13 @@ class Sending:
         return count
 
     def _new_batch(self) -> ServiceBusMessageBatch:
-        made: list[ServiceBusMessageBatch] = []
-
-        def make(sender: ServiceBusSender) -> None:
+        def make(sender: ServiceBusSender) -> ServiceBusMessageBatch:
             batch = sender.create_message_batch()
             # On Premium, a single message may be much larger than a batch.
             most = min(batch.max_size_in_bytes, _LARGEST_BATCH)
-            made.append(batch if batch.max_size_in_bytes == most else sender.create_message_batch(most))
+            return batch if batch.max_size_in_bytes == most else sender.create_message_batch(most)
 
-        self._retrying(make)
-        return made[0]
+        return self._retrying(make)
 
     def _send(self, pack: Packed) -> None:
         """Send messages in one call, or in several if the entity wants those of different partitions apart."""
@@ -140,25 +140,33 @@ class Sending:
                 f"The message of {placed.place} (message_id {shown(placed.message.message_id)}) is too large. {error}"
             ) from None
 
-    def _retrying(self, call: Callable[[ServiceBusSender], object]) -> None:
-        def attempt() -> None:
-            call(self._opened())
-
+    def _retrying(self, call: Callable[[ServiceBusSender], T]) -> T:
         doing = f"Sending to {self._entity} at {self._access.host}"
-        retry(attempt, doing, self._retry_timeout, after_failure=self._abandon)
+        return retry(lambda: call(self._opened()), doing, self._retry_timeout, after_failure=self._abandon)
 
     def _opened(self) -> ServiceBusSender:
-        if self._sender is None:
-            self._client = self._access.client()
-            make = self._client.get_topic_sender if self._entity.is_topic else self._client.get_queue_sender
-            # Without the client's thread that keeps an idle connection open: closing would wait for it for a second.
-            self._sender = make(self._entity.name, keep_alive=0)
-        return self._sender
+        with self._changing:
+            abandoned, sender = self._abandoned, self._sender
+        if sender is not None:
+            return sender
+        client = self._access.client()
+        make = client.get_topic_sender if self._entity.is_topic else client.get_queue_sender
+        # Without the client's thread that keeps an idle connection open: closing would wait for it for a second.
+        sender = make(self._entity.name, keep_alive=0)
+        with self._changing:
+            if abandoned == self._abandoned:
+                self._client, self._sender = client, sender
+                return sender
+        # This took too long, and the next attempt has a connection of its own.
+        _close(sender, client)
+        raise OperationTimeoutError(message="The attempt was abandoned.")
 
     def _abandon(self) -> None:
         """Forget the connection, so that the next attempt opens another one."""
-        sender, client = self._sender, self._client
-        self._sender = self._client = None
+        with self._changing:
+            sender, client = self._sender, self._client
+            self._sender = self._client = None
+            self._abandoned += 1
         # Closing a broken connection may take as long as the attempt did.
         threading.Thread(target=_close, args=(sender, client), name="servicebus-closing", daemon=True).start()
 
