@@ -32,6 +32,7 @@ from oncebus.entities.errors import InvalidOperation, QuotaExceeded
 from servicebus.bus import PATIENCE, ROOT, Bus, running_bus
 
 Row = dict[str, object]
+ATTEMPTS = ("servicebus-attempt", "servicebus-closing")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def amqp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
     with running_bus(tmp_path_factory.mktemp("amqp")) as bus:
         yield bus
     # Abandoned attempts end when their connection breaks.
-    bus.until(lambda: not any(each.name.startswith("servicebus-") for each in threading.enumerate()), "attempts end")
+    bus.until(lambda: not any(each.name in ATTEMPTS for each in threading.enumerate()), "attempts end")
     gc.collect()
 
 
@@ -256,7 +257,7 @@ def test_an_abandoned_attempt_changes_nothing_for_the_next(amqp: Bus, monkeypatc
     def messages() -> Iterator[Placed]:
         # By now the second attempt has succeeded.
         goes_on.set()
-        amqp.until(lambda: not any(each.name == "servicebus-attempt" for each in threading.enumerate()), "it ends")
+        amqp.until(lambda: not any(each.name in ATTEMPTS for each in threading.enumerate()), "it ends")
         yield from placed([{"body": "a"}])
 
     monkeypatch.setattr(Access, "client", client)
