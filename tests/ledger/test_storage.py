@@ -166,6 +166,8 @@ def test_locations(tmp_path: Path) -> None:
     assert storage_at("relative").location == str(Path("relative").absolute())
     with pytest.raises(StorageError, match="'file://host/a' is not a path on this machine"):
         storage_at("file://host/a")
+    with pytest.raises(StorageError, match=r"'file://…@host/a\?…' is not a path on this machine"):
+        storage_at("file://user:hush@host/a?sig=hush")
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:

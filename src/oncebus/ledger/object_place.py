@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from oncebus.ledger.storage import StorageError
+from oncebus.ledger.storage import StorageError, shown
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
@@ -107,41 +107,45 @@ class ObjectPlace:
 
 def parse_place(uri: str, environment: Mapping[str, str] = os.environ) -> ObjectPlace:
     """Parse the URI of a folder. Raises `StorageError`, with a suggestion, for a URI that cannot be used."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        raise StorageError(f"Ledger location '{shown(uri)}' is not a URI. {_USABLE}") from None
     store = _STORES.get(parts.scheme)
     if parts.scheme in ("hdfs", "viewfs"):
         raise StorageError(
-            f"Ledger location '{uri}' cannot be used: HDFS has no rename that replaces a file in one step. {_USABLE}"
+            f"Ledger location '{shown(uri)}' cannot be used: HDFS has no rename that replaces a file in one step. "
+            f"{_USABLE}"
         )
     if store is None:
-        raise StorageError(f"Ledger location '{uri}' has the unknown scheme '{parts.scheme}'. {_USABLE}")
-    if parts.password:
-        # Hide the secret: the error may end up in a log.
-        raise StorageError(
-            f"Ledger location '{parts.scheme}://…@{parts.hostname}{parts.path}' holds a secret. Leave it out and set "
-            f"{_SECRETS[store]}."
-        )
-    options = dict(parse_qsl(parts.query))
+        raise StorageError(f"Ledger location '{shown(uri)}' has the unknown scheme '{parts.scheme}'. {_USABLE}")
+    if parts.password or (":" in parts.netloc and "@" in parts.path):
+        raise StorageError(f"Ledger location '{shown(uri)}' holds a secret. Leave it out and set {_SECRETS[store]}.")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = unquote(parts.path).strip("/")
     endpoint = next((environment[name] for name in _ENDPOINTS[store] if environment.get(name)), None)
     if store == _AZURE:
         place = _azure(uri, parts, path, endpoint, environment)
     elif parts.username is not None:
-        raise StorageError(f"Ledger location '{uri}' names a user. Leave it out and set {_SECRETS[store]}.")
+        raise StorageError(f"Ledger location '{shown(uri)}' names a user. Leave it out and set {_SECRETS[store]}.")
     elif store == _GCS:
         place = ObjectPlace(_GCS, parts.netloc, path, endpoint=endpoint)
     else:
-        override, scheme = options.pop("endpoint_override", None), options.pop("scheme", "https")
-        if override is not None:
+        override, scheme = options.pop("endpoint_override", ""), options.pop("scheme", "") or "https"
+        if override:
             endpoint = override if "://" in override else f"{scheme}://{override}"
-        place = ObjectPlace(_S3, parts.netloc, path, region=options.pop("region", None), endpoint=endpoint)
+        place = ObjectPlace(_S3, parts.netloc, path, region=options.pop("region", "") or None, endpoint=endpoint)
     if options or parts.fragment:
+        # An option without a value may be a secret itself.
+        unknown = next((f"'{name}'" for name, value in options.items() if value), "after '?' or '#'")
         raise StorageError(
-            f"Ledger location '{uri}' has the unknown option '{next(iter(options), parts.fragment)}'. Leave it out, "
-            f"and use environment variables like {_ENDPOINTS[store][0]}."
+            f"Ledger location '{shown(uri)}' has the unknown option {unknown}. Leave it out, and use environment "
+            f"variables like {_ENDPOINTS[store][0]}."
         )
     if not place.bucket:
-        raise StorageError(f"Ledger location '{uri}' names no bucket: write it like {parts.scheme}://bucket/folder.")
+        raise StorageError(
+            f"Ledger location '{shown(uri)}' names no bucket: write it like {parts.scheme}://bucket/folder."
+        )
     return place
 
 
@@ -150,7 +154,9 @@ def _azure(
 ) -> ObjectPlace:
     host, user = parts.hostname or "", parts.username
     if ":" in parts.netloc.rpartition("@")[2]:
-        raise StorageError(f"Ledger location '{uri}' names a port. Leave it out and set {_ENDPOINTS[_AZURE][0]}.")
+        raise StorageError(
+            f"Ledger location '{shown(uri)}' names a port. Leave it out and set {_ENDPOINTS[_AZURE][0]}."
+        )
     if "." in host:
         account = host.partition(".")[0]
         if user is not None:
@@ -160,7 +166,7 @@ def _azure(
     account_name = user or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
     if account_name is None:
         raise StorageError(
-            f"Ledger location '{uri}' names no storage account: write it like "
+            f"Ledger location '{shown(uri)}' names no storage account: write it like "
             "abfss://container@account.dfs.core.windows.net/folder, or set AZURE_STORAGE_ACCOUNT_NAME."
         )
     return ObjectPlace(_AZURE, host, path, account_name, endpoint=endpoint)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -90,13 +91,22 @@ def storage_at(location: str | os.PathLike[str]) -> Storage:
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise StorageError(f"Ledger location '{text}' is not a path on this machine: write it like file:///folder.")
+            raise StorageError(
+                f"Ledger location '{shown(text)}' is not a path on this machine: write it like file:///folder."
+            )
         return LocalStorage(unquote(parts.path).rstrip("/") or "/")
     if "://" not in text:
         return LocalStorage(os.path.abspath(text))
     from oncebus.ledger.object_storage import object_storage
 
     return object_storage(text)
+
+
+def shown(uri: str) -> str:
+    """Return the URI for an error, which may end up in a log: without its query, its fragment and a password."""
+    bare, *hidden = re.split("[?#]", uri, maxsplit=1)
+    # Up to the last @: keys of S3 and Azure may contain a slash.
+    return re.sub("//.*:.*@", "//…@", bare, count=1) + ("?…" if hidden else "")
 
 
 def agreed(scan: Callable[[], dict[str, Stamp]]) -> dict[str, Stamp]:
